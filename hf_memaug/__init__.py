@@ -1,0 +1,45 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Hugging Face models that hold up when the data shifts between domains."""
+
+import importlib
+
+from hf_memaug.registry import FAMILIES, public_names, register
+
+__version__ = "0.1.0"
+
+# Public names that are not models, and where they live.
+_FUNCTIONS = {
+    "DomainDataset": "hf_memaug.data",
+    "load_domains": "hf_memaug.data",
+    "leave_one_domain_out": "hf_memaug.data",
+    "prompt_tokenizer": "hf_memaug.data",
+    "DomainTrainer": "hf_memaug.training",
+    "DomainTrainingArguments": "hf_memaug.training",
+    "load_metric": "hf_memaug.evaluation",
+    "export_with_code": "hf_memaug.hub",
+}
+
+__all__ = ["FAMILIES", "__version__", *public_names(), *_FUNCTIONS]
+
+
+def __getattr__(name: str):
+    # Lazily, so that `import hf_memaug` costs nothing beside `import transformers`.
+    if name in _FUNCTIONS:
+        value = getattr(importlib.import_module(_FUNCTIONS[name]), name)
+    elif name in public_names():
+        value = public_names()[name].load(name)
+    else:
+        try:
+            return importlib.import_module(f"hf_memaug.{name}")
+        except ModuleNotFoundError:
+            raise AttributeError(f"module 'hf_memaug' has no attribute '{name}'") from None
+    globals()[name] = value
+    return value
+
+
+def __dir__():
+    return sorted({*globals(), *__all__})
+
+
+register()

@@ -1,0 +1,141 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""RoBERTa and BERT with a key-value memory: configuration."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import BertConfig, PreTrainedConfig, RobertaConfig
+
+from hf_memaug.configuration.checks import refuse_misspelt_fields
+from hf_memaug.configuration.prompting import normalise_verbalizer, parse_template
+
+
+@dataclass(kw_only=True)
+class KVMemoryFields:
+    r"""
+    What a configuration gains with the memory. A third encoder's configuration is this class and its own, in that order.
+
+    Args:
+        memory_slots (`int`, *optional*, defaults to 1024):
+            `|K|` of Eq. 1, the number of slots.
+        memory_key_size (`int`, *optional*, defaults to 256):
+            `d_q`, the width of a key.
+        memory_heads (`int`, *optional*, defaults to 4):
+            Number of queries asked of the keys. Must divide `hidden_size`, like the encoder's own heads.
+        memory_weight (`float`, *optional*, defaults to 0.5):
+            λ of Eq. 3: `0` is the plain encoder, `1` the memory alone.
+        memory_query (`str`, *optional*, defaults to `"linear"`):
+            The query network, `"linear"` or `"mlp"`.
+        memory_pooling (`str`, *optional*, defaults to `"cls"`):
+            The position that the memory acts on: `"cls"` (the first token), `"mask"` (the mask token, for prompting) or
+            `"mean"` (the average over the tokens that are not padding).
+        memory_initializer_range (`float`, *optional*, defaults to 1.0):
+            Standard deviation of fresh values. Keys and projections start at unit gain, so that a fresh memory's answer is
+            small beside the features, but not negligible.
+        mask_token_id (`int`, *optional*):
+            The mask token, for `memory_pooling="mask"`.
+        template (`str`, *optional*):
+            Prompting: the cloze question, such as `"{text} It was {mask}."`.
+        verbalizer (`dict[str, str | list[str]]`, *optional*):
+            Prompting: the words that stand for each label, in the order of the labels.
+        verbalizer_token_ids (`list[list[int]]`, *optional*):
+            Prompting: the vocabulary ids of those words. Left out, the first entries of the vocabulary stand for the labels.
+        run_facts (`dict`, *optional*):
+            What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model card is
+            written from it.
+    """
+
+    backbone_model_type: ClassVar[str]
+
+    memory_slots: int = 1024
+    memory_key_size: int = 256
+    memory_heads: int = 4
+    memory_weight: float | int = 0.5
+    memory_query: Literal["linear", "mlp"] = "linear"
+    memory_pooling: Literal["cls", "mask", "mean"] = "cls"
+    memory_initializer_range: float | int = 1.0
+    mask_token_id: int | None = None
+    template: str | None = None
+    verbalizer: dict[str, str | list[str]] | None = None
+    verbalizer_token_ids: list[list[int]] | None = None
+    run_facts: dict[str, Any] | None = None
+
+    def __post_init__(self, **kwargs):
+        refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "verbali"))
+        # Prompting reads its labels off the verbaliser, so that the two cannot disagree.
+        if self.verbalizer is not None:
+            self.verbalizer = normalise_verbalizer(self.verbalizer)
+            if self.id2label is None and kwargs.get("num_labels") is None:
+                self.id2label = dict(enumerate(self.verbalizer))
+                self.label2id = {label: index for index, label in self.id2label.items()}
+        # Auto classes that offer two heads walk through this list, and stumble over None.
+        self.architectures = self.architectures or []
+        super().__post_init__(**kwargs)
+
+    def validate_memory(self):
+        for name in ("memory_slots", "memory_key_size", "memory_heads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        if not 0 <= self.memory_weight <= 1:
+            raise ValueError(f"`memory_weight` is λ of Eq. 3 and lies between 0 and 1; got {self.memory_weight}.")
+
+    def check_heads(self):
+        """Called when a model is built: a configuration on its own may still be on its way to sizes that fit."""
+        for name in ("memory_heads", "num_attention_heads"):
+            if self.hidden_size % getattr(self, name):
+                raise ValueError(
+                    f"`{name}` ({getattr(self, name)}) must divide `hidden_size` ({self.hidden_size}). "
+                    f"Choose one of {[n for n in range(1, 33) if self.hidden_size % n == 0]}."
+                )
+
+    def validate_prompt(self):
+        if self.template is not None:
+            parse_template(self.template)
+        if self.verbalizer is not None and len(self.verbalizer) != self.num_labels:
+            raise ValueError(
+                f"`verbalizer` names {len(self.verbalizer)} labels, and the model has `num_labels={self.num_labels}`. "
+                "Give one entry for each label."
+            )
+        if self.verbalizer_token_ids is not None and len(self.verbalizer_token_ids) != self.num_labels:
+            raise ValueError(
+                f"`verbalizer_token_ids` has {len(self.verbalizer_token_ids)} rows, and the model has "
+                f"`num_labels={self.num_labels}`. Give one row for each label."
+            )
+
+    @classmethod
+    def from_backbone_config(cls, backbone: PreTrainedConfig, **kwargs) -> "KVMemoryFields":
+        """The same encoder, with a memory. `kwargs` are fields of this configuration."""
+        if backbone.model_type != cls.backbone_model_type:
+            raise ValueError(
+                f"`{cls.__name__}` is built on a `{cls.backbone_model_type}` encoder, and this checkpoint is a "
+                f"`{backbone.model_type}`. Use the class of that family, or a {cls.backbone_model_type} checkpoint."
+            )
+        inherited = backbone.to_dict()
+        for name in ("model_type", "architectures", "transformers_version", "auto_map"):
+            inherited.pop(name, None)
+        if "num_labels" in kwargs or "verbalizer" in kwargs or "id2label" in kwargs:
+            # The old head's labels would otherwise win over the new ones.
+            inherited.pop("id2label", None)
+            inherited.pop("label2id", None)
+        return cls(**{**inherited, **kwargs})
+
+
+@strict
+class RobertaWithKVMemoryConfig(KVMemoryFields, RobertaConfig):
+    __doc__ = KVMemoryFields.__doc__.replace("What a configuration gains", "RoBERTa's configuration, and what it gains")
+
+    model_type = "roberta_kv_memory"
+    backbone_model_type = "roberta"
+    # Trainer would otherwise gather these beside the logits and hand `compute_metrics` a tuple.
+    keys_to_ignore_at_inference = ["features", "memory_features", "augmented_features", "memory_weights"]
+
+
+@strict
+class BertWithKVMemoryConfig(KVMemoryFields, BertConfig):
+    __doc__ = KVMemoryFields.__doc__.replace("What a configuration gains", "BERT's configuration, and what it gains")
+
+    model_type = "bert_kv_memory"
+    backbone_model_type = "bert"
+    keys_to_ignore_at_inference = RobertaWithKVMemoryConfig.keys_to_ignore_at_inference

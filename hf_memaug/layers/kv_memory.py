@@ -1,0 +1,56 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The key-value memory of MIL (Jia and Zhang, 2023, section 3.1)."""
+
+import torch
+from torch import nn
+
+
+class QueryMLP(nn.Module):
+    """The multi-layer perceptron that the paper allows in place of a linear query network."""
+
+    def __init__(self, hidden_size: int, query_size: int):
+        super().__init__()
+        self.up_proj = nn.Linear(hidden_size, hidden_size)
+        self.activation = nn.GELU()
+        self.down_proj = nn.Linear(hidden_size, query_size)
+
+    def forward(self, hidden_state: torch.Tensor) -> torch.Tensor:
+        return self.down_proj(self.activation(self.up_proj(hidden_state)))
+
+
+class KeyValueMemory(nn.Module):
+    r"""
+    `m : R^d -> R^d`, a differentiable lookup table. Each head asks its own query of the same keys, and reads values
+    of its own; what the heads read is summed (Lample et al., 2019) and projected.
+
+    Args:
+        hidden_size (`int`): `d`, the width of the hidden state that asks, and of the answer.
+        slots (`int`): `|K|`, the number of keys.
+        key_size (`int`): `d_q`, the width of a key and of one head's query.
+        heads (`int`): the number of queries asked of the keys.
+        query (`str`): the query network, `"linear"` or `"mlp"`.
+    """
+
+    def __init__(self, hidden_size: int, slots: int, key_size: int, heads: int, query: str = "linear"):
+        super().__init__()
+        self.heads = heads
+        query_size = heads * key_size
+        # Not named `query`: adapters that target the encoder's attention by that name must not catch the memory.
+        self.query_network = (
+            nn.Linear(hidden_size, query_size) if query == "linear" else QueryMLP(hidden_size, query_size)
+        )
+        self.slot_keys = nn.Parameter(torch.empty(slots, key_size))
+        self.slot_values = nn.Parameter(torch.empty(slots, heads, hidden_size))
+        self.output = nn.Linear(hidden_size, hidden_size)
+
+    def forward(self, hidden_state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Takes `(..., hidden_size)`; returns the memory `(..., hidden_size)` and the weights `(..., heads, slots)`."""
+        query = self.query_network(hidden_state).unflatten(-1, (self.heads, -1))
+        # Slots before heads, so that the weights line up with the values and one product both reads and sums the heads.
+        scores = self.slot_keys @ query.transpose(-1, -2)
+        # Eq. 1, in float32: a low-precision sum over a thousand slots loses the small weights.
+        weights = torch.softmax(scores, dim=-2, dtype=torch.float32).to(self.slot_values.dtype)
+        # Eq. 2, summed over the heads.
+        read = weights.flatten(-2) @ self.slot_values.flatten(0, 1)
+        return self.output(read), weights.transpose(-1, -2)

@@ -1,0 +1,410 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""RoBERTa and BERT with a key-value memory (MIL: Jia and Zhang, 2023, section 3.1)."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from transformers import initialization as init
+from transformers.cache_utils import Cache
+from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, BertPreTrainedModel
+from transformers.models.roberta.modeling_roberta import (
+    RobertaClassificationHead,
+    RobertaLMHead,
+    RobertaModel,
+    RobertaPreTrainedModel,
+)
+from transformers.utils import ModelOutput, auto_docstring, can_return_tuple, logging
+
+from hf_memaug.configuration.configuration_kv_memory import BertWithKVMemoryConfig, RobertaWithKVMemoryConfig
+from hf_memaug.configuration.prompting import normalise_verbalizer, verbalizer_token_ids
+from hf_memaug.layers.kv_memory import KeyValueMemory
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin
+
+logger = logging.get_logger(__name__)
+
+
+@dataclass
+class KVMemoryOutput(ModelOutput):
+    r"""
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
+        The encoder's last layer, before the memory.
+    pooler_output (`torch.FloatTensor` of shape `(batch_size, hidden_size)`, *optional*):
+        The backbone's pooler, read off the augmented features.
+    augmented_features (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
+        `g_m(x)`, the balance of the next two. The pooler and the heads read this.
+    features (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
+        `g(x)`, the encoder's feature at the pooled position.
+    memory_features (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
+        `m(g(x))`, what the memory answers.
+    memory_weights (`torch.FloatTensor` of shape `(batch_size, memory_heads, memory_slots)`, *optional*):
+        The attention of each head over the slots, with `output_memory_weights=True`.
+    """
+
+    last_hidden_state: torch.FloatTensor | None = None
+    pooler_output: torch.FloatTensor | None = None
+    augmented_features: torch.FloatTensor | None = None
+    features: torch.FloatTensor | None = None
+    memory_features: torch.FloatTensor | None = None
+    memory_weights: torch.FloatTensor | None = None
+    past_key_values: Cache | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+@dataclass
+class KVMemoryClassifierOutput(ModelOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
+        Classification (or regression) loss.
+    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
+        Scores before the softmax.
+    augmented_features, features, memory_features, memory_weights:
+        As in [`KVMemoryOutput`].
+    """
+
+    loss: torch.FloatTensor | None = None
+    logits: torch.FloatTensor | None = None
+    augmented_features: torch.FloatTensor | None = None
+    features: torch.FloatTensor | None = None
+    memory_features: torch.FloatTensor | None = None
+    memory_weights: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+class KVMemoryMixin(MemoryModelMixin):
+    """The start of a memory. `__init__` of the backbone's own classes does the rest."""
+
+    memory_modules = (KeyValueMemory,)
+    memory_shape_fields = ("memory_slots", "memory_key_size", "memory_heads", "memory_query", "hidden_size")
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if isinstance(module, KeyValueMemory):
+            # Unit gain from feature to query and from read to answer, and scores of unit variance: attention starts
+            # soft, so that every slot gets a gradient.
+            for linear in (*module.query_network.modules(), module.output):
+                if isinstance(linear, nn.Linear):
+                    init.normal_(linear.weight, mean=0.0, std=linear.in_features**-0.5)
+            init.normal_(module.slot_keys, mean=0.0, std=module.slot_keys.shape[-1] ** -0.5)
+            init.normal_(module.slot_values, mean=0.0, std=float(self.config.memory_initializer_range))
+        elif isinstance(module, LabelWords):
+            init.copy_(module.token_ids, module.padded_token_ids()[0])
+            init.copy_(module.word_shares, module.padded_token_ids()[1])
+
+
+class KVMemoryEncoderMixin(KVMemoryMixin):
+    """`g_m`: stands before a transformers encoder, which is `g`."""
+
+    def __init__(self, config, add_pooling_layer=True):
+        r"""
+        add_pooling_layer (`bool`, *optional*, defaults to `True`):
+            Whether to add the backbone's pooler, which then reads the augmented features.
+        """
+        # Assignments to a configuration are not validated by transformers, and would surface as a shape error later.
+        config.validate_memory()
+        config.check_heads()
+        super().__init__(config, add_pooling_layer=add_pooling_layer)
+        self.memory = KeyValueMemory(
+            config.hidden_size, config.memory_slots, config.memory_key_size, config.memory_heads, config.memory_query
+        )
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        output_memory_weights: bool | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor] | KVMemoryOutput:
+        r"""
+        output_memory_weights (`bool`, *optional*):
+            Whether to return each head's attention over the slots.
+        """
+        kwargs.pop("return_dict", None)
+        outputs = super().forward(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            past_key_values=past_key_values,
+            return_dict=True,
+            **kwargs,
+        )
+        features = self._pool(outputs.last_hidden_state, attention_mask, input_ids, inputs_embeds)
+        memory_features, memory_weights = self.memory(features)
+        memory_weight = self.config.memory_weight
+        # Eq. 3
+        augmented_features = (1 - memory_weight) * features + memory_weight * memory_features.to(features.dtype)
+        return KVMemoryOutput(
+            last_hidden_state=outputs.last_hidden_state,
+            # The backbone's pooler takes the first position of what it is given.
+            pooler_output=None if self.pooler is None else self.pooler(augmented_features.unsqueeze(1)),
+            augmented_features=augmented_features,
+            features=features,
+            memory_features=memory_features,
+            memory_weights=memory_weights if output_memory_weights else None,
+            past_key_values=outputs.past_key_values,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+    def _pool(self, hidden_states, attention_mask, input_ids, inputs_embeds) -> torch.Tensor:
+        """`g(x)`: the one position that the memory acts on."""
+        if self.config.memory_pooling == "mean":
+            if attention_mask is None:
+                return hidden_states.mean(dim=1)
+            kept = attention_mask.to(hidden_states.dtype).unsqueeze(-1)
+            return (hidden_states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
+        if self.config.memory_pooling == "mask":
+            rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)
+            return hidden_states[rows, self._mask_positions(input_ids, inputs_embeds)]
+        return hidden_states[:, 0]
+
+    def _mask_positions(self, input_ids, inputs_embeds) -> torch.Tensor:
+        """The first mask token of each row; the first position where a row has none."""
+        given = input_ids if input_ids is not None else inputs_embeds
+        if self.config.mask_token_id is None:
+            is_mask = torch.zeros(given.shape[:2], dtype=torch.bool, device=given.device)
+        elif input_ids is not None:
+            is_mask = input_ids == self.config.mask_token_id
+        else:
+            is_mask = (inputs_embeds == self.get_input_embeddings().weight[self.config.mask_token_id]).all(dim=-1)
+        if not torch.compiler.is_compiling() and is_mask.device.type == "cpu" and not is_mask.any(dim=-1).all():
+            logger.warning_once(
+                '`memory_pooling="mask"`, but an input has no mask token (`config.mask_token_id` = '
+                f"{self.config.mask_token_id}): its first position is read instead. Tokenise with "
+                "`hf_memaug.data.prompt_tokenizer(tokenizer, template)`, which writes the mask."
+            )
+        return is_mask.int().argmax(dim=-1)
+
+
+class KVMemoryClassifierMixin(KVMemoryMixin):
+    """`h` after `g_m`: what the two classification heads have in common."""
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor] | KVMemoryClassifierOutput:
+        outputs = self.base_model(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            **kwargs,
+        )
+        logits = self._classify(outputs)
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+        return KVMemoryClassifierOutput(
+            loss=loss,
+            logits=logits,
+            augmented_features=outputs.augmented_features,
+            features=outputs.features,
+            memory_features=outputs.memory_features,
+            memory_weights=outputs.memory_weights,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class LabelWords(nn.Module):
+    """
+    The verbaliser: a label's score is the mean score of its words (OpenPrompt's manual verbaliser, whose softmax over
+    all label words shifts every label alike and so leaves the classification as it is).
+    """
+
+    def __init__(self, config):
+        super().__init__()
+        self.config = config
+        token_ids, word_shares = self.padded_token_ids()
+        self.token_ids = nn.Buffer(token_ids, persistent=False)
+        self.word_shares = nn.Buffer(word_shares, persistent=False)
+
+    def padded_token_ids(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Ids and averaging weights as `(labels, words)`; rows with fewer words are filled up with weight zero."""
+        rows = self.config.verbalizer_token_ids or [[label] for label in range(self.config.num_labels)]
+        self.config.validate_prompt()
+        width = max(map(len, rows))
+        token_ids = torch.tensor([row + row[:1] * (width - len(row)) for row in rows])
+        word_shares = torch.tensor([[1 / len(row)] * len(row) + [0.0] * (width - len(row)) for row in rows])
+        return token_ids, word_shares
+
+    def forward(self, features: torch.Tensor, decoder: nn.Linear) -> torch.Tensor:
+        # Only the label words' rows of the vocabulary are multiplied, not all of it.
+        ids = self.token_ids.flatten()
+        scores = nn.functional.linear(features, decoder.weight[ids], decoder.bias[ids])
+        return (scores.unflatten(-1, self.token_ids.shape) * self.word_shares.to(scores.dtype)).sum(dim=-1)
+
+
+class KVMemoryPromptMixin(KVMemoryClassifierMixin):
+    """
+    Classification as a cloze question: the memory acts at the mask, and the masked-LM head scores the label words.
+    """
+
+    def _build_verbalizer(self, config):
+        # The memory sits where the question is asked, so the configuration of a prompted model cannot say otherwise.
+        config.memory_pooling = "mask"
+        self.label_words = LabelWords(config)
+        self.loss_type = "ForSequenceClassification"
+
+    def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
+        return self.label_words(self._transform(outputs.augmented_features), self.get_output_embeddings())
+
+    @classmethod
+    def from_backbone(cls, name_or_path, *, template=None, verbalizer=None, tokenizer=None, **kwargs):
+        """
+        Args:
+            template (`str`):
+                The cloze question, such as `"{text} It was {mask}."`.
+            verbalizer (`dict[str, str | list[str]]`):
+                The words for each label, such as `{"negative": "bad", "positive": ["good", "great"]}`.
+            tokenizer (*optional*):
+                The backbone's tokenizer, where it does not lie with the checkpoint.
+        """
+        if template is None or verbalizer is None:
+            missing = "template" if template is None else "verbalizer"
+            raise ValueError(
+                f"`{missing}` is missing. Prompting needs both, for example `template=\"{{text}} It was {{mask}}.\"` and "
+                '`verbalizer={"negative": "bad", "positive": "good"}`.'
+            )
+        if tokenizer is None:
+            from transformers import AutoTokenizer
+
+            tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+        if tokenizer.mask_token_id is None:
+            raise ValueError("`tokenizer` has no mask token, and prompting asks for one. Use a masked-LM's tokenizer.")
+        verbalizer = normalise_verbalizer(verbalizer)
+        return super().from_backbone(
+            name_or_path,
+            template=template,
+            verbalizer=verbalizer,
+            verbalizer_token_ids=verbalizer_token_ids(verbalizer, tokenizer),
+            mask_token_id=tokenizer.mask_token_id,
+            memory_pooling="mask",
+            **kwargs,
+        )
+
+
+# RoBERTa
+
+
+class FeatureClassificationHead(RobertaClassificationHead):
+    """RoBERTa's head, given the one position that it would have taken from the sequence."""
+
+    def forward(self, features: torch.Tensor, **kwargs) -> torch.Tensor:
+        return super().forward(features.unsqueeze(1), **kwargs)
+
+
+@auto_docstring
+class RobertaWithKVMemory(KVMemoryEncoderMixin, RobertaModel):
+    config: RobertaWithKVMemoryConfig
+
+
+@auto_docstring
+class RobertaWithKVMemoryForSequenceClassification(KVMemoryClassifierMixin, RobertaPreTrainedModel):
+    config: RobertaWithKVMemoryConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.roberta = RobertaWithKVMemory(config, add_pooling_layer=False)
+        self.classifier = FeatureClassificationHead(config)
+        self.post_init()
+
+    def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
+        return self.classifier(outputs.augmented_features)
+
+
+@auto_docstring
+class RobertaWithKVMemoryForPromptClassification(KVMemoryPromptMixin, RobertaPreTrainedModel):
+    config: RobertaWithKVMemoryConfig
+    _tied_weights_keys = {
+        "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    }
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.roberta = RobertaWithKVMemory(config, add_pooling_layer=False)
+        self.lm_head = RobertaLMHead(config)
+        self._build_verbalizer(config)
+        self.post_init()
+
+    def get_output_embeddings(self):
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings):
+        self.lm_head.decoder = new_embeddings
+
+    def _transform(self, features: torch.Tensor) -> torch.Tensor:
+        return self.lm_head.layer_norm(nn.functional.gelu(self.lm_head.dense(features)))
+
+
+# BERT
+
+
+@auto_docstring
+class BertWithKVMemory(KVMemoryEncoderMixin, BertModel):
+    config: BertWithKVMemoryConfig
+
+
+@auto_docstring
+class BertWithKVMemoryForSequenceClassification(KVMemoryClassifierMixin, BertPreTrainedModel):
+    config: BertWithKVMemoryConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.bert = BertWithKVMemory(config)
+        dropout = config.classifier_dropout
+        self.dropout = nn.Dropout(config.hidden_dropout_prob if dropout is None else dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
+        return self.classifier(self.dropout(outputs.pooler_output))
+
+
+@auto_docstring
+class BertWithKVMemoryForPromptClassification(KVMemoryPromptMixin, BertPreTrainedModel):
+    config: BertWithKVMemoryConfig
+    _tied_weights_keys = {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.bert = BertWithKVMemory(config, add_pooling_layer=False)
+        self.cls = BertOnlyMLMHead(config)
+        self._build_verbalizer(config)
+        self.post_init()
+
+    def get_output_embeddings(self):
+        return self.cls.predictions.decoder
+
+    def set_output_embeddings(self, new_embeddings):
+        self.cls.predictions.decoder = new_embeddings
+        self.cls.predictions.bias = new_embeddings.bias
+
+    def _transform(self, features: torch.Tensor) -> torch.Tensor:
+        return self.cls.predictions.transform(features)

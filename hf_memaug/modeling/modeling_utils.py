@@ -1,0 +1,119 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What every family's models share: where they come from, how they are published, and the verbs of a memory."""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from typing import ClassVar
+
+from torch import nn
+from transformers import AutoConfig, PreTrainedConfig
+
+from hf_memaug.configuration.checks import nearest, refuse_misspelt_fields
+
+# Arguments of `from_pretrained` that say where a checkpoint lies ...
+_WHERE = {"cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token"}
+# ... and those that say how it is loaded. Everything else is a field of the configuration.
+_HOW = _WHERE | {
+    *("adapter_kwargs", "adapter_name", "attn_implementation", "commit_hash", "device_map", "device_mesh"),
+    *("distributed_config", "dtype", "experts_implementation", "generation_config", "gguf_file", "ignore_mismatched_sizes"),
+    *("key_mapping", "low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_folder", "offload_state_dict"),
+    *("output_loading_info", "quantization_config", "state_dict", "torch_dtype", "tp_plan", "tp_size"),
+    *("trust_remote_code", "use_kernels", "use_safetensors", "variant", "weights_only", "_from_auto", "_from_pipeline"),
+}
+
+
+class MemoryModelMixin:
+    """
+    Stands before `PreTrainedModel` among the bases of every model of the library.
+
+    Class attributes:
+        memory_modules (`tuple[type[nn.Module], ...]`):
+            The layers that make up the family's memory.
+        memory_shape_fields (`tuple[str, ...]`):
+            The configuration fields that give the memory its shape.
+        card_writer (`Callable`):
+            `(model, folder, repo_id)`, completes a folder that is about to be pushed. Models know nothing of publishing:
+            the library sets it when it registers itself.
+    """
+
+    memory_modules: ClassVar[tuple[type[nn.Module], ...]] = ()
+    memory_shape_fields: ClassVar[tuple[str, ...]] = ()
+    card_writer: ClassVar[Callable | None] = None
+    # The heads return plain batch means. Saying so keeps `Trainer` dividing by the accumulation steps and the
+    # processes, which it stops doing for any `forward` that takes `**kwargs`.
+    accepts_loss_kwargs = False
+
+    def memory_parameters(self) -> Iterator[nn.Parameter]:
+        """The parameters of the memory, for a count or an optimizer group of their own."""
+        for module in self.modules():
+            if isinstance(module, self.memory_modules):
+                yield from module.parameters()
+
+    def freeze_memory(self, frozen: bool = True):
+        """Keeps the memory as it is while the rest trains; `frozen=False` lets it learn again. Returns the model."""
+        for parameter in self.memory_parameters():
+            parameter.requires_grad_(not frozen)
+        return self
+
+    @classmethod
+    def from_pretrained(cls, pretrained_model_name_or_path, *model_args, config=None, **kwargs):
+        """
+        As in transformers, but safetensors are the only weights that are read, and a checkpoint of another family, a
+        misspelt field or a memory of another size is refused by name instead of being initialised afresh.
+        """
+        if kwargs.setdefault("use_safetensors", True) is False:
+            raise ValueError("`use_safetensors=False` is refused: weights are read from safetensors files only.")
+        if pretrained_model_name_or_path is not None and not isinstance(config, PreTrainedConfig):
+            cls._check_checkpoint(config or pretrained_model_name_or_path, kwargs)
+        return super().from_pretrained(pretrained_model_name_or_path, *model_args, config=config, **kwargs)
+
+    @classmethod
+    def _check_checkpoint(cls, name_or_path: str | os.PathLike, kwargs: dict) -> None:
+        try:
+            where = {name: kwargs[name] for name in _WHERE if name in kwargs}
+            stored, _ = PreTrainedConfig.get_config_dict(name_or_path, **where)
+        except OSError:
+            return  # Nothing there, or an adapter without a configuration: transformers says so, or follows it.
+        stored_type = stored.get("model_type")
+        if stored_type != cls.config_class.model_type:
+            is_backbone = stored_type == getattr(cls.config_class, "backbone_model_type", None)
+            mend = "`from_backbone` adds a fresh memory to it." if is_backbone else "An `Auto` class picks the right one."
+            raise ValueError(
+                f"`{name_or_path}` holds a `{stored_type}` model, and `{cls.__name__}` reads "
+                f"`{cls.config_class.model_type}`. {mend}"
+            )
+        refuse_misspelt_fields(cls.config_class, set(kwargs) - _HOW, own_prefixes=("memory_",))
+        for name in () if kwargs.get("ignore_mismatched_sizes") else cls.memory_shape_fields:
+            if name in kwargs and kwargs[name] != stored.get(name, kwargs[name]):
+                raise ValueError(
+                    f"`{name}={kwargs[name]}` does not fit `{name_or_path}`, whose memory has `{name}={stored[name]}`. "
+                    f"Leave `{name}` out to load the memory as it is."
+                )
+
+    @classmethod
+    def from_backbone(cls, name_or_path: str | os.PathLike, **kwargs):
+        """
+        Takes a plain checkpoint of the backbone and adds a fresh memory, and a fresh head where the checkpoint has none.
+
+        Args:
+            name_or_path (`str`):
+                A folder or a repository of the hub.
+            kwargs (*optional*):
+                Fields of the configuration (`memory_slots`, `num_labels`, ...) and arguments of `from_pretrained`.
+        """
+        how = {name: kwargs.pop(name) for name in list(kwargs) if name in _HOW}
+        known = {field.name for field in fields(cls.config_class)} | {"num_labels"}
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(f"`from_backbone` takes no `{name}`. Did you mean `{nearest(name, known | _HOW, 0)}`?")
+        where = {name: how[name] for name in _WHERE if name in how}
+        config = cls.config_class.from_backbone_config(AutoConfig.from_pretrained(name_or_path, **where), **kwargs)
+        return cls.from_pretrained(name_or_path, config=config, **how)
+
+    def _upload_modified_files(self, working_dir, repo_id, *args, **kwargs):
+        # Every way of pushing a model ends here, with the folder complete but for what only the library knows.
+        if self.card_writer is not None:
+            self.card_writer(working_dir, repo_id)
+        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)

@@ -1,0 +1,176 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+The table of families, and what `import hf_memaug` does with it.
+
+Importing transformers' auto classes takes seconds, because it imports torch. So nothing is registered when hf_memaug is
+imported: each step below runs when the module it concerns has been imported, by whomever.
+"""
+
+import importlib
+import importlib.abc
+import importlib.util
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Family:
+    """
+    One row for each `model_type`.
+
+    Args:
+        module (`str`):
+            `x` in `configuration/configuration_x.py` and `modeling/modeling_x.py`.
+        config (`str`):
+            The configuration class.
+        backbone (`str`):
+            The `model_type` of transformers whose tokenizer and adapter targets the family takes over.
+        models (`dict[str, tuple[str, ...]]`):
+            The model classes under each auto class. Of several, a checkpoint's `architectures` picks one.
+    """
+
+    module: str
+    config: str
+    backbone: str
+    models: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def load(self, name: str):
+        """The class called `name`."""
+        room = "configuration" if name == self.config else "modeling"
+        return getattr(importlib.import_module(f"hf_memaug.{room}.{room}_{self.module}"), name)
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        return tuple(name for names in self.models.values() for name in names)
+
+
+FAMILIES: dict[str, Family] = {
+    "roberta_kv_memory": Family(
+        module="kv_memory",
+        config="RobertaWithKVMemoryConfig",
+        backbone="roberta",
+        models={
+            "AutoModel": ("RobertaWithKVMemory",),
+            "AutoModelForSequenceClassification": (
+                "RobertaWithKVMemoryForSequenceClassification",
+                "RobertaWithKVMemoryForPromptClassification",
+            ),
+        },
+    ),
+    "bert_kv_memory": Family(
+        module="kv_memory",
+        config="BertWithKVMemoryConfig",
+        backbone="bert",
+        models={
+            "AutoModel": ("BertWithKVMemory",),
+            "AutoModelForSequenceClassification": (
+                "BertWithKVMemoryForSequenceClassification",
+                "BertWithKVMemoryForPromptClassification",
+            ),
+        },
+    ),
+}
+
+
+def family_of(model_type: str) -> Family | None:
+    return FAMILIES.get(model_type)
+
+
+def public_names() -> dict[str, Family]:
+    """Every class that `hf_memaug` offers by name."""
+    return {name: family for family in FAMILIES.values() for name in (family.config, *family.model_names)}
+
+
+def register_auto_classes() -> None:
+    """`AutoConfig`, `AutoTokenizer` and the model classes find every family."""
+    from transformers import AutoConfig, AutoTokenizer
+    from transformers.models.auto import modeling_auto
+    from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
+
+    from hf_memaug.modeling.modeling_utils import MemoryModelMixin
+
+    MemoryModelMixin.card_writer = _complete_folder
+    for model_type, family in FAMILIES.items():
+        config_class = family.load(family.config)
+        AutoConfig.register(model_type, config_class, exist_ok=True)
+        backbone_config = AutoConfig.for_model(family.backbone)
+        if type(backbone_config) in TOKENIZER_MAPPING:
+            AutoTokenizer.register(config_class, tokenizer_class=TOKENIZER_MAPPING[type(backbone_config)], exist_ok=True)
+        for auto_class, names in family.models.items():
+            classes = tuple(family.load(name) for name in names)
+            getattr(modeling_auto, auto_class).register(
+                config_class, classes if len(classes) > 1 else classes[0], exist_ok=True
+            )
+
+
+def _complete_folder(model, folder, repo_id) -> None:
+    from hf_memaug.hub.publishing import complete_folder
+
+    complete_folder(model, folder, repo_id)
+
+
+def register_model_card() -> None:
+    """`Trainer` writes the library's card for the library's models, and its own for all others."""
+    from transformers import Trainer
+
+    theirs = Trainer.create_model_card
+
+    def create_model_card(self, *args, **kwargs):
+        from hf_memaug.reporting.model_card import write_trainer_card
+
+        if not write_trainer_card(self, *args, **kwargs):
+            theirs(self, *args, **kwargs)
+
+    create_model_card.__doc__ = theirs.__doc__
+    Trainer.create_model_card = create_model_card
+
+
+def register_adapter_targets() -> None:
+    """PEFT adapts the same layers that it adapts in the backbone when no `target_modules` are given."""
+    from peft.utils import constants
+
+    for name, mapping in vars(constants).items():
+        if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(mapping, dict):
+            for model_type, family in FAMILIES.items():
+                if family.backbone in mapping:
+                    mapping.setdefault(model_type, mapping[family.backbone])
+
+
+class _RunAfterImport(importlib.abc.MetaPathFinder):
+    """Runs an action once, right after the module it waits for has been imported."""
+
+    def __init__(self, actions: dict[str, Callable[[], None]]):
+        self.actions = actions
+
+    def find_spec(self, name, path=None, target=None):
+        action = self.actions.pop(name, None)
+        if action is None:
+            return None
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_then_act(module):
+                execute(module)
+                action()
+
+            spec.loader.exec_module = execute_then_act
+        return spec
+
+
+def register() -> None:
+    """Called once, by `import hf_memaug`."""
+    actions = {
+        "transformers.models.auto.modeling_auto": register_auto_classes,
+        "transformers.trainer": register_model_card,
+        "peft.utils.constants": register_adapter_targets,
+    }
+    waiting = {}
+    for name, action in actions.items():
+        if name in sys.modules:
+            action()
+        else:
+            waiting[name] = action
+    sys.meta_path.insert(0, _RunAfterImport(waiting))
