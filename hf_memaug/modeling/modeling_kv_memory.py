@@ -192,6 +192,10 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
 class KVMemoryClassifierMixin(KVMemoryMixin):
     """`h` after `g_m`: what the two classification heads have in common."""
 
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+
     @can_return_tuple
     @auto_docstring
     def forward(
@@ -202,14 +206,17 @@ class KVMemoryClassifierMixin(KVMemoryMixin):
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor] | KVMemoryClassifierOutput:
+        # `past_key_values` is named so that prefix tuning comes through here instead of calling the parts itself.
         outputs = self.base_model(
             input_ids,
             attention_mask=attention_mask,
             token_type_ids=token_type_ids,
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            past_key_values=past_key_values,
             **kwargs,
         )
         logits = self._classify(outputs)
@@ -250,11 +257,8 @@ class LabelWords(nn.Module):
         word_shares = torch.tensor([[1 / len(row)] * len(row) + [0.0] * (width - len(row)) for row in rows])
         return token_ids, word_shares
 
-    def forward(self, features: torch.Tensor, decoder: nn.Linear) -> torch.Tensor:
-        # Only the label words' rows of the vocabulary are multiplied, not all of it.
-        ids = self.token_ids.flatten()
-        scores = nn.functional.linear(features, decoder.weight[ids], decoder.bias[ids])
-        return (scores.unflatten(-1, self.token_ids.shape) * self.word_shares.to(scores.dtype)).sum(dim=-1)
+    def forward(self, word_scores: torch.Tensor) -> torch.Tensor:
+        return (word_scores[..., self.token_ids] * self.word_shares.to(word_scores.dtype)).sum(dim=-1)
 
 
 class KVMemoryPromptMixin(KVMemoryClassifierMixin):
@@ -265,11 +269,8 @@ class KVMemoryPromptMixin(KVMemoryClassifierMixin):
     def _build_verbalizer(self, config):
         # The memory sits where the question is asked, so the configuration of a prompted model cannot say otherwise.
         config.memory_pooling = "mask"
-        self.label_words = LabelWords(config)
+        self.classifier = LabelWords(config)
         self.loss_type = "ForSequenceClassification"
-
-    def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
-        return self.label_words(self._transform(outputs.augmented_features), self.get_output_embeddings())
 
     @classmethod
     def from_backbone(cls, name_or_path, *, template=None, verbalizer=None, tokenizer=None, **kwargs):
@@ -356,8 +357,8 @@ class RobertaWithKVMemoryForPromptClassification(KVMemoryPromptMixin, RobertaPre
     def set_output_embeddings(self, new_embeddings):
         self.lm_head.decoder = new_embeddings
 
-    def _transform(self, features: torch.Tensor) -> torch.Tensor:
-        return self.lm_head.layer_norm(nn.functional.gelu(self.lm_head.dense(features)))
+    def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
+        return self.classifier(self.lm_head(outputs.augmented_features))
 
 
 # BERT
@@ -406,5 +407,5 @@ class BertWithKVMemoryForPromptClassification(KVMemoryPromptMixin, BertPreTraine
         self.cls.predictions.decoder = new_embeddings
         self.cls.predictions.bias = new_embeddings.bias
 
-    def _transform(self, features: torch.Tensor) -> torch.Tensor:
-        return self.cls.predictions.transform(features)
+    def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
+        return self.classifier(self.cls(outputs.augmented_features))
