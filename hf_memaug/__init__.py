@@ -14,10 +14,10 @@ _FUNCTIONS = {
     "load_domains": "hf_memaug.data",
     "leave_one_domain_out": "hf_memaug.data",
     "prompt_tokenizer": "hf_memaug.data",
-    "DomainTrainer": "hf_memaug.training",
-    "DomainTrainingArguments": "hf_memaug.training",
+    "RunGuard": "hf_memaug.training",
     "load_metric": "hf_memaug.evaluation",
     "export_with_code": "hf_memaug.hub",
+    "record_run": "hf_memaug.reporting.run_facts",
 }
 
 __all__ = ["FAMILIES", "__version__", *public_names(), *_FUNCTIONS]

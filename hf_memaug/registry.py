@@ -97,7 +97,9 @@ def register_auto_classes() -> None:
         AutoConfig.register(model_type, config_class, exist_ok=True)
         backbone_config = AutoConfig.for_model(family.backbone)
         if type(backbone_config) in TOKENIZER_MAPPING:
-            AutoTokenizer.register(config_class, tokenizer_class=TOKENIZER_MAPPING[type(backbone_config)], exist_ok=True)
+            AutoTokenizer.register(
+                config_class, tokenizer_class=TOKENIZER_MAPPING[type(backbone_config)], exist_ok=True
+            )
         for auto_class, names in family.models.items():
             classes = tuple(family.load(name) for name in names)
             getattr(modeling_auto, auto_class).register(

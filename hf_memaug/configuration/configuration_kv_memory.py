@@ -124,7 +124,9 @@ class KVMemoryFields:
 
 @strict
 class RobertaWithKVMemoryConfig(KVMemoryFields, RobertaConfig):
-    __doc__ = KVMemoryFields.__doc__.replace("What a configuration gains", "RoBERTa's configuration, and what it gains")
+    __doc__ = KVMemoryFields.__doc__.replace(
+        "What a configuration gains", "RoBERTa's configuration, and what it gains"
+    )
 
     model_type = "roberta_kv_memory"
     backbone_model_type = "roberta"

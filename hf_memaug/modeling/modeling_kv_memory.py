@@ -286,7 +286,7 @@ class KVMemoryPromptMixin(KVMemoryClassifierMixin):
         if template is None or verbalizer is None:
             missing = "template" if template is None else "verbalizer"
             raise ValueError(
-                f"`{missing}` is missing. Prompting needs both, for example `template=\"{{text}} It was {{mask}}.\"` and "
+                f'`{missing}` is missing. Prompting needs both, for example `template="{{text}} It was {{mask}}."` and '
                 '`verbalizer={"negative": "bad", "positive": "good"}`.'
             )
         if tokenizer is None:

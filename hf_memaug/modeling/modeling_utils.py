@@ -17,10 +17,25 @@ _WHERE = {"cache_dir", "force_download", "local_files_only", "proxies", "revisio
 # ... and those that say how it is loaded. Everything else is a field of the configuration.
 _HOW = _WHERE | {
     *("adapter_kwargs", "adapter_name", "attn_implementation", "commit_hash", "device_map", "device_mesh"),
-    *("distributed_config", "dtype", "experts_implementation", "generation_config", "gguf_file", "ignore_mismatched_sizes"),
+    *(
+        "distributed_config",
+        "dtype",
+        "experts_implementation",
+        "generation_config",
+        "gguf_file",
+        "ignore_mismatched_sizes",
+    ),
     *("key_mapping", "low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_folder", "offload_state_dict"),
     *("output_loading_info", "quantization_config", "state_dict", "torch_dtype", "tp_plan", "tp_size"),
-    *("trust_remote_code", "use_kernels", "use_safetensors", "variant", "weights_only", "_from_auto", "_from_pipeline"),
+    *(
+        "trust_remote_code",
+        "use_kernels",
+        "use_safetensors",
+        "variant",
+        "weights_only",
+        "_from_auto",
+        "_from_pipeline",
+    ),
 }
 
 
@@ -79,7 +94,9 @@ class MemoryModelMixin:
         stored_type = stored.get("model_type")
         if stored_type != cls.config_class.model_type:
             is_backbone = stored_type == getattr(cls.config_class, "backbone_model_type", None)
-            mend = "`from_backbone` adds a fresh memory to it." if is_backbone else "An `Auto` class picks the right one."
+            mend = (
+                "`from_backbone` adds a fresh memory to it." if is_backbone else "An `Auto` class picks the right one."
+            )
             raise ValueError(
                 f"`{name_or_path}` holds a `{stored_type}` model, and `{cls.__name__}` reads "
                 f"`{cls.config_class.model_type}`. {mend}"

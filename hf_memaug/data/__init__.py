@@ -1,0 +1,24 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rows from several domains: loading, checking, splitting, and generated data to start with."""
+
+from hf_memaug.data.domains import DomainDataset
+from hf_memaug.data.generated import generated_digits, generated_reviews
+from hf_memaug.data.loading import load_domains
+from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
+from hf_memaug.data.prompts import prompt_tokenizer
+from hf_memaug.data.splits import DomainSplit, leave_each_domain_out, leave_one_domain_out
+
+__all__ = [
+    "DomainDataset",
+    "DomainSplit",
+    "check_overlap",
+    "find_overlap",
+    "generated_digits",
+    "generated_reviews",
+    "leave_each_domain_out",
+    "leave_one_domain_out",
+    "load_domains",
+    "prompt_tokenizer",
+    "row_hashes",
+]

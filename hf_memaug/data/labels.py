@@ -1,0 +1,122 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""From labels as people write them (names, ids, "1.0") to ids from 0 to n-1 with names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from hf_memaug.data.messages import did_you_mean, listed, some_rows
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a cell holds nothing: `None`, NaN, or an empty string."""
+    return (
+        value is None
+        or (isinstance(value, float) and value != value)
+        or (isinstance(value, str) and not value.strip())
+    )
+
+
+def as_id(value: Any) -> int | None:
+    """The integer that a value stands for (1, True, 1.0, "1", "1.0"), else `None`."""
+    if isinstance(value, str):
+        try:
+            value = float(value) if value.strip().lstrip("+-")[:1].isdigit() else None
+        except ValueError:
+            return None
+    elif hasattr(value, "item"):
+        value = value.item()
+    if not isinstance(value, (int, float)) or value != value or value in (float("inf"), float("-inf")):
+        return None
+    return int(value) if value == int(value) else None
+
+
+def resolve_labels(
+    parts: Sequence[tuple[str, list, list[str] | None]], labels: Sequence[str] | None
+) -> tuple[list[list[int]], list[str]]:
+    """
+    Gives every label its id.
+
+    Args:
+        parts (`Sequence[tuple[str, list, list[str] | None]]`):
+            For each piece of data its origin, its raw labels and, where the piece brings them, the names of its ids.
+        labels (`Sequence[str]`, *optional*):
+            The names asked for, in the order of their ids.
+    """
+    names = [str(name) for name in labels] if labels is not None else _common_names(parts)
+    if names is not None:
+        if len(set(names)) != len(names) or not names:
+            raise ValueError(f"`labels` must name at least one label and none twice, but is [{listed(names)}].")
+        return [_ids(origin, values, own or names, names) for origin, values, own in parts], names
+
+    distinct = {value if isinstance(value, str) else as_id(value) for _, values, _ in parts for value in set(values)}
+    numbers = {value: as_id(value) for value in distinct}
+    if None in distinct:
+        wrong = next(
+            value for _, values, _ in parts for value in values if not isinstance(value, str) and as_id(value) is None
+        )
+        raise ValueError(
+            f"`label` holds {wrong!r}, which is neither a name nor a whole number. Only classes are read."
+        )
+    if any(not isinstance(value, str) for value in distinct) and None in numbers.values():
+        name = next(value for value, number in numbers.items() if number is None)
+        raise ValueError(
+            f"`label` mixes ids with names such as {name!r}. Write all labels in one way, or give `labels`."
+        )
+    if all(number is not None for number in numbers.values()):
+        ids = sorted(set(numbers.values()))
+        if ids != list(range(len(ids))):
+            raise ValueError(
+                f"`label` holds the ids {listed(ids)}, which do not run from 0 to {len(ids) - 1} without a gap. Give "
+                "`labels`, the names of all ids in their order, or write the labels as names."
+            )
+        names = [str(label) for label in ids]
+    else:
+        names = sorted(str(value) for value in distinct)
+    return [_ids(origin, values, names, names) for origin, values, _ in parts], names
+
+
+def _common_names(parts: Sequence[tuple[str, list, list[str] | None]]) -> list[str] | None:
+    with_names = [(origin, own) for origin, _, own in parts if own]
+    for origin, own in with_names[1:]:
+        if own != with_names[0][1]:
+            raise ValueError(
+                f"`labels`: {with_names[0][0]} names its labels {listed(with_names[0][1])}, but {origin} names them "
+                f"{listed(own)}. Give `labels` in the order you want; rows are matched by name."
+            )
+    return list(with_names[0][1]) if with_names else None
+
+
+def _ids(origin: str, values: list, own: list[str], names: list[str]) -> list[int]:
+    """`own` names the ids that stand in `values`; `names` are the names asked for."""
+    if set(own) <= set(names):
+        target = {name: names.index(name) for name in own}
+    elif len(own) == len(names) and not set(own) & set(names):
+        # Other words for the same ids, say "neg" and "pos" for "negative" and "positive".
+        target = {name: label for label, name in enumerate(own)}
+    else:
+        raise ValueError(
+            f"`labels` is [{listed(names)}], but {origin} names its labels {listed(own)}. Give all of these names, or "
+            "as many new ones in the same order."
+        )
+    known: dict[Any, int | None] = {}
+    for value in set(values):
+        number = as_id(value)
+        if isinstance(value, str) and value in target:
+            known[value] = target[value]
+        elif isinstance(value, str) and value in names:
+            known[value] = names.index(value)
+        elif number is not None and 0 <= number < len(own):
+            known[value] = target[own[number]]
+        else:
+            known[value] = None
+    unknown = [row for row, value in enumerate(values) if known[value] is None]
+    if unknown:
+        value = values[unknown[0]]
+        raise ValueError(
+            f"`label` holds {value!r} in {origin}, which is unknown: {some_rows(unknown)} of it and the like. "
+            f"{did_you_mean(value, names)} Mend the rows, or add the label to `labels`."
+        )
+    return [known[value] for value in values]

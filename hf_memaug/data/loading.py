@@ -1,0 +1,222 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`load_domains`: any source of rows to a checked `DomainDataset`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from hf_memaug.data.domains import INPUT_COLUMNS, DomainDataset
+from hf_memaug.data.labels import is_missing, resolve_labels
+from hf_memaug.data.messages import did_you_mean, listed, some_rows
+from hf_memaug.data.readers import Columns
+from hf_memaug.data.sources import ColumnNames, Piece, check_split, find_pieces
+
+logger = logging.getLogger(__name__)
+
+
+def load_domains(
+    source: Any,
+    *,
+    text: str | None = "text",
+    text_pair: str | None = None,
+    label: str | None = "label",
+    domain: str = "domain",
+    split: str | None = None,
+    labels: Sequence[str] | None = None,
+    on_empty: str = "raise",
+) -> DomainDataset:
+    """
+    Loads rows from several domains and refuses what would spoil a training run later.
+
+    Args:
+        source (`Any`):
+            One of: a file (`.jsonl`, `.json`, `.csv`, `.tsv`, each also with `.gz`, or `.parquet`); a folder of
+            `<domain>.<split>.*`, `<split>.*` or `<domain>.*` files, where `labels.json` may name the label ids; a
+            folder of images `domain/class/*.jpg`; a `datasets.Dataset` or `DatasetDict`; a pandas DataFrame; a list of
+            dicts; a `DomainDataset`; or a dict from a domain's name to any of these.
+        text (`str`, *optional*, defaults to `"text"`):
+            The column with the text. Not needed where there is a column `tokens`, `image` or `graph`. `None`: no text.
+        text_pair (`str`, *optional*):
+            The column with the second text. By default `text_pair` where there is one.
+        label (`str`, *optional*, defaults to `"label"`):
+            The column with the class, as a name or an id. `None`: the rows are taken as unlabelled.
+        domain (`str`, *optional*, defaults to `"domain"`):
+            The column that says where a row comes from.
+        split (`str`, *optional*):
+            The split to read from a folder or a `DatasetDict`; of another source, the rows with this value in `split`.
+        labels (`Sequence[str]`, *optional*):
+            The label names in the order of their ids. By default those that the source brings; else the ids found, or
+            the names found in sorted order.
+        on_empty (`str`, *optional*, defaults to `"raise"`):
+            What to do with rows whose input is empty: `"raise"` or `"drop"`.
+
+    The columns named by `text`, `text_pair`, `label` and `domain` get these names; other columns are kept as they are.
+    """
+    if on_empty not in ("raise", "drop"):
+        raise ValueError(f"`on_empty` is {on_empty!r}; it must be 'raise' or 'drop'.")
+    names = ColumnNames(text, text_pair, label, domain)
+    pieces = [_finish(piece, names, split, on_empty) for piece in find_pieces(source, names, split)]
+    columns = _joined(pieces)
+    label_names: list[str] | None = list(labels) if labels is not None else None
+    if label is not None:
+        parts = [(piece.origin, piece.columns["label"], piece.label_names) for piece in pieces]
+        ids, label_names = resolve_labels(parts, labels)
+        columns["label"] = [label_id for part in ids for label_id in part]
+    return DomainDataset(columns, label_names)
+
+
+def _finish(piece: Piece, names: ColumnNames, split: str | None, on_empty: str) -> Piece:
+    """Picks the split, gives the columns their names, and checks every row."""
+    columns = dict(piece.columns)
+    if not columns or not len(next(iter(columns.values()))):
+        raise ValueError(f"`source`: {piece.origin} is empty, it has no row. Leave it out or fill it.")
+    if split is not None and not piece.split_done:
+        if "split" not in columns:
+            raise ValueError(
+                f"`split` is {split!r}, but {piece.origin} has no column 'split' to choose by. Leave `split` out."
+            )
+        check_split(split, columns["split"], piece.origin)
+        columns = _kept(columns, [value == split for value in columns["split"]])
+    columns = _renamed(columns, piece, names)
+    _check_inputs(columns, piece.origin)
+    if names.label is not None:
+        columns["label"] = _checked_labels(columns["label"], piece.origin)
+    columns["domain"] = _checked_domains(columns["domain"], piece)
+    return replace(piece, columns=_without_empty(columns, piece.origin, on_empty))
+
+
+def _renamed(columns: Columns, piece: Piece, names: ColumnNames) -> Columns:
+    if piece.key_domain is not None or (names.domain not in columns and piece.file_domain is not None):
+        count = len(next(iter(columns.values())))
+        columns[names.domain] = [piece.key_domain if piece.key_domain is not None else piece.file_domain] * count
+    elif names.domain not in columns:
+        raise ValueError(
+            f"`domain` is {names.domain!r}, but {piece.origin} has no such column. "
+            f"{did_you_mean(names.domain, columns)} Name the column that says where a row "
+            "comes from, or give a dict {domain: source}."
+        )
+    if names.label is not None and names.label not in columns:
+        raise ValueError(
+            f"`label` is {names.label!r}, but {piece.origin} has no such column. {did_you_mean(names.label, columns)} "
+            "Name the column with the class, or pass `label=None` for unlabelled rows."
+        )
+    other_input = names.text == "text" and any(name in columns for name in ("tokens", "image", "graph"))
+    if names.text is not None and names.text not in columns and not other_input:
+        raise ValueError(
+            f"`text` is {names.text!r}, but {piece.origin} has no such column. {did_you_mean(names.text, columns)} "
+            "Name the column with the text, or pass `text=None` for rows without text."
+        )
+    if names.text_pair is not None and names.text_pair not in columns:
+        raise ValueError(
+            f"`text_pair` is {names.text_pair!r}, but {piece.origin} has no such column. "
+            f"{did_you_mean(names.text_pair, columns)} Name the column with the second text."
+        )
+    pair = names.text_pair
+    if pair is None and not all(is_missing(value) for value in columns.get("text_pair", ())):
+        pair = "text_pair"
+    wanted = {"text": names.text, "text_pair": pair, "label": names.label, "domain": names.domain}
+    chosen = {new: columns[old] for new, old in wanted.items() if old is not None and old in columns}
+    others = {name: values for name, values in columns.items() if name not in wanted and name not in wanted.values()}
+    named = {**chosen, **others}
+    order = [name for name in (*INPUT_COLUMNS, "label", "domain") if name in named]
+    return {name: named[name] for name in dict.fromkeys([*order, *named])}
+
+
+def _check_inputs(columns: Columns, origin: str) -> None:
+    for name in ("text", "text_pair"):
+        wrong = [
+            i for i, value in enumerate(columns.get(name, ())) if not isinstance(value, str) and not is_missing(value)
+        ]
+        if wrong:
+            kind = type(columns[name][wrong[0]]).__name__
+            raise ValueError(
+                f"`{name}` must hold strings, but {some_rows(wrong)} of {origin} do not ({kind}). Write text."
+            )
+    if "image" in columns:
+        # As `datasets` stores an image, in memory and in Parquet.
+        columns["image"] = [
+            (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
+            for value in columns["image"]
+        ]
+
+
+def _checked_labels(values: list, origin: str) -> list:
+    missing = [row for row, value in enumerate(values) if is_missing(value)]
+    if missing:
+        raise ValueError(
+            f"`label` is missing in {some_rows(missing)} of {origin}. Fill it in, delete those rows, or "
+            "pass `label=None`."
+        )
+    nested = [row for row, value in enumerate(values) if isinstance(value, (list, dict))]
+    if nested:
+        raise ValueError(
+            f"`label` must hold one class per row, but {some_rows(nested)} of {origin} hold several. Pass "
+            "`label=None` for tags per token; the column is then kept under its own name if that is not 'label'."
+        )
+    return [value.strip() if isinstance(value, str) else value for value in values]
+
+
+def _checked_domains(values: list, piece: Piece) -> list[str]:
+    missing = [row for row, value in enumerate(values) if is_missing(value)]
+    if missing:
+        raise ValueError(
+            f"`domain` is missing or an empty name in {some_rows(missing)} of {piece.origin}. Fill it in or "
+            "delete those rows."
+        )
+    names = piece.domain_names
+    if names is not None and piece.key_domain is None:
+        values = [names[value] if isinstance(value, int) else value for value in values]
+    shared: dict[str, str] = {}
+    # One string object per domain instead of one per row.
+    return [shared.setdefault(name, name) for name in (str(value).strip() for value in values)]
+
+
+def _without_empty(columns: Columns, origin: str, on_empty: str) -> Columns:
+    empty: set[int] = set()
+    for name in INPUT_COLUMNS:
+        rows = [
+            i for i, v in enumerate(columns.get(name, ())) if is_missing(v) or (isinstance(v, (list, dict)) and not v)
+        ]
+        if rows and on_empty == "raise":
+            raise ValueError(
+                f'`{name}` is empty in {some_rows(rows)} of {origin}. Fill it in, or pass `on_empty="drop"` to leave '
+                "such rows out."
+            )
+        empty.update(rows)
+    if not empty:
+        return columns
+    kept = _kept(columns, [row not in empty for row in range(len(columns["domain"]))])
+    lost = sorted(set(columns["domain"]) - set(kept["domain"]))
+    if lost:
+        raise ValueError(
+            f"`on_empty`: every row of the domain {listed(lost)} in {origin} is empty. Leave that domain out."
+        )
+    logger.warning("%s: %d rows with an empty input dropped.", origin, len(empty))
+    return kept
+
+
+def _kept(columns: Columns, keep: list[bool]) -> Columns:
+    rows = [row for row, wanted in enumerate(keep) if wanted]
+    return {name: [values[row] for row in rows] for name, values in columns.items()}
+
+
+def _joined(pieces: Sequence[Piece]) -> Columns:
+    first = pieces[0]
+    inputs = {name for name in first.columns if name in INPUT_COLUMNS}
+    for piece in pieces[1:]:
+        other = {name for name in piece.columns if name in INPUT_COLUMNS}
+        if other != inputs:
+            raise ValueError(
+                f"`source`: {first.origin} has the inputs {listed(sorted(inputs))}, but {piece.origin} has "
+                f"{listed(sorted(other))}. All domains need the same ones."
+            )
+    joined: Columns = {name: [] for piece in pieces for name in piece.columns}
+    for piece in pieces:
+        count = len(piece.columns["domain"])
+        for name, values in joined.items():
+            values.extend(piece.columns.get(name) or [None] * count)
+    return joined

@@ -1,0 +1,61 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Prompting: the template lives in the tokenizer, so that whatever tokenises asks the question."""
+
+import copy
+
+
+def prompt_tokenizer(tokenizer, template: str):
+    """
+    A copy of `tokenizer` that wraps each text, or pair of texts, in `template`, such as `"{text} It was {mask}."`.
+
+    The template becomes the tokenizer's post-processor. So it is saved with the tokenizer, `pipeline` applies it, and
+    truncation shortens the text and never the question. Where the template has no `{text_pair}`, a pair's second text
+    follows the first.
+    """
+    if getattr(tokenizer, "backend_tokenizer", None) is None:
+        raise ValueError("`tokenizer` must be a fast tokenizer: load it with `AutoTokenizer.from_pretrained`.")
+    if tokenizer.mask_token_id is None:
+        raise ValueError("`tokenizer` has no mask token, and a template asks for one. Use a masked-LM's tokenizer.")
+    # Here, because the configurations bring torch with them and the rest of this room does without.
+    from tokenizers.processors import TemplateProcessing
+    from transformers import PreTrainedTokenizerFast
+
+    from hf_memaug.configuration.prompting import parse_template
+
+    parts = parse_template(template)
+    if "text_pair" not in dict(parts):
+        after_text = [kind for kind, _ in parts].index("text") + 1
+        parts.insert(after_text, ("text_pair", ""))
+    second_segment = 1 if "token_type_ids" in tokenizer.model_input_names else 0
+
+    segment, pieces, words = 0, ["first:0"], {}
+    for index, (kind, text) in enumerate(parts):
+        if kind == "text_pair":
+            segment = second_segment
+        if kind == "words":
+            words[f"words{index}"] = tokenizer(text, add_special_tokens=False)["input_ids"]
+        name = {"text": "$A", "text_pair": "$B", "mask": "mask", "words": f"words{index}"}[kind]
+        pieces.append(f"{name}:{segment}")
+    pieces.append(f"last:{segment}")
+
+    fixed = {"first": [tokenizer.cls_token_id], "mask": [tokenizer.mask_token_id], "last": [tokenizer.sep_token_id]}
+    backend = copy.deepcopy(tokenizer.backend_tokenizer)
+    backend.post_processor = TemplateProcessing(
+        # A single text is all one segment, whatever follows the place of the missing second.
+        single=[piece.split(":")[0] + ":0" for piece in pieces if not piece.startswith("$B")],
+        pair=pieces,
+        special_tokens=[
+            {"id": name, "ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)}
+            for name, ids in {**fixed, **words}.items()
+        ],
+    )
+    # Not the model's own tokenizer class: that one would put its own post-processor back when it is loaded.
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_max_length=tokenizer.model_max_length,
+        padding_side=tokenizer.padding_side,
+        truncation_side=tokenizer.truncation_side,
+        model_input_names=tokenizer.model_input_names,
+        **tokenizer.special_tokens_map,
+    )

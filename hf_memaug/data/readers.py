@@ -1,0 +1,196 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""From files and in-memory tables to plain columns. Nothing here knows what a domain or a label is."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hf_memaug.data.messages import listed
+
+# Longest first, so that the suffix of "a.jsonl.gz" is not taken to be ".gz".
+TABLE_SUFFIXES = (".jsonl.gz", ".json.gz", ".csv.gz", ".tsv.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet")
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
+
+Columns = dict[str, list]
+
+
+def table_suffix(path: Path) -> str | None:
+    """The suffix of a file that `read_table` can read, else `None`."""
+    return next((suffix for suffix in TABLE_SUFFIXES if path.name.lower().endswith(suffix)), None)
+
+
+def read_table(path: Path) -> Columns:
+    """Reads one file into columns; what is not in a row is `None`."""
+    suffix = table_suffix(path)
+    if suffix is None:
+        raise ValueError(
+            f"`source` is {str(path)!r}, a kind of file that is not read. Give one of {listed(TABLE_SUFFIXES)}."
+        )
+    try:
+        if suffix == ".parquet":
+            columns = _read_parquet(path)
+        elif suffix.startswith((".csv", ".tsv")):
+            columns = _read_csv(path, delimiter="\t" if suffix.startswith(".tsv") else ",")
+        else:
+            columns = columns_of(_json_rows(path))
+    except UnicodeDecodeError as error:
+        raise ValueError(f"`source`: {path} is not UTF-8 ({error.reason}). Save it as UTF-8.") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"`source`: {path} is not a whole gzip file ({error}). Fetch or compress it again."
+        ) from error
+    if not columns or not len(next(iter(columns.values()))):
+        raise ValueError(f"`source`: {path} is empty, it has no row. Leave it out or fill it.")
+    return columns
+
+
+def columns_of(rows: Iterable[Mapping[str, Any]]) -> Columns:
+    """Turns rows into columns one row at a time, so that the rows need not all be in memory."""
+    columns: Columns = {}
+    count = 0
+    for row in rows:
+        for name, value in row.items():
+            if name not in columns:
+                columns[name] = [None] * count
+            columns[name].append(value)
+        count += 1
+        if len(row) != len(columns):
+            for values in columns.values():
+                if len(values) < count:
+                    values.append(None)
+    return columns
+
+
+def columns_of_frame(frame: Any) -> Columns:
+    """The columns of a pandas DataFrame, with `None` for its several kinds of nothing."""
+    columns = {}
+    for name in frame.columns:
+        cells = zip(frame[name].tolist(), frame[name].isna(), strict=True)
+        columns[str(name)] = [None if missing else value for value, missing in cells]
+    return columns
+
+
+def columns_of_dataset(dataset: Any) -> Columns:
+    """The columns of a `datasets.Dataset`; images stay encoded."""
+    # Through arrow: it honours selected and shuffled rows, and decodes no image.
+    return dataset.with_format("arrow")[:].to_pydict()
+
+
+def class_names(dataset: Any, column: str) -> list[str] | None:
+    """The names that a `datasets.ClassLabel` feature gives to the ids in a column."""
+    return getattr(dataset.features.get(column), "names", None)
+
+
+def label_file_names(folder: Path) -> list[str] | None:
+    """The names in a folder's `labels.json`: a list, `{id: name}` or `{name: id}`."""
+    path = folder / "labels.json"
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except ValueError as error:
+        raise ValueError(f"`source`: {path} is not valid JSON ({error}).") from error
+    if isinstance(content, list):
+        return [str(name) for name in content]
+    if isinstance(content, dict):
+        pairs = content.items()
+        if all(isinstance(value, int) for value in content.values()):
+            pairs = ((value, name) for name, value in content.items())
+        names = {str(key): str(name) for key, name in pairs}
+        if set(names) == {str(label) for label in range(len(content))}:
+            return [names[str(label)] for label in range(len(names))]
+    raise ValueError(f"`source`: {path} must hold a list of label names, or a dict between names and ids 0 to n-1.")
+
+
+def image_files(folder: Path) -> list[Path]:
+    """The image files of a folder, sorted by name because the order of a listing differs between machines."""
+    return sorted(path for path in visible(folder) if path.is_file() and path.suffix.lower() in IMAGE_SUFFIXES)
+
+
+def visible(folder: Path) -> Iterator[Path]:
+    return (path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "_")))
+
+
+@contextmanager
+def _opened(path: Path, newline: str | None = None):
+    opener = gzip.open if path.name.lower().endswith(".gz") else open
+    # utf-8-sig reads plain UTF-8 too, and drops the mark that spreadsheets put in front.
+    with opener(path, "rt", encoding="utf-8-sig", newline=newline) as file:
+        yield file
+
+
+def _json_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    with _opened(path) as file:
+        first = next((line for line in file if line.strip()), "")
+        whole = first.lstrip().startswith("[")
+    with _opened(path) as file:
+        if whole:
+            try:
+                rows: Iterable = json.load(file)
+            except ValueError as error:
+                raise ValueError(f"`source`: {path} is not valid JSON ({error}).") from error
+            numbered = ((f"entry {number}", row) for number, row in enumerate(rows))
+        else:
+            numbered = _json_lines(path, file)
+        for place, row in numbered:
+            if not isinstance(row, dict):
+                raise ValueError(f"`source`: {path}, {place}: a {type(row).__name__}, where a row {{...}} is needed.")
+            yield row
+
+
+def _json_lines(path: Path, file: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    for number, line in enumerate(file, start=1):
+        if line.strip():
+            try:
+                yield f"line {number}", json.loads(line)
+            except ValueError as error:
+                raise ValueError(
+                    f"`source`: {path}, line {number}: not valid JSON ({error}). Mend or delete that line."
+                ) from error
+
+
+def _read_csv(path: Path, delimiter: str) -> Columns:
+    limit = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
+    try:
+        with _opened(path, newline="") as file:
+            reader = csv.reader(file, delimiter=delimiter, strict=True)
+            header = next(reader, [])
+            if len(set(header)) != len(header):
+                raise ValueError(f"`source`: {path} has two columns of one name: {listed(header)}. Rename one.")
+            columns: Columns = {name: [] for name in header}
+            stores = list(columns.values())
+            for row in reader:
+                if not row:
+                    continue
+                if len(row) != len(header):
+                    raise ValueError(
+                        f"`source`: {path}, line {reader.line_num}: {len(row)} fields, but the header has "
+                        f"{len(header)}. Put fields that hold a separator or a line break in double quotes."
+                    )
+                for store, value in zip(stores, row, strict=True):
+                    store.append(value)
+    except csv.Error as error:
+        raise ValueError(f"`source`: {path}, line {reader.line_num}: not valid CSV ({error}).") from error
+    finally:
+        csv.field_size_limit(limit)
+    return columns
+
+
+def _read_parquet(path: Path) -> Columns:
+    try:
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(f"`source`: {path} needs pyarrow; run `pip install pyarrow`.") from error
+    try:
+        return pyarrow.parquet.read_table(path).to_pydict()
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"`source`: {path} is not a whole Parquet file ({error}).") from error

@@ -1,0 +1,201 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Leave one domain out: train and select on the others, test on that one."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hf_memaug.data.domains import DomainDataset
+from hf_memaug.data.messages import did_you_mean, listed, table
+from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class DomainSplit:
+    """
+    Args:
+        train (`DomainDataset`):
+            Rows of the source domains to train on.
+        dev (`DomainDataset`):
+            Other rows of the source domains, to select on.
+        test (`DomainDataset`):
+            Rows of the target domain.
+        sources (`list[str]`):
+            The names of the source domains.
+        target (`str`):
+            The name of the domain left out.
+    """
+
+    train: DomainDataset
+    dev: DomainDataset
+    test: DomainDataset
+    sources: list[str]
+    target: str
+
+    def summary(self) -> str:
+        """Rows per domain, part and label, as a plain-text table."""
+        rows = []
+        for part, dataset in (("train", self.train), ("dev", self.dev), ("test", self.test)):
+            for domain, counts in dataset.counts().items():
+                rows.append([part, domain, *counts.values(), sum(counts.values())])
+        names = self.train.label_names if self.train.labels is not None else ["unlabelled"]
+        return f"target: {self.target}\n" + table(["part", "domain", *names, "rows"], rows, left=2)
+
+
+def leave_one_domain_out(
+    train: DomainDataset,
+    target: str,
+    *,
+    test: DomainDataset | None = None,
+    dev_fraction: float = 0.2,
+    seed: int = 0,
+    on_overlap: str = "raise",
+) -> DomainSplit:
+    """
+    Splits data into source domains, to train and select on, and one target domain, to test on.
+
+    Args:
+        train (`DomainDataset`):
+            The rows to train on. With `test`, the target's rows among them are never used.
+        target (`str`):
+            The domain to leave out.
+        test (`DomainDataset`, *optional*):
+            Held-out rows of all domains: those of the sources become `dev`, those of the target `test`. By default
+            `dev` is taken out of the sources' rows, and `test` is every row of the target.
+        dev_fraction (`float`, *optional*, defaults to 0.2):
+            The part of each domain's and label's rows that becomes `dev` where no `test` is given.
+        seed (`int`, *optional*, defaults to 0):
+            Which rows those are. The choice in one domain does not depend on the other domains.
+        on_overlap (`str`, *optional*, defaults to `"raise"`):
+            What to do with rows of `train` or `dev` that are also in the target's test rows: `"raise"`; `"drop"` them
+            (and rows of `train` that are in `dev`), never test rows; or `"ignore"` them without looking.
+    """
+    if on_overlap not in ("raise", "drop", "ignore"):
+        raise ValueError(f"`on_overlap` is {on_overlap!r}; it must be 'raise', 'drop' or 'ignore'.")
+    if not 0 < dev_fraction < 1:
+        raise ValueError(f"`dev_fraction` is {dev_fraction}; it must lie between 0 and 1, both excluded.")
+    held_out = train if test is None else test
+    _check_domains(train, held_out, target)
+    sources = [name for name in train.domains if name != target]
+    target_rows = held_out.domain(target)
+    source_rows = _of(train, sources)
+    if test is None:
+        train_part, dev_part = _split_dev(source_rows, dev_fraction, seed)
+    else:
+        train_part, dev_part = source_rows, _of(test, sources)
+    # Before the overlap check, which would otherwise complain of a part that is not there.
+    _check_parts(train_part, dev_part, target_rows, sources, target)
+    if on_overlap == "raise":
+        for name, part in (("train", train_part), ("dev", dev_part)):
+            check_overlap(part, target_rows, (name, "test"), 'Pass `on_overlap="drop"` to leave them out.')
+        shared = len(find_overlap(train_part, dev_part))
+        if shared:
+            logger.warning(
+                '%d of %d rows of `train` are also in `dev`, which flatters it; `on_overlap="drop"` leaves them out.',
+                shared,
+                len(train_part),
+            )
+    elif on_overlap == "drop":
+        train_part, dev_part = _without_overlap(train_part, dev_part, target_rows)
+        _check_parts(train_part, dev_part, target_rows, sources, target, " once the overlap is dropped")
+    return DomainSplit(train=train_part, dev=dev_part, test=target_rows, sources=sources, target=target)
+
+
+def leave_each_domain_out(train: DomainDataset, **kwargs) -> Iterator[DomainSplit]:
+    """Yields `leave_one_domain_out(train, target, **kwargs)` with each domain in turn as the target."""
+    test = kwargs.get("test")
+    for target in (train if test is None else test).domains:
+        yield leave_one_domain_out(train, target, **kwargs)
+
+
+def _check_domains(train: DomainDataset, held_out: DomainDataset, target: str) -> None:
+    if train.label_names != held_out.label_names:
+        raise ValueError(
+            f"`test` has the labels {listed(held_out.label_names)}, but `train` has {listed(train.label_names)}. Load "
+            "both with the same `labels`."
+        )
+    if target not in held_out.domains:
+        raise ValueError(
+            f"`target` is {target!r}, but there is no such domain to test on. {did_you_mean(target, held_out.domains)}"
+        )
+    if len({*train.domains, *held_out.domains}) < 2:
+        raise ValueError(
+            f"`train` has one domain only, {listed(train.domains)}, so none is left to train on. Give "
+            "rows of at least two."
+        )
+    if set(train.domains) <= {target}:
+        raise ValueError(
+            f"`train` has no source domain: beside the target {target!r} there is none. Add rows of another domain."
+        )
+
+
+def _check_parts(
+    train: DomainDataset, dev: DomainDataset, test: DomainDataset, sources: list[str], target: str, when: str = ""
+) -> None:
+    for name in sources:
+        if name not in train.domains:
+            raise ValueError(
+                f"`train` has no training row of the domain {name!r}{when}. Add rows of it, or leave the domain out."
+            )
+        if name not in dev.domains:
+            raise ValueError(
+                f"the domain {name!r} has no dev row{when}. Add rows of it to `test` (or to `train`, where no `test` "
+                "is given: a label needs at least two rows), or leave the domain out."
+            )
+    if train.labels is not None and test.labels is not None:
+        unseen = sorted(set(test.labels) - set(train.labels))
+        if unseen:
+            raise ValueError(
+                f"`target` {target!r} has the label {listed(train.label_names[label] for label in unseen)}, which no "
+                f"source domain has{when}, so no model can learn it. Take those rows out, or choose another target."
+            )
+
+
+def _of(dataset: DomainDataset, domains: list[str]) -> DomainDataset:
+    wanted = set(domains)
+    return dataset.select(row for row, name in enumerate(dataset["domain"]) if name in wanted)
+
+
+def _split_dev(rows: DomainDataset, dev_fraction: float, seed: int) -> tuple[DomainDataset, DomainDataset]:
+    labels = rows.labels if rows.labels is not None else [0] * len(rows)
+    # Equal rows go to one side together: a dev row that is also trained on measures nothing.
+    groups: dict[tuple[str, int], dict[str, list[int]]] = {}
+    for row, key in enumerate(zip(rows["domain"], labels, row_hashes(rows), strict=True)):
+        groups.setdefault(key[:2], {}).setdefault(key[2], []).append(row)
+    dev: set[int] = set()
+    for (domain, label), by_hash in groups.items():
+        units = list(by_hash.values())
+        # Seeded by name and not by position, so that other domains have no say in it.
+        random.Random(f"{seed}/{domain}/{label}").shuffle(units)
+        total = sum(len(unit) for unit in units)
+        wanted = min(max(round(total * dev_fraction), 1), total - 1)
+        taken = 0
+        for unit in units:
+            if taken + len(unit) <= wanted:
+                dev.update(unit)
+                taken += len(unit)
+    return rows.select(row for row in range(len(rows)) if row not in dev), rows.select(sorted(dev))
+
+
+def _without_overlap(
+    train: DomainDataset, dev: DomainDataset, test: DomainDataset
+) -> tuple[DomainDataset, DomainDataset]:
+    dev = _dropped(dev, test, "dev", "test")
+    train = _dropped(train, test, "train", "test")
+    return _dropped(train, dev, "train", "dev"), dev
+
+
+def _dropped(rows: DomainDataset, others: DomainDataset, name: str, other_name: str) -> DomainDataset:
+    shared = {row for row, _ in find_overlap(rows, others)}
+    if not shared:
+        return rows
+    logger.warning(
+        "%d of %d rows of `%s` are also in `%s` and were dropped.", len(shared), len(rows), name, other_name
+    )
+    return rows.select(row for row in range(len(rows)) if row not in shared)

@@ -1,0 +1,72 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Input checks shared by the evaluation functions: each error names the argument and the mend."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+
+
+def as_numpy(values: Any) -> np.ndarray:
+    """`values` as an array; a torch tensor may require a gradient, sit on a GPU, or be bfloat16."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        # NumPy has no bfloat16.
+        values = values.double() if values.is_floating_point() else values
+        return values.numpy()
+    return np.asarray(values)
+
+
+def label_array(name: str, values: Any) -> np.ndarray:
+    """`values` as a one-dimensional array of int64 or str labels."""
+    array = as_numpy(values)
+    if array.ndim != 1:
+        raise ValueError(
+            f"`{name}` has {array.ndim} dimensions: pass one label per example "
+            "(for logits, the argmax over the last axis)."
+        )
+    if array.size == 0:
+        raise ValueError(f"`{name}` is empty: a score needs at least one example.")
+    if array.dtype.kind in "biu":
+        return array.astype(np.int64)
+    if array.dtype.kind == "f" and np.all(array == np.round(array)):
+        return array.astype(np.int64)
+    # np.asarray turns a list that mixes numbers and strings into strings without a word, hence the look at the items.
+    if array.dtype.kind in "UO" and all(isinstance(value, str) for value in values):
+        return array.astype(str)
+    raise ValueError(f"`{name}` must hold label ids or label names, not {array.dtype} values: map each to its label.")
+
+
+def check_same_length(**arrays: Any) -> None:
+    """Refuse arrays that do not line up; the keywords are the argument names."""
+    (first, reference), *others = arrays.items()
+    for name, array in others:
+        if len(array) != len(reference):
+            raise ValueError(
+                f"`{first}` has {len(reference)} items and `{name}` has {len(array)}: pass one of each per example."
+            )
+
+
+def label_arrays(**values: Any) -> list[np.ndarray]:
+    """Label arrays of the same length and the same type; the keywords are the argument names."""
+    arrays = {name: label_array(name, value) for name, value in values.items()}
+    check_same_length(**arrays)
+    (first, reference), *others = arrays.items()
+    for name, array in others:
+        if (array.dtype.kind == "U") != (reference.dtype.kind == "U"):
+            raise ValueError(
+                f"`{first}` and `{name}` mix label ids and label names: map both to ids or both to names."
+            )
+    return list(arrays.values())
+
+
+def check_name(argument: str, name: Any, known: Iterable[str]) -> None:
+    """Refuse a name that is not in `known`, listing the names and the nearest one."""
+    known = list(known)
+    if name in known:
+        return
+    nearest = get_close_matches(str(name), known, n=1, cutoff=0.4)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    raise ValueError(f"`{argument}` {name!r} is not known: choose one of {known}.{hint}")

@@ -1,0 +1,222 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Scores for `Trainer`, scores per domain, and the tables they are shown in."""
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hf_memaug.evaluation import scores
+from hf_memaug.evaluation.checks import as_numpy, check_name, check_same_length, label_arrays
+from hf_memaug.evaluation.statistics import Summary, summarise
+
+IGNORED_LABEL = -100
+STYLES = ("text", "markdown", "latex")
+
+_CLASSIFICATION = {"accuracy": scores.accuracy, "macro_f1": scores.macro_f1, "micro_f1": scores.micro_f1}
+
+
+def classification_scores(eval_prediction: Any) -> dict[str, float]:
+    """Accuracy, macro-F1 and micro-F1, for `Trainer(compute_metrics=classification_scores)`.
+
+    Takes a `transformers.EvalPrediction` or a pair (predictions, labels). The predictions are logits, a tuple whose
+    first item is the logits (a model that also returns memory weights or hidden states), or label ids if
+    `preprocess_logits_for_metrics` took the argmax already. Sequence and token classification both work: positions
+    labelled -100 are left out. F1 averages the labels that occur, see `macro_f1`.
+    """
+    predictions, references = eval_prediction[0], eval_prediction[1]
+    if isinstance(predictions, tuple):
+        predictions = predictions[0]
+    if references is None:
+        raise ValueError("`eval_prediction` has no labels: evaluate on a dataset with a `label` column.")
+    predictions, references = as_numpy(predictions), as_numpy(references)
+    if predictions.ndim == references.ndim + 1:
+        predictions = predictions.argmax(axis=-1)
+    if predictions.shape != references.shape:
+        raise ValueError(
+            f"`eval_prediction` has predictions of shape {predictions.shape} and labels of shape {references.shape}: "
+            "the predictions must be logits (one more axis) or label ids (the same shape)."
+        )
+    kept = references != IGNORED_LABEL
+    if not kept.any():
+        raise ValueError(f"`eval_prediction` has no label other than {IGNORED_LABEL}: there is nothing to score.")
+    predictions, references = predictions[kept], references[kept]
+    return {name: score(predictions, references) for name, score in _CLASSIFICATION.items()}
+
+
+def scores_per_domain(
+    predictions: Any,
+    references: Any,
+    domains: Sequence,
+    metrics: Sequence[str] = ("accuracy", "macro_f1"),
+    *,
+    num_labels: int | None = None,
+) -> dict[Any, dict[str, float]]:
+    """Each metric on each domain, domains in order of appearance, and their unweighted mean under "average".
+
+    Args:
+        predictions: predicted labels.
+        references: true labels; rows labelled -100 are left out.
+        domains: the domain of each row.
+        metrics: names out of "accuracy", "macro_f1", "micro_f1".
+        num_labels: number of classes. Without it, macro-F1 averages in each domain the labels that occur there, so
+            that a class missing from a small domain changes what is averaged; with it, always 0..num_labels-1.
+    """
+    predictions, references = label_arrays(predictions=predictions, references=references)
+    domains = [domain.item() if hasattr(domain, "item") else domain for domain in domains]
+    check_same_length(references=references, domains=domains)
+    if isinstance(metrics, str) or not metrics:
+        raise ValueError(f"`metrics` is {metrics!r}: pass a list of names, such as ['accuracy', 'macro_f1'].")
+    for name in metrics:
+        check_name("metrics", name, _CLASSIFICATION)
+    if references.dtype.kind == "i":
+        kept = references != IGNORED_LABEL
+        predictions, references = predictions[kept], references[kept]
+        domains = [domain for domain, keep in zip(domains, kept, strict=True) if keep]
+        if not domains:
+            raise ValueError(f"`references` holds no label other than {IGNORED_LABEL}: there is nothing to score.")
+
+    rows_of: dict[Any, list[int]] = {}
+    for row, domain in enumerate(domains):
+        rows_of.setdefault(domain, []).append(row)
+    if None in rows_of:
+        raise ValueError("`domains` holds None: give every row a domain, or drop the rows without one.")
+    if "average" in rows_of:
+        raise ValueError('`domains` holds the name "average", which is kept for the mean over domains: rename it.')
+    table = {
+        domain: {
+            name: _CLASSIFICATION[name](predictions[rows], references[rows], num_labels=num_labels) for name in metrics
+        }
+        for domain, rows in rows_of.items()
+    }
+    table["average"] = {name: float(np.mean([table[domain][name] for domain in rows_of])) for name in metrics}
+    return table
+
+
+def score_table(
+    rows: Mapping[str, Mapping[str, Any]],
+    columns: Sequence[str] | None = None,
+    digits: int = 1,
+    points: bool = True,
+    *,
+    style: str = "text",
+    lower_is_better: Collection[str] = (),
+    header: str = "",
+) -> str:
+    """A table of scores, one row per method.
+
+    A cell is a number or a list with one number per seed; a list shows as mean ± std (n - 1), a list of one as its
+    value, a missing cell as "-". The best mean of each column is marked (`*` in text, bold in Markdown and LaTeX), all
+    of them where the shown digits tie, none where only one row has a value.
+
+    Args:
+        rows: method -> column -> cell.
+        columns: columns to show, in order. Default: all, in order of appearance.
+        digits: digits after the point.
+        points: cells are fractions and are shown times 100. Pass False for cells that are in points already, or that
+            are no fractions.
+        style: "text", "markdown" or "latex" (booktabs).
+        lower_is_better: columns whose best value is the lowest.
+        header: heading of the first column.
+    """
+    check_name("style", style, STYLES)
+    if not rows:
+        raise ValueError("`rows` is empty: pass at least one method.")
+    seen = dict.fromkeys(column for cells in rows.values() for column in cells)
+    columns = list(seen if columns is None else columns)
+    for argument, names in (("columns", columns), ("lower_is_better", lower_is_better)):
+        for column in names:
+            check_name(argument, column, seen)
+
+    best = {}
+    summaries = {
+        (row, column): _summary(row, column, cells.get(column), points)
+        for row, cells in rows.items()
+        for column in columns
+    }
+    for column in columns:
+        means = [summaries[row, column].mean for row in rows if summaries[row, column] is not None]
+        means = [round(mean, digits) for mean in means if not math.isnan(mean)]
+        if len(means) > 1:
+            best[column] = min(means) if column in lower_is_better else max(means)
+
+    lines = [[_escape(str(name), style) for name in (header, *columns)]]
+    for row in rows:
+        line = [_escape(str(row), style)]
+        for column in columns:
+            summary = summaries[row, column]
+            is_best = summary is not None and column in best and round(summary.mean, digits) == best[column]
+            line.append(_cell(summary, digits, is_best, style))
+        lines.append(line)
+    return _lay_out(lines, style)
+
+
+def _summary(row: str, column: str, cell: Any, points: bool) -> Summary | None:
+    if cell is None:
+        return None
+    values = np.atleast_1d(np.asarray(as_numpy(cell), dtype=np.float64))
+    if values.size == 0:
+        return None
+    if points and (np.abs(values) > 1).any():
+        raise ValueError(
+            f"`rows` holds {values[np.abs(values) > 1][0]} for {row!r} in column {column!r}, which is no fraction: "
+            "pass `points=False` if the cells are in points already."
+        )
+    if np.isnan(values).any():
+        # A run that diverged must show, not vanish from the mean.
+        return Summary(math.nan, None, None, values.size)
+    return summarise(values * 100 if points else values)
+
+
+def _cell(summary: Summary | None, digits: int, is_best: bool, style: str) -> str:
+    if summary is None:
+        return "-"
+    if math.isnan(summary.mean):
+        return "nan"
+    mean = f"{summary.mean:.{digits}f}"
+    spread = "" if summary.std is None else f"{summary.std:.{digits}f}"
+    if style == "latex":
+        mean = f"\\textbf{{{mean}}}" if is_best else mean
+        return f"{mean} $\\pm$ {spread}" if spread else mean
+    text = f"{mean} ± {spread}" if spread else mean
+    if style == "markdown":
+        return f"**{text}**" if is_best else text
+    # A blank keeps the digits of unmarked cells in line with those of marked ones.
+    return text + ("*" if is_best else " ")
+
+
+def _escape(text: str, style: str) -> str:
+    if style == "markdown":
+        return text.replace("|", "\\|")
+    if style == "latex":
+        replacements = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+        return "".join(replacements.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)
+    return text
+
+
+def _lay_out(lines: list[list[str]], style: str) -> str:
+    if style == "text":
+        # The blank after a number stands where the mark would be; the headings and "-" line up with the digits.
+        lines = [[cells[0], *(c if c[-1:] in ("*", " ") else f"{c} " for c in cells[1:])] for cells in lines]
+    widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
+    if style == "markdown":
+        widths = [max(width, 3) for width in widths]
+    padded = [
+        [
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        for line in lines
+    ]
+    if style == "text":
+        text = ["  ".join(line).rstrip() for line in padded]
+        rule = "-" * max(len(line) for line in text)
+        return "\n".join([text[0], rule, *text[1:]])
+    if style == "markdown":
+        rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
+        return "\n".join("| " + " | ".join(line) + " |" for line in [padded[0], rule, *padded[1:]])
+    body = [" & ".join(line) + r" \\" for line in padded]
+    start = [rf"\begin{{tabular}}{{l{'r' * (len(widths) - 1)}}}", r"\toprule", body[0], r"\midrule"]
+    return "\n".join([*start, *body[1:], r"\bottomrule", r"\end{tabular}"])

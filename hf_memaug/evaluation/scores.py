@@ -1,0 +1,149 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The scores of the papers as plain functions on sequences, arrays or tensors."""
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from hf_memaug.evaluation.checks import as_numpy, label_arrays
+
+
+def accuracy(predictions: Any, references: Any, *, num_labels: int | None = None) -> float:
+    """Share of examples whose prediction is the reference, in [0, 1].
+
+    `num_labels` changes no value: as for the F1 scores, it refuses label ids outside 0..num_labels-1.
+    """
+    from sklearn.metrics import accuracy_score
+
+    predictions, references = label_arrays(predictions=predictions, references=references)
+    check_label_range(num_labels, predictions=predictions, references=references)
+    return float(accuracy_score(references, predictions))
+
+
+def macro_f1(
+    predictions: Any, references: Any, *, labels: Sequence | None = None, num_labels: int | None = None
+) -> float:
+    """Unweighted mean over labels of F1 = 2 TP / (2 TP + FP + FN), in [0, 1]; an F1 of 0 / 0 counts as 0.
+
+    Which labels are averaged decides the value when a small domain lacks a class:
+
+    - by default, as in scikit-learn, those that occur in `references` or in `predictions`;
+    - `labels`: exactly these, in or out of the data; an absent one adds a 0 to the mean, examples of other labels
+      count only as false positives and false negatives of the listed ones;
+    - `num_labels`: the ids 0..num_labels-1, and any id outside that range is refused.
+
+    Scores of several domains are comparable only when the same labels are averaged: give `num_labels` then.
+    """
+    return _f1("macro", predictions, references, labels, num_labels)
+
+
+def micro_f1(
+    predictions: Any, references: Any, *, labels: Sequence | None = None, num_labels: int | None = None
+) -> float:
+    """F1 = 2 ΣTP / (2 ΣTP + ΣFP + ΣFN), the sums over labels, in [0, 1]; 0 / 0 counts as 0.
+
+    Over all labels this equals the accuracy. It differs when `labels` leaves one out, such as a "no relation" class.
+    `labels` and `num_labels` are read as by `macro_f1`.
+    """
+    return _f1("micro", predictions, references, labels, num_labels)
+
+
+def a_distance(source_features: Any, target_features: Any, *, seed: int = 0, test_fraction: float = 0.5) -> float:
+    """Proxy A-distance 2 (1 - 2ε) between two sets of feature vectors, clamped to [0, 2].
+
+    ε is the held-out error of a linear classifier (logistic regression on standardised features) that tells source
+    from target (Ben-David et al., "Analysis of representations for domain adaptation", NeurIPS 2006). The larger
+    domain is subsampled to the size of the smaller, so that ε is 0.5 when the domains cannot be told apart; sampling
+    noise can push ε above 0.5 and the distance below 0, which is reported as 0.
+
+    Args:
+        source_features: array of shape (examples, features).
+        target_features: array of shape (examples, features); the number of examples may differ from the source's.
+        seed: seed of the subsampling and of the split.
+        test_fraction: share of each domain that is held out, between 0 and 1.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if not 0 < test_fraction < 1:
+        raise ValueError(f"`test_fraction` is {test_fraction}: choose a value between 0 and 1, such as 0.5.")
+    source = _feature_array("source_features", source_features)
+    target = _feature_array("target_features", target_features)
+    if source.shape[1] != target.shape[1]:
+        raise ValueError(
+            f"`source_features` has width {source.shape[1]} and `target_features` has width {target.shape[1]}: "
+            "take both from the same layer of the same model."
+        )
+
+    generator = np.random.default_rng(seed)
+    size = min(len(source), len(target))
+    held_out = min(max(round(size * test_fraction), 1), size - 1)
+    domains = [generator.permutation(features)[:size] for features in (source, target)]
+    test = np.concatenate([features[:held_out] for features in domains])
+    train = np.concatenate([features[held_out:] for features in domains])
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    with warnings.catch_warnings():
+        # Any linear separator gives a valid proxy: stopping before full convergence is no news to the caller.
+        warnings.simplefilter("ignore")
+        classifier.fit(train, np.repeat([0, 1], size - held_out))
+    error = float(np.mean(classifier.predict(test) != np.repeat([0, 1], held_out)))
+    return float(np.clip(2.0 * (1.0 - 2.0 * error), 0.0, 2.0))
+
+
+def check_label_range(num_labels: int | None, **arrays: np.ndarray) -> None:
+    """Refuse label ids outside 0..num_labels-1; the keywords are the argument names."""
+    if num_labels is None:
+        return
+    if num_labels < 1:
+        raise ValueError(f"`num_labels` is {num_labels}: give the number of classes, at least 1.")
+    for name, array in arrays.items():
+        if array.dtype.kind == "U":
+            raise ValueError(f"`num_labels` needs label ids, but `{name}` holds label names: pass `labels` instead.")
+        outside = array[(array < 0) | (array >= num_labels)]
+        if outside.size:
+            raise ValueError(
+                f"`{name}` holds the label id {outside[0]}, outside 0..{num_labels - 1}: drop rows labelled -100, "
+                "or raise `num_labels`."
+            )
+
+
+def averaged_labels(labels: Sequence | None, num_labels: int | None) -> list | None:
+    """The labels that an F1 score averages; None stands for those that occur in the data."""
+    if labels is not None and num_labels is not None:
+        raise ValueError("`labels` and `num_labels` both say which labels are averaged: pass one of them.")
+    if num_labels is not None:
+        return list(range(num_labels))
+    if labels is None:
+        return None
+    labels = as_numpy(labels).tolist()
+    if not labels or len(set(labels)) != len(labels):
+        raise ValueError(f"`labels` is {labels}: list each label to be averaged once, at least one.")
+    return labels
+
+
+def _f1(average: str, predictions: Any, references: Any, labels: Sequence | None, num_labels: int | None) -> float:
+    from sklearn.metrics import f1_score
+
+    predictions, references = label_arrays(predictions=predictions, references=references)
+    check_label_range(num_labels, predictions=predictions, references=references)
+    labels = averaged_labels(labels, num_labels)
+    if labels is not None and (predictions.dtype.kind == "U") != isinstance(labels[0], str):
+        raise ValueError("`labels` and `references` mix label ids and label names: write both the same way.")
+    return float(f1_score(references, predictions, labels=labels, average=average, zero_division=0))
+
+
+def _feature_array(name: str, values: Any) -> np.ndarray:
+    features = np.asarray(as_numpy(values), dtype=np.float64)
+    if features.size == 0:
+        raise ValueError(f"`{name}` is empty: pass at least 2 feature vectors.")
+    if features.ndim != 2:
+        raise ValueError(f"`{name}` has {features.ndim} dimensions: pass an array of shape (examples, features).")
+    if len(features) < 2:
+        raise ValueError(f"`{name}` has 1 row: pass at least 2, one to train the classifier on and one to test it.")
+    if not np.isfinite(features).all():
+        raise ValueError(f"`{name}` holds NaN or infinite values: drop those rows or mend the model that made them.")
+    return features

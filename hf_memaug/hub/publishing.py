@@ -1,0 +1,49 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What belongs into a repository beside the weights."""
+
+from pathlib import Path
+
+from transformers.utils import logging
+
+from hf_memaug.reporting.model_card import is_ours_to_write, model_card
+
+logger = logging.get_logger(__name__)
+
+
+def complete_folder(model, folder, repo_id: str) -> None:
+    """
+    Adds the model card and the tokenizer to a folder that is about to be pushed. A card that a person has written, and a
+    tokenizer that is there already, stay as they are.
+    """
+    folder = Path(folder)
+    readme = folder / "README.md"
+    if is_ours_to_write(readme):
+        model_card(model.config, type(model).__name__, repo_id).save(readme)
+    if not list(folder.glob("tokenizer*")):
+        tokenizer = _tokenizer_of(model)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+
+
+def _tokenizer_of(model):
+    """The tokenizer that lies where the model came from; with the template, if the model is prompted."""
+    from transformers import AutoTokenizer
+
+    name_or_path = model.config._name_or_path
+    if not name_or_path:
+        logger.warning("This model came from no checkpoint, so no tokenizer is pushed with it. Push it yourself.")
+        return None
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+    except (OSError, ValueError) as error:
+        logger.warning(f"No tokenizer could be loaded from `{name_or_path}` ({error}). Push it yourself.")
+        return None
+    template = getattr(model.config, "template", None)
+    if template is None:
+        return tokenizer
+    from hf_memaug.data.prompts import prompt_tokenizer
+
+    # A prompted checkpoint's tokenizer holds the template already; a backbone's does not.
+    asks_already = tokenizer("", add_special_tokens=True)["input_ids"].count(tokenizer.mask_token_id)
+    return tokenizer if asks_already else prompt_tokenizer(tokenizer, template)

@@ -1,0 +1,221 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The model card, written from the configuration and the facts of the run that it carries."""
+
+import statistics
+from pathlib import Path
+
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+
+from hf_memaug.registry import FAMILIES
+from hf_memaug.reporting.citations import METHODS
+from hf_memaug.reporting.run_facts import facts_from_trainer
+
+# A card with this line is rewritten at the next push; without it, it is a person's and is left alone.
+MARK = "<!-- Written by hf_memaug from the facts of the run. Delete this line to keep your own words. -->"
+_TASKS = {
+    "ForSequenceClassification": ("text-classification", "text classification"),
+    "ForPromptClassification": ("text-classification", "text classification by prompting"),
+}
+_FEATURES = ("feature-extraction", "feature extraction")
+
+
+def is_ours_to_write(readme: Path) -> bool:
+    """Whether a README is missing, of this library, or a template that nobody filled in."""
+    if not readme.exists():
+        return True
+    text = readme.read_text(encoding="utf-8")
+    return MARK in text or "more information needed" in text.lower() or "generated from Trainer" in text
+
+
+def model_card(config, architecture: str, repo_id: str, adapter_of: str | None = None) -> ModelCard:
+    """
+    Args:
+        config: the model's configuration, with `run_facts`.
+        architecture (`str`): the model's class.
+        repo_id (`str`): the repository, or the folder, that the card will lie in.
+        adapter_of (`str`, *optional*): the base model, where the repository holds only an adapter.
+    """
+    facts = config.run_facts or {}
+    method = METHODS[FAMILIES[config.model_type].module]
+    task, task_in_words = next((t for name, t in _TASKS.items() if architecture.endswith(name)), _FEATURES)
+    name = repo_id.rstrip("/").split("/")[-1]
+    scores = _summarise(facts.get("scores", ()))
+    data_name = facts.get("data") or ("unnamed data" if facts.get("domains") else None)
+
+    metadata = ModelCardData(
+        model_name=name,
+        library_name="peft" if adapter_of else "transformers",
+        pipeline_tag=task,
+        tags=["hf_memaug", config.model_type, *method["tags"]],
+        base_model=adapter_of or _hub_name(config),
+        eval_results=[
+            EvalResult(
+                task_type=task,
+                dataset_type=(data_name or "unnamed").lower().replace(" ", "-"),
+                dataset_name=f"{data_name}, domain {row['domain']}",
+                dataset_config=row["domain"],
+                dataset_split=row["split"],
+                metric_type=row["metric"],
+                metric_name=f"{row['metric']} ({_seeds(row)})",
+                metric_value=round(row["mean"], 2),
+            )
+            for row in scores
+        ]
+        or None,
+    )
+    sections = [
+        MARK,
+        f"# {name}",
+        _opening(config, architecture, method, task_in_words, facts, data_name),
+        "## How to load it\n\n" + _how_to_load(config, architecture, repo_id, adapter_of),
+        "## Data and domains\n\n" + _data(config, facts, data_name),
+        "## Results\n\n" + _results(scores, facts),
+        "## Method\n\n" + _method(config, method, facts),
+        "## Training\n\n" + _training(facts),
+        "## Citation\n\n```bibtex\n" + method["bibtex"].strip() + "\n```",
+    ]
+    return ModelCard(f"---\n{metadata.to_yaml()}\n---\n\n" + "\n\n".join(sections) + "\n")
+
+
+def write_trainer_card(trainer, *, model_name: str | None = None, **ignored_by_our_card) -> bool:
+    """`Trainer.create_model_card` for the library's models. Says whether the card was its to write."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    config = getattr(model, "config", None)
+    if getattr(config, "model_type", None) not in FAMILIES:
+        return False
+    if trainer.is_world_process_zero():
+        facts_from_trainer(trainer)
+        folder = Path(trainer.args.output_dir)
+        adapter_of = config._name_or_path or "the base model" if hasattr(model, "peft_config") else None
+        architecture = type(model.get_base_model() if adapter_of else model).__name__
+        if is_ours_to_write(folder / "README.md") or adapter_of:
+            repo_id = trainer.hub_model_id or trainer.args.hub_model_id or model_name or folder.name
+            model_card(config, architecture, repo_id, adapter_of).save(folder / "README.md")
+        if adapter_of is None:
+            # The weights were saved before the facts were known.
+            config.save_pretrained(folder)
+    return True
+
+
+def _opening(config, architecture, method, task_in_words, facts, data_name) -> str:
+    backbone = f"[`{_hub_name(config)}`](https://huggingface.co/{_hub_name(config)})" if _hub_name(config) else None
+    start = f"built on {backbone}" if backbone else f"with a {FAMILIES[config.model_type].backbone} encoder"
+    trained = f" It was trained on {data_name}." if data_name else " It has not been trained yet."
+    if facts.get("left_out"):
+        trained += f" The domain **{facts['left_out']}** was left out: neither training nor selection saw it."
+    return f"`{architecture}` for {task_in_words}, {start}: {method['what']}.{trained}"
+
+
+def _how_to_load(config, architecture, repo_id, adapter_of) -> str:
+    auto_class = next(
+        (auto for auto, names in FAMILIES[config.model_type].models.items() if architecture in names), "AutoModel"
+    )
+    if adapter_of:
+        lines = [
+            "import hf_memaug",
+            "from peft import PeftModel",
+            f"from transformers import {auto_class}",
+            "",
+            f'base = {auto_class}.from_pretrained("{adapter_of}")',
+            f'model = PeftModel.from_pretrained(base, "{repo_id}")',
+        ]
+    else:
+        lines = [
+            "import hf_memaug  # registers the architecture",
+            f"from transformers import {auto_class}, AutoTokenizer, pipeline",
+            "",
+            f'tokenizer = AutoTokenizer.from_pretrained("{repo_id}")',
+            f'model = {auto_class}.from_pretrained("{repo_id}")',
+        ]
+        if auto_class != "AutoModel":
+            lines += [f'classify = pipeline("text-classification", model="{repo_id}")', 'classify("Your text")']
+    return "```bash\npip install hf_memaug\n```\n\n```python\n" + "\n".join(lines) + "\n```"
+
+
+def _data(config, facts, data_name) -> str:
+    rows = [("Data", data_name or "none"), ("Labels", ", ".join(config.id2label.values()))]
+    if facts.get("domains"):
+        rows.append(("Domains trained on", ", ".join(facts["domains"])))
+    if facts.get("left_out"):
+        rows.append(("Domain left out", facts["left_out"]))
+    if facts.get("training", {}).get("train_rows"):
+        rows.append(("Training rows", facts["training"]["train_rows"]))
+    return _table(("", ""), rows)
+
+
+def _results(scores, facts) -> str:
+    if not scores:
+        return "No evaluation was run."
+    columns = list(dict.fromkeys(row["metric"] for row in scores))
+    lines = {}
+    for row in scores:
+        cell = f"{row['mean']:.1f}" + (f" ± {row['std']:.1f}" if row["std"] is not None else "")
+        lines.setdefault((row["domain"], row["split"], _seeds(row)), {})[row["metric"]] = cell
+    left_out = facts.get("left_out")
+    rows = [
+        (
+            f"**{domain}** (left out)" if domain == left_out else domain,
+            split,
+            seeds,
+            *[cells.get(c, "") for c in columns],
+        )
+        for (domain, split, seeds), cells in lines.items()
+    ]
+    return (
+        _table(("domain", "split", "seeds", *columns), rows)
+        + "\n\nIn points; mean ± standard deviation over the seeds."
+    )
+
+
+def _method(config, method, facts) -> str:
+    fields = {name: getattr(config, name) for name in vars(config) if name.startswith("memory_")}
+    for name in ("template", "verbalizer"):
+        if getattr(config, name, None) is not None:
+            fields[name] = getattr(config, name)
+    trained_as = f" Trained as `{facts['method']}` of the paper's tables." if facts.get("method") else ""
+    return f"{method['how']}{trained_as} Paper: [{method['title']}]({method['url']}).\n\n" + _table(
+        ("field", "value"), [(f"`{name}`", f"`{value}`") for name, value in sorted(fields.items())]
+    )
+
+
+def _training(facts) -> str:
+    training = {name: value for name, value in facts.get("training", {}).items() if value is not None}
+    if not training:
+        return "None so far: what is not inherited from the backbone is as initialised."
+    versions = ", ".join(f"{name} {number}" for name, number in facts.get("versions", {}).items())
+    rows = [(name.replace("_", " "), value) for name, value in training.items()]
+    return _table(("", ""), rows) + (f"\n\nVersions: {versions}." if versions else "")
+
+
+def _summarise(scores) -> list[dict]:
+    groups = {}
+    for score in scores:
+        groups.setdefault((score["domain"], score["split"], score["metric"]), []).append(score)
+    return [
+        {
+            "domain": domain,
+            "split": split,
+            "metric": metric,
+            "seeds": sorted({score["seed"] for score in group}),
+            "mean": statistics.fmean(score["value"] for score in group),
+            "std": statistics.stdev(score["value"] for score in group) if len(group) > 1 else None,
+        }
+        for (domain, split, metric), group in groups.items()
+    ]
+
+
+def _seeds(row) -> str:
+    seeds = row["seeds"]
+    return f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds: {', '.join(map(str, seeds))}"
+
+
+def _table(header, rows) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _hub_name(config) -> str | None:
+    """Where the encoder came from, if that is a name that others can follow and not a folder of this machine."""
+    name = config._name_or_path or ""
+    return name if name.count("/") <= 1 and name and not Path(name).is_absolute() and not Path(name).exists() else None

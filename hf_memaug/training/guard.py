@@ -1,0 +1,86 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Stops a run that cannot end well: before it starts where possible, and before it harms the weights otherwise."""
+
+import os
+import tempfile
+from collections.abc import Iterable
+
+import torch
+from transformers import TrainerCallback
+from transformers.trainer_utils import get_last_checkpoint
+
+
+class NonFiniteGradientError(RuntimeError):
+    """The loss or a gradient became NaN or infinite."""
+
+
+class RunGuard(TrainerCallback):
+    """
+    For any `Trainer`: `Trainer(..., callbacks=[RunGuard()])`.
+
+    Before the first step it checks that `output_dir` can be written and that every label is one the model knows. At each
+    step it checks the gradient before the optimizer uses it, so that a NaN loss ends the run with the weights, and the
+    last checkpoint, as they were.
+
+    Args:
+        patience (`int`, *optional*, defaults to 20):
+            How many non-finite steps in a row are borne under fp16, whose loss scaling finds its scale by overflowing.
+    """
+
+    def __init__(self, patience: int = 20):
+        self.patience = patience
+        self.non_finite_steps = 0
+
+    def on_train_begin(self, args, state, control, model=None, train_dataloader=None, **kwargs):
+        if args.should_save:
+            check_output_dir(args.output_dir)
+        check_labels(getattr(train_dataloader, "dataset", None), getattr(model.config, "num_labels", None))
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        # One number for all of them: one pass over the memory and one wait for the device.
+        if not gradients or torch.isfinite(torch.nn.utils.get_total_norm(gradients)):
+            self.non_finite_steps = 0
+            return
+        self.non_finite_steps += 1
+        if self.non_finite_steps <= (self.patience if args.fp16 else 0):
+            return
+        last = get_last_checkpoint(args.output_dir) if os.path.isdir(args.output_dir) else None
+        kept = f"The last good checkpoint is `{last}`." if last else "No checkpoint had been saved yet."
+        raise NonFiniteGradientError(
+            f"The loss or a gradient is NaN or infinite at step {state.global_step + 1}. Training stops before the "
+            f"optimizer uses it. {kept} Lower `learning_rate` ({args.learning_rate}), set `max_grad_norm` "
+            f"({args.max_grad_norm}), or use `bf16` instead of `fp16`; then `resume_from_checkpoint`."
+        )
+
+
+def check_output_dir(output_dir: str) -> None:
+    """Refuses a folder that cannot be written, before anything is computed that would be lost."""
+    try:
+        os.makedirs(output_dir, exist_ok=True)
+        with tempfile.TemporaryFile(dir=output_dir):
+            pass
+    except OSError as error:
+        raise PermissionError(
+            f"`output_dir` ({output_dir}) cannot be written: {error.strerror or error}. Choose a folder that can."
+        ) from error
+
+
+def check_labels(dataset, num_labels: int | None) -> None:
+    """Refuses class ids that the model has no logit for. Looks only where labels lie in a column."""
+    names = getattr(dataset, "column_names", None) or ()
+    column = next((name for name in ("labels", "label") if name in names), None)
+    if column is None or num_labels is None or num_labels < 2:
+        return
+    for row, label in enumerate(_column(dataset, column)):
+        if isinstance(label, int) and label != -100 and not 0 <= label < num_labels:
+            raise ValueError(
+                f"`train_dataset` has label {label} in row {row}, and the model has `num_labels={num_labels}` "
+                f"(0 to {num_labels - 1}). Load the model with `num_labels={label + 1}` or mend the data."
+            )
+
+
+def _column(dataset, name: str) -> Iterable:
+    columns = getattr(dataset, "columns", None)
+    return columns[name] if columns is not None else dataset[name]

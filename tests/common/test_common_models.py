@@ -1,0 +1,282 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What every class of every family promises. Adding a row to the registry adds it here."""
+
+import pytest
+import torch
+from families import CASES, HEADS, Case, features_of
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+every_class = pytest.mark.parametrize("case", CASES, ids=str)
+every_head = pytest.mark.parametrize("case", HEADS, ids=str)
+
+
+def test_the_registry_is_covered():
+    from families import CONFIGS
+
+    from hf_memaug.registry import FAMILIES
+
+    assert set(CONFIGS) == set(FAMILIES), "a family without a tiny factory is not tested"
+
+
+@every_class
+def test_save_and_load_are_bit_equal(case: Case, tmp_path):
+    model, inputs = case.model(), case.inputs()
+    model.save_pretrained(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    again, info = case.model_class.from_pretrained(tmp_path, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
+    assert all(
+        torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True)
+    )
+    assert torch.equal(features_of(model(**inputs)), features_of(again(**inputs)))
+
+
+@every_class
+def test_auto_classes_pick_the_class(case: Case, tmp_path):
+    import transformers
+
+    case.model().save_pretrained(tmp_path)
+    loaded = getattr(transformers, case.auto_class).from_pretrained(tmp_path)
+    assert type(loaded) is case.model_class
+    assert type(transformers.AutoConfig.from_pretrained(tmp_path)) is type(loaded.config)
+
+
+@every_class
+def test_a_changed_memory_changes_the_output(case: Case):
+    model, inputs = case.model(), case.inputs()
+    before = features_of(model(**inputs))
+    for parameter in model.memory_parameters():
+        with torch.no_grad():
+            kept = parameter.clone()
+            parameter += torch.randn_like(parameter)
+            changed = (features_of(model(**inputs)) - before).abs().max()
+            parameter.copy_(kept)
+        assert changed > 1e-6, f"a memory parameter of shape {tuple(parameter.shape)} is not read"
+    assert list(model.memory_parameters()), "no memory"
+
+
+@every_class
+def test_extra_padding_changes_nothing(case: Case):
+    model, inputs = case.model(), case.inputs()
+    padding = torch.full((3, 4), model.config.pad_token_id)
+    padded = {
+        "input_ids": torch.cat([inputs["input_ids"], padding], dim=1),
+        "attention_mask": torch.cat([inputs["attention_mask"], torch.zeros_like(padding)], dim=1),
+    }
+    torch.testing.assert_close(features_of(model(**padded)), features_of(model(**inputs)), rtol=0, atol=1e-6)
+
+
+@every_class
+def test_batch_mates_change_nothing(case: Case):
+    model, inputs = case.model(), case.inputs(rows=5)
+    together = features_of(model(**inputs))
+    for row in range(5):
+        alone = features_of(model(**{name: value[row : row + 1] for name, value in inputs.items()}))
+        torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-6)
+
+
+@every_head
+def test_every_trainable_parameter_gets_a_gradient(case: Case):
+    model = case.model().train()
+    model(**case.inputs(rows=8, labels=True)).loss.backward()
+    without = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    dead = [name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() == 0]
+    # A key's bias shifts every score alike, and the softmax takes it out again.
+    dead = [name for name in dead if not name.endswith("attention.self.key.bias")]
+    assert not without and not dead
+
+
+@every_head
+def test_a_frozen_memory_has_no_gradient_and_no_graph(case: Case):
+    model = case.model().train()
+    assert model.freeze_memory() is model
+    output = model(**case.inputs(labels=True))
+    output.loss.backward()
+    assert all(p.grad is None and not p.requires_grad for p in model.memory_parameters())
+    model.requires_grad_(False)
+    assert model(**case.inputs()).augmented_features.grad_fn is None
+    assert all(p.requires_grad for p in model.freeze_memory(frozen=False).memory_parameters())
+
+
+@every_class
+def test_memory_weights_on_request(case: Case):
+    model, inputs = case.model(), case.inputs()
+    assert model(**inputs).memory_weights is None
+    weights = model(**inputs, output_memory_weights=True).memory_weights
+    assert weights.shape == (3, model.config.memory_heads, model.config.memory_slots)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(3, model.config.memory_heads))
+
+
+@every_class
+def test_eager_equals_sdpa(case: Case, tmp_path):
+    case.model().save_pretrained(tmp_path)
+    inputs = case.inputs()
+    inputs["attention_mask"][0, -3:] = 0
+    outputs = []
+    for implementation in ("eager", "sdpa"):
+        model = case.model_class.from_pretrained(tmp_path, attn_implementation=implementation)
+        assert model.config._attn_implementation == implementation
+        outputs.append(features_of(model(**inputs)))
+    torch.testing.assert_close(*outputs, rtol=0, atol=1e-5)
+
+
+@every_class
+def test_bf16_autocast(case: Case):
+    model, inputs = case.model(), case.inputs()
+    expected = features_of(model(**inputs))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = model(**inputs, output_memory_weights=True)
+    assert torch.isfinite(features_of(output)).all()
+    assert (features_of(output).float() - expected).norm() / expected.norm() < 0.05
+
+
+@every_head
+def test_bf16_autocast_trains_every_parameter(case: Case):
+    model = case.model().train()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(**case.inputs(rows=8, labels=True)).loss.backward()
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.requires_grad)
+
+
+@every_class
+def test_bf16_weights_keep_their_type(case: Case, tmp_path):
+    case.model().to(torch.bfloat16).save_pretrained(tmp_path)
+    model = case.model_class.from_pretrained(tmp_path)
+    assert {p.dtype for p in model.parameters()} == {torch.bfloat16}
+    assert features_of(model(**case.inputs())).dtype == torch.bfloat16
+
+
+@every_head
+def test_gradient_checkpointing_changes_nothing(case: Case):
+    gradients = []
+    for checkpointing in (False, True):
+        model = case.model().train()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+            assert model.is_gradient_checkpointing
+        model(**case.inputs(labels=True)).loss.backward()
+        gradients.append([p.grad for p in model.parameters() if p.grad is not None])
+    for plain, checkpointed in zip(*gradients, strict=True):
+        torch.testing.assert_close(plain, checkpointed)
+
+
+@every_class
+def test_torch_export(case: Case):
+    model, inputs = case.model(), case.inputs()
+    program = torch.export.export(model, (), kwargs=inputs, strict=False)
+    other = case.inputs(seed=5)
+    exported = program.module()(**other)
+    torch.testing.assert_close(features_of(exported), features_of(model(**other)), rtol=0, atol=1e-5)
+
+
+@every_class
+def test_onnx(case: Case, tmp_path):
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+    import onnxruntime
+
+    model, inputs = case.model(), case.inputs()
+    wanted = "logits" if case.has_head else "augmented_features"
+
+    class OneOutput(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids, attention_mask):
+            return self.model(input_ids=input_ids, attention_mask=attention_mask)[wanted]
+
+    torch.onnx.export(OneOutput(), tuple(inputs.values()), tmp_path / "model.onnx", dynamo=True, verbose=False)
+    session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
+    other = case.inputs(seed=5)
+    feeds = {spec.name: value.numpy() for spec, value in zip(session.get_inputs(), other.values(), strict=True)}
+    torch.testing.assert_close(
+        torch.tensor(session.run(None, feeds)[0]), model(**other)[wanted].detach(), rtol=0, atol=1e-5
+    )
+
+
+@every_class
+def test_only_safetensors_are_read(case: Case, tmp_path):
+    model = case.model()
+    model.config.save_pretrained(tmp_path)
+    torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
+    with pytest.raises(OSError, match="safetensors"):
+        case.model_class.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="`use_safetensors=False` is refused"):
+        case.model_class.from_pretrained(tmp_path, use_safetensors=False)
+
+
+@every_class
+def test_another_familys_checkpoint_is_refused(case: Case, tmp_path, backbones):
+    from transformers import ViTConfig, ViTModel
+
+    ViTModel(
+        ViTConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    ).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"holds a `vit` model, and `{case.name}` reads `{case.model_type}`"):
+        case.model_class.from_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="`from_backbone` adds a fresh memory"):
+        case.model_class.from_pretrained(backbones[case.backbone])
+
+
+@every_class
+def test_a_memory_of_another_size_is_refused(case: Case, tmp_path):
+    case.model().save_pretrained(tmp_path)
+    with pytest.raises(
+        ValueError, match="`memory_slots=20` does not fit .* has `memory_slots=12`.* Leave `memory_slots` out"
+    ):
+        case.model_class.from_pretrained(tmp_path, memory_slots=20)
+    with pytest.raises(TypeError, match="`memory_slot`. Did you mean `memory_slots`"):
+        case.model_class.from_pretrained(tmp_path, memory_slot=20)
+
+
+@every_class
+def test_weights_are_written_once(case: Case, tmp_path):
+    model = case.model()
+    model.save_pretrained(tmp_path)
+    stored = sum(tensor.numel() for tensor in load_file(tmp_path / "model.safetensors").values())
+    assert stored == sum(p.numel() for p in model.parameters())  # tied weights are one parameter
+
+
+@every_head
+def test_lora_with_the_memory_kept_trainable_and_saved(case: Case, tmp_path):
+    from peft import LoraConfig, PeftModel, get_peft_model
+
+    base = tmp_path / "base"
+    case.model().save_pretrained(base)
+    config = LoraConfig(task_type="SEQ_CLS", r=4, init_lora_weights=False, modules_to_save=["memory"])
+    model = get_peft_model(case.model_class.from_pretrained(base), config)
+    trainable = [name for name, p in model.named_parameters() if p.requires_grad]
+    assert any("lora_A" in name and "attention" in name for name in trainable)
+    assert not any("lora" in name and "memory" in name for name in trainable), "LoRA caught the memory's query"
+    assert any("memory.modules_to_save" in name and "slot_values" in name for name in trainable)
+
+    inputs = case.inputs(rows=6, labels=True)
+    optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=0.1)
+    model.train()
+    model(**inputs).loss.backward()
+    optimizer.step()
+    model.eval()
+    model.save_pretrained(tmp_path / "adapter")
+    saved = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert any("slot_values" in name for name in saved)
+
+    again = PeftModel.from_pretrained(case.model_class.from_pretrained(base), tmp_path / "adapter").eval()
+    plain = case.model_class.from_pretrained(base)
+    with torch.no_grad():  # with and without a graph, torch picks other kernels
+        assert torch.equal(model(**inputs).logits, again(**inputs).logits)
+        assert not torch.allclose(plain(**inputs).logits, again(**inputs).logits)
+
+
+@every_head
+def test_adapters_of_transformers_itself(case: Case, tmp_path):
+    from peft import LoraConfig
+
+    model, inputs = case.model(), case.inputs()
+    model.add_adapter(LoraConfig(r=4, init_lora_weights=False))
+    assert all("lora" in name for name, p in model.named_parameters() if p.requires_grad)
+    adapted = model(**inputs).logits
+    model.disable_adapters()
+    assert not torch.allclose(model(**inputs).logits, adapted)

@@ -1,0 +1,153 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+import gzip
+import json
+import logging
+
+import pytest
+
+from hf_memaug.data import load_domains
+
+
+def row(text="a b", label=0, domain="books", **more):
+    return {"text": text, "label": label, "domain": domain, **more}
+
+
+class TestRefusedFiles:
+    def test_broken_json_line(self, tmp_path):
+        path = tmp_path / "x.jsonl"
+        path.write_text(f"{json.dumps(row())}\n\n{{broken\n")
+        with pytest.raises(ValueError, match="`source`: .*x.jsonl, line 3: not valid JSON"):
+            load_domains(path)
+
+    def test_json_line_that_is_no_row(self, tmp_path):
+        (tmp_path / "x.jsonl").write_text(f"{json.dumps(row())}\n17\n")
+        with pytest.raises(ValueError, match="x.jsonl, line 2: a int, where a row"):
+            load_domains(tmp_path / "x.jsonl")
+
+    @pytest.mark.parametrize(
+        ("name", "text"), [("x.jsonl", ""), ("x.jsonl", "\n\n"), ("x.csv", ""), ("x.csv", "text,label\n")]
+    )
+    def test_empty_file(self, tmp_path, name, text):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(ValueError, match=f"`source`: .*{name} is empty"):
+            load_domains(tmp_path / name)
+
+    @pytest.mark.parametrize("source", [[], {"books": []}])
+    def test_empty_list(self, source):
+        with pytest.raises(ValueError, match="`source`: the list.* is empty"):
+            load_domains(source)
+
+    def test_csv_with_a_field_too_many(self, tmp_path):
+        (tmp_path / "x.csv").write_text("text,label,domain\na,0,x\nb, c,0,x\n")
+        with pytest.raises(ValueError, match="x.csv, line 3: 4 fields, but the header has 3.*double quotes"):
+            load_domains(tmp_path / "x.csv")
+
+    def test_csv_with_a_quote_left_open(self, tmp_path):
+        (tmp_path / "x.csv").write_text('text,label,domain\n"a,0,x\n')
+        with pytest.raises(ValueError, match="x.csv, line 2: not valid CSV"):
+            load_domains(tmp_path / "x.csv")
+
+    def test_csv_with_one_name_twice(self, tmp_path):
+        (tmp_path / "x.csv").write_text("text,text,domain\na,0,x\n")
+        with pytest.raises(ValueError, match="two columns of one name"):
+            load_domains(tmp_path / "x.csv")
+
+    def test_other_encoding(self, tmp_path):
+        (tmp_path / "x.csv").write_bytes("text,label,domain\ncaf\u00e9,0,x\n".encode("latin-1"))
+        with pytest.raises(ValueError, match="`source`: .*x.csv is not UTF-8"):
+            load_domains(tmp_path / "x.csv")
+
+    def test_gzip_cut_short(self, tmp_path):
+        path = tmp_path / "x.jsonl.gz"
+        lines = "".join(json.dumps(row(str(i))) + "\n" for i in range(500))
+        path.write_bytes(gzip.compress(lines.encode())[:200])
+        with pytest.raises(ValueError, match="is not a whole gzip file"):
+            load_domains(path)
+
+    def test_parquet_that_is_none(self, tmp_path):
+        pytest.importorskip("pyarrow")
+        (tmp_path / "x.parquet").write_bytes(b"text")
+        with pytest.raises(ValueError, match="is not a whole Parquet file"):
+            load_domains(tmp_path / "x.parquet")
+
+    def test_kind_of_file_and_of_source(self, tmp_path):
+        (tmp_path / "x.docx").write_text("text")
+        with pytest.raises(ValueError, match="`source` is .*x.docx.*'.parquet'"):
+            load_domains(tmp_path / "x.docx")
+        with pytest.raises(TypeError, match="`source` is a int"):
+            load_domains(3)
+        with pytest.raises(ValueError, match=r"entries must be dicts, but 1 row \(1\) are not \(str\)"):
+            load_domains([row(), "text"])
+        with pytest.raises(ValueError, match="`source` is an empty dict"):
+            load_domains({})
+
+
+class TestRefusedRows:
+    def test_missing_columns_name_the_nearest(self):
+        with pytest.raises(
+            ValueError, match="`domain` is 'domain', but the list has no such.*Did you mean 'Domain'.*dict"
+        ):
+            load_domains([{"text": "a", "label": 0, "Domain": "x"}])
+        with pytest.raises(
+            ValueError, match="`label` is 'label'.*Did you mean 'labels'.*There are: 'text'.*`label=None`"
+        ):
+            load_domains([{"text": "a", "labels": 0, "domain": "x"}])
+        with pytest.raises(ValueError, match="`text` is 'text'.*Did you mean 'Text'.*'label', 'domain'.*`text=None`"):
+            load_domains([{"Text": "a", "label": 0, "domain": "x"}])
+        with pytest.raises(ValueError, match="`text` is 'review'"):
+            load_domains([{"tokens": ["a"], "label": 0, "domain": "x"}], text="review")
+        with pytest.raises(ValueError, match="`text_pair` is 'second'"):
+            load_domains([row()], text_pair="second")
+
+    @pytest.mark.parametrize("empty", ["", "  \n", None, float("nan")])
+    def test_empty_text(self, empty, caplog):
+        rows = [row(), row(empty), row(), row(empty)]
+        with pytest.raises(ValueError, match=r"`text` is empty in 2 rows \(1, 3\) of the list.*`on_empty=\"drop\"`"):
+            load_domains(rows)
+        with caplog.at_level(logging.WARNING):
+            assert len(load_domains(rows, on_empty="drop")) == 2
+        assert "2 rows with an empty input dropped" in caplog.text
+
+    def test_empty_pair_tokens_and_image(self):
+        with pytest.raises(ValueError, match=r"`text_pair` is empty in 1 row \(1\)"):
+            load_domains([row(text_pair="x"), row(text_pair="")])
+        with pytest.raises(ValueError, match="`tokens` is empty"):
+            load_domains([{"tokens": [], "label": 0, "domain": "x"}])
+        with pytest.raises(ValueError, match="`image` is empty"):
+            load_domains([{"image": {"bytes": None, "path": None}, "label": 0, "domain": "x"}])
+
+    def test_dropping_may_not_empty_a_domain(self):
+        with pytest.raises(ValueError, match="every row of the domain 'films' in the list is empty"):
+            load_domains([row(), row("", domain="films")], on_empty="drop")
+        with pytest.raises(ValueError, match="`on_empty` is 'keep'; it must be 'raise' or 'drop'"):
+            load_domains([row()], on_empty="keep")
+
+    def test_long_lists_of_rows_are_cut(self):
+        with pytest.raises(ValueError, match=r"9 rows \(0, 1, 2, 3, 4, \.\.\.\)"):
+            load_domains([row("")] * 9)
+
+    def test_text_that_is_no_string(self):
+        with pytest.raises(ValueError, match=r"`text` must hold strings, but 1 row \(1\) of the list do not \(int\)"):
+            load_domains([row(), row(5)])
+
+    @pytest.mark.parametrize("missing", [None, "", float("nan")])
+    def test_missing_label_or_domain(self, missing):
+        with pytest.raises(ValueError, match=r"`label` is missing in 1 row \(1\)"):
+            load_domains([row(), row(label=missing)])
+        with pytest.raises(ValueError, match=r"`domain` is missing or an empty name in 1 row \(1\)"):
+            load_domains([row(), row(domain=missing)])
+        with pytest.raises(ValueError, match="`source` has the empty domain name"):
+            load_domains({missing: [row()]})
+
+    def test_domains_with_other_inputs(self):
+        with pytest.raises(
+            ValueError, match="`source`: .*'a' has the inputs 'text', 'text_pair', but .*'b' has 'text'"
+        ):
+            load_domains({"a": [row(text_pair="x")], "b": [row()]})
+
+    def test_split_without_a_column_to_choose_by(self):
+        with pytest.raises(ValueError, match="`split` is 'train', but the list has no column 'split'"):
+            load_domains([row()], split="train")
+        with pytest.raises(ValueError, match="`split` is 'tran'.*Did you mean 'train'"):
+            load_domains([row(split="train")], split="tran")

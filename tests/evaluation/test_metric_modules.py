@@ -1,0 +1,150 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hf_memaug.evaluation as evaluation
+
+PACKAGE = Path(evaluation.__file__).resolve().parent
+CLASSIFICATION = [name for name in evaluation.METRICS if name != "a_distance"]
+
+LABELS = {"predictions": [0, 0, 1, 1, 2], "references": [0, 2, 1, 0, 2]}
+FEATURES = np.random.default_rng(0).normal(size=(30, 3)).round(3)
+FEATURES[20:] += 1.0
+DOMAINS = [0] * 20 + [1] * 10
+
+SCRIPT = """
+import json, socket, sys
+
+def refuse(*args, **kwargs):
+    raise OSError("the network was used")
+
+socket.socket.connect = socket.getaddrinfo = refuse
+
+import torch
+from hf_memaug.evaluation import METRICS, combine_metrics, load_metric
+
+given = json.load(sys.stdin)
+answers = {}
+for name in METRICS:
+    inputs = given["features"] if name == "a_distance" else given["labels"]
+    predictions, references = inputs["predictions"], inputs["references"]
+    metric = load_metric(name)
+    answers[name] = {"name": metric.name, "compute": metric.compute(**inputs)}
+    for start in range(0, len(references), 2):
+        metric.add_batch(predictions=predictions[start:start + 2], references=references[start:start + 2])
+    answers[name]["add_batch"] = metric.compute()
+    for prediction, reference in zip(predictions, references):
+        metric.add(prediction=prediction, reference=reference)
+    answers[name]["add"] = metric.compute()
+    features = torch.tensor(predictions, dtype=torch.float64 if name == "a_distance" else torch.int64)
+    answers[name]["tensors"] = metric.compute(predictions=features, references=torch.tensor(references))
+answers["macro_f1"]["num_labels"] = load_metric("macro_f1").compute(**given["labels"], num_labels=6)
+answers["a_distance"]["seed"] = load_metric("a_distance").compute(**given["features"], seed=3, test_fraction=0.2)
+answers["combined"] = combine_metrics(["accuracy", "macro_f1", "micro_f1"]).compute(**given["labels"], num_labels=6)
+try:
+    load_metric("a_distance").compute(predictions=[[1.0]], references=[2])
+except ValueError as error:
+    answers["domain error"] = str(error)
+json.dump(answers, sys.stdout)
+"""
+
+
+def run(code, folder, stdin=""):
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_EVALUATE_OFFLINE": "1", "HF_HOME": str(folder / "home")}
+    environment["PYTHONPATH"] = os.pathsep.join([str(PACKAGE.parents[1]), os.environ.get("PYTHONPATH", "")])
+    for name in ("HF_MODULES_CACHE", "HF_EVALUATE_CACHE", "HF_METRICS_CACHE"):
+        environment.pop(name, None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, env=environment, input=stdin, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """What the modules say offline, in a working directory whose folders bear the metrics' names."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    for name in evaluation.METRICS:
+        (folder / name).mkdir()
+        (folder / name / f"{name}.py").write_text("raise RuntimeError('loaded from the working directory')\n")
+    features = {"predictions": FEATURES.tolist(), "references": DOMAINS}
+    return json.loads(run(SCRIPT, folder, json.dumps({"labels": LABELS, "features": features})))
+
+
+@pytest.mark.parametrize("way", ["compute", "add_batch", "add", "tensors"])
+@pytest.mark.parametrize("name", evaluation.METRICS)
+def test_modules_equal_functions(answers, name, way):
+    if name == "a_distance":
+        expected = evaluation.a_distance(FEATURES[:20], FEATURES[20:])
+    else:
+        expected = getattr(evaluation, name)(**LABELS)
+    assert answers[name]["name"] == name
+    assert answers[name][way] == {name: expected}
+
+
+def test_options_are_passed_on(answers):
+    expected = evaluation.macro_f1(**LABELS, num_labels=6)
+    assert expected != evaluation.macro_f1(**LABELS)
+    assert answers["macro_f1"]["num_labels"] == {"macro_f1": expected}
+    expected = evaluation.a_distance(FEATURES[:20], FEATURES[20:], seed=3, test_fraction=0.2)
+    assert answers["a_distance"]["seed"] == {"a_distance": expected}
+
+
+def test_combine(answers):
+    expected = {name: getattr(evaluation, name)(**LABELS, num_labels=6) for name in CLASSIFICATION}
+    assert answers["combined"] == expected
+
+
+def test_domain_flag_is_checked(answers):
+    assert "`references` must be 0" in answers["domain error"]
+
+
+@pytest.mark.parametrize("name", evaluation.METRICS)
+def test_folder_is_packaged(name):
+    folder = PACKAGE / "metrics" / name
+    assert (folder / f"{name}.py").is_file()
+    assert (folder / "__init__.py").is_file() and (folder.parent / "__init__.py").is_file()
+    # `evaluate` finds the requirements of a module by a regular expression that reads one import a line.
+    imports = [line for line in (folder / f"{name}.py").read_text().splitlines() if line.startswith("import ")]
+    assert imports and not any("," in line for line in imports)
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: evaluation.load_metric("macrof1"), r"`name` 'macrof1'.*'a_distance'.*Did you mean 'macro_f1'\?"),
+        (lambda: evaluation.load_metric("zzz"), r"choose one of .*'accuracy'.*\]\.$"),
+        (lambda: evaluation.combine_metrics(["accuracy", "micro"]), "Did you mean 'micro_f1'"),
+        (lambda: evaluation.combine_metrics("accuracy"), "`names` is 'accuracy': pass a list"),
+        (lambda: evaluation.combine_metrics(["accuracy", "a_distance"]), "`names` 'a_distance' is not known"),
+    ],
+)
+def test_unknown_names(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_importable_without_the_optional_packages(tmp_path):
+    code = """
+import sys
+for name in ("datasets", "evaluate", "sklearn", "scipy", "matplotlib"):
+    sys.modules[name] = None
+import hf_memaug.evaluation as evaluation
+names = [getattr(evaluation, name) for name in evaluation.__all__]
+print(evaluation.summarise([1.0, 3.0]).mean, len(names), evaluation.score_table({"erm": {"books": 0.5}}).split()[-1])
+"""
+    assert run(code, tmp_path).split() == ["2.0", str(len(evaluation.__all__)), "50.0"]
+
+
+def test_exports():
+    assert set(evaluation.__all__) <= set(dir(evaluation))
+    with pytest.raises(AttributeError, match="no attribute 'macro'"):
+        _ = evaluation.macro

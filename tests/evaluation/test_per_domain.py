@@ -1,0 +1,160 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+import torch
+from transformers import EvalPrediction
+
+from hf_memaug.evaluation import (
+    accuracy,
+    classification_scores,
+    macro_f1,
+    micro_f1,
+    score_table,
+    scores_per_domain,
+)
+
+LOGITS = np.array([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [0.0, 0.0, 5.0], [4.0, 0.0, 0.0]])
+PREDICTED = [0, 1, 2, 0]
+
+
+class TestClassificationScores:
+    def expected(self, predictions, references):
+        return {
+            "accuracy": accuracy(predictions, references),
+            "macro_f1": macro_f1(predictions, references),
+            "micro_f1": micro_f1(predictions, references),
+        }
+
+    @pytest.mark.parametrize(
+        "predictions",
+        [LOGITS, (LOGITS, np.zeros((4, 7))), np.array(PREDICTED), torch.tensor(LOGITS)],
+        ids=["logits", "tuple", "ids", "tensor"],
+    )
+    def test_forms(self, predictions):
+        references = np.array([0, 1, 1, 2])
+        scores = classification_scores(EvalPrediction(predictions=predictions, label_ids=references))
+        assert scores == self.expected(PREDICTED, references)
+        assert scores["accuracy"] == 0.5
+        assert scores == classification_scores((predictions, references))
+
+    def test_ignored_label(self):
+        scores = classification_scores(EvalPrediction(predictions=LOGITS, label_ids=np.array([0, -100, 1, -100])))
+        assert scores == self.expected([0, 2], [0, 1])
+
+    def test_token_classification(self):
+        references = np.array([[0, -100], [2, 1]])
+        scores = classification_scores(EvalPrediction(predictions=LOGITS.reshape(2, 2, 3), label_ids=references))
+        assert scores == self.expected([0, 2, 0], [0, 2, 1])
+
+    @pytest.mark.parametrize(
+        "predictions, references, words",
+        [
+            (LOGITS, None, "has no labels"),
+            (LOGITS, np.full(4, -100), "no label other than -100"),
+            (LOGITS, np.array([0, 1]), "shape"),
+            (LOGITS[0], np.array([[0, 1]]), "one more axis"),
+        ],
+    )
+    def test_errors(self, predictions, references, words):
+        with pytest.raises(ValueError, match=words):
+            classification_scores(EvalPrediction(predictions=predictions, label_ids=references))
+
+
+class TestScoresPerDomain:
+    predictions = [0, 1, 1, 0, 1, 1]
+    references = [0, 1, 0, 0, -100, 1]
+    domains = ["dvd", "dvd", "dvd", "books", "books", "books"]
+
+    def test_values(self):
+        # dvd: F1 of class 0 is 2/3, of class 1 is 2/3; books: the row without a label is left out, the rest is right.
+        table = scores_per_domain(self.predictions, self.references, self.domains)
+        assert list(table) == ["dvd", "books", "average"]
+        assert table["dvd"] == {"accuracy": pytest.approx(2 / 3), "macro_f1": pytest.approx(2 / 3)}
+        assert table["books"] == {"accuracy": 1.0, "macro_f1": 1.0}
+        assert table["average"]["macro_f1"] == pytest.approx(5 / 6)
+
+    def test_average_is_not_weighted(self):
+        table = scores_per_domain([1] * 10, [1] * 9 + [0], np.array([7] * 9 + [8]), ["accuracy"])
+        assert table == {7: {"accuracy": 1.0}, 8: {"accuracy": 0.0}, "average": {"accuracy": 0.5}}
+
+    def test_num_labels(self):
+        table = scores_per_domain(self.predictions, self.references, self.domains, ["macro_f1"], num_labels=4)
+        assert table["books"]["macro_f1"] == 0.5
+
+    @pytest.mark.parametrize(
+        "changes, words",
+        [
+            ({"domains": ["dvd"]}, "`references` has 6 items and `domains` has 1"),
+            ({"domains": ["dvd"] * 5 + [None]}, "`domains` holds None"),
+            ({"domains": ["average"] * 6}, '`domains` holds the name "average"'),
+            ({"metrics": ["f1"]}, "`metrics` 'f1' is not known.*'macro_f1'"),
+            ({"metrics": "accuracy"}, "pass a list"),
+            ({"references": [-100] * 6}, "nothing to score"),
+        ],
+    )
+    def test_errors(self, changes, words):
+        given = {"predictions": self.predictions, "references": self.references, "domains": self.domains}
+        with pytest.raises(ValueError, match=words):
+            scores_per_domain(**{**given, **changes})
+
+
+class TestScoreTable:
+    rows = {
+        "erm": {"books": [0.81, 0.82, 0.80], "dvd_us": 0.7004, "shift": 0.4},
+        "mil|x": {"books": [0.83, 0.84, 0.85], "dvd_us": 0.7001},
+    }
+
+    def test_text(self):
+        assert score_table(self.rows, ["books", "dvd_us", "shift"], header="method") == (
+            "method       books   dvd_us   shift\n"
+            "-----------------------------------\n"
+            "erm     81.0 ± 1.0     70.0*   40.0\n"
+            "mil|x   84.0 ± 1.0*    70.0*      -"
+        )
+
+    def test_markdown(self):
+        assert score_table(self.rows, ["books", "shift"], style="markdown") == (
+            "|        |          books | shift |\n"
+            "| ------ | -------------: | ----: |\n"
+            "| erm    |     81.0 ± 1.0 |  40.0 |\n"
+            "| mil\\|x | **84.0 ± 1.0** |     - |"
+        )
+
+    def test_latex(self):
+        table = score_table(self.rows, ["books", "dvd_us"], style="latex")
+        assert r"\begin{tabular}{lrr}" in table and r"dvd\_us \\" in table
+        assert r"mil|x & \textbf{84.0} $\pm$ 1.0 & \textbf{70.0} \\" in table
+
+    def test_ties_follow_the_shown_digits(self):
+        assert score_table(self.rows, ["dvd_us"], digits=1).count("*") == 2
+        assert score_table(self.rows, ["dvd_us"], digits=2).count("*") == 1
+
+    def test_lower_is_better_and_plain_numbers(self):
+        rows = {"erm": {"a_distance": 1.8}, "mil": {"a_distance": [1.2, 1.4]}}
+        best = score_table(rows, points=False, digits=2, lower_is_better=["a_distance"]).splitlines()
+        assert best[3].endswith("1.30 ± 0.14*") and best[2].endswith("1.80")
+        assert score_table(rows, points=False).splitlines()[2].endswith("1.8*")
+
+    def test_one_seed_and_diverged_run(self):
+        rows = {"erm": {"dvd": [0.5]}, "mil": {"dvd": [0.9, float("nan")]}, "irm": {"dvd": []}}
+        lines = score_table(rows).splitlines()
+        assert [line.split()[1:] for line in lines[2:]] == [["50.0"], ["nan"], ["-"]]
+
+    def test_columns_line_up(self):
+        lines = score_table({"a": {"x": 0.05, "y": [0.1, 1.0]}, "long name": {"x": 1.0, "y": 0.2}}).splitlines()
+        assert lines[2].index("5.0") + 3 == lines[3].index("100.0") + 5
+
+    @pytest.mark.parametrize(
+        "call, words",
+        [
+            (lambda rows: score_table({}), "`rows` is empty"),
+            (lambda rows: score_table(rows, ["book"]), "`columns` 'book'.*Did you mean 'books'"),
+            (lambda rows: score_table(rows, style="html"), "`style` 'html' .*markdown"),
+            (lambda rows: score_table(rows, lower_is_better=["dvd"]), "`lower_is_better` 'dvd'"),
+            (lambda rows: score_table({"erm": {"dvd": 81.2}}), "81.2 for 'erm' in column 'dvd'.*`points=False`"),
+        ],
+    )
+    def test_errors(self, call, words):
+        with pytest.raises(ValueError, match=words):
+            call(self.rows)

@@ -1,0 +1,139 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+import pytest
+import torch
+
+from hf_memaug.evaluation import a_distance, accuracy, macro_f1, micro_f1
+
+
+def slow_f1(predictions, references, labels, average):
+    """F1 by counting, one example at a time."""
+    counts = {label: [0, 0, 0] for label in labels}
+    for predicted, true in zip(predictions, references, strict=True):
+        for label in labels:
+            counts[label][0] += predicted == label and true == label
+            counts[label][1] += predicted == label and true != label
+            counts[label][2] += predicted != label and true == label
+    if average == "micro":
+        counts = {"all": [sum(count[i] for count in counts.values()) for i in range(3)]}
+    f1 = [2 * tp / (2 * tp + fp + fn) if tp + fp + fn else 0.0 for tp, fp, fn in counts.values()]
+    return sum(f1) / len(f1)
+
+
+def test_by_hand():
+    # class 0: TP 1, FP 1, FN 1 -> 1/2; class 1: TP 1, FP 1, FN 0 -> 2/3; class 2: TP 0, FP 0, FN 1 -> 0.
+    predictions, references = [0, 0, 1, 1], [0, 2, 1, 0]
+    assert accuracy(predictions, references) == 0.5
+    assert macro_f1(predictions, references) == pytest.approx((1 / 2 + 2 / 3 + 0) / 3)
+    assert micro_f1(predictions, references) == pytest.approx(0.5)
+    # classes 1 and 2 only: TP 1, FP 1, FN 1.
+    assert micro_f1(predictions, references, labels=[1, 2]) == pytest.approx(0.5)
+    assert macro_f1(predictions, references, labels=[1, 2]) == pytest.approx(1 / 3)
+    assert all(type(score(predictions, references)) is float for score in (accuracy, macro_f1, micro_f1))
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("score, average", [(macro_f1, "macro"), (micro_f1, "micro")])
+def test_f1_against_counting(score, average, seed):
+    rng = np.random.default_rng(seed)
+    references, predictions = rng.integers(5, size=(2, 12))
+    present = sorted({*references.tolist(), *predictions.tolist()})
+    assert score(predictions, references) == pytest.approx(slow_f1(predictions, references, present, average))
+    for labels in ([0, 3], [4, 9], range(7)):
+        expected = slow_f1(predictions, references, labels, average)
+        assert score(predictions, references, labels=labels) == pytest.approx(expected)
+    assert score(predictions, references, num_labels=7) == pytest.approx(
+        slow_f1(predictions, references, range(7), average)
+    )
+
+
+def test_absent_class_counts_only_when_asked():
+    assert macro_f1([0, 1], [0, 1]) == 1.0
+    assert macro_f1([0, 1], [0, 1], num_labels=4) == 0.5
+    assert micro_f1([0, 1], [0, 1], num_labels=4) == 1.0
+
+
+def test_accepts_tensors_and_names():
+    assert accuracy(torch.tensor([0, 1, 1]), torch.tensor([0.0, 1.0, 0.0])) == pytest.approx(2 / 3)
+    assert macro_f1(["pos", "neg"], ["pos", "pos"], labels=["pos"]) == pytest.approx(2 / 3)
+    features = torch.randn(20, 3, requires_grad=True)
+    assert a_distance(features.to(torch.bfloat16), features.detach() + 50) == 2.0
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: accuracy([0, 1], [0]), "`predictions` has 2 items and `references` has 1"),
+        (lambda: accuracy([], []), "`predictions` is empty"),
+        (lambda: macro_f1([[0.1, 0.9]], [1]), "`predictions` has 2 dimensions.*argmax"),
+        (lambda: macro_f1([0.5], [1]), "`predictions` must hold label ids"),
+        (lambda: macro_f1([1, "a"], ["a", "a"]), "`predictions` must hold label ids"),
+        (lambda: macro_f1(["a"], [1]), "mix label ids and label names"),
+        (lambda: macro_f1([1], [1], labels=["a"]), "`labels` and `references` mix"),
+        (lambda: macro_f1([1], [1], labels=[1, 1]), "`labels` is .*once"),
+        (lambda: macro_f1([1], [1], labels=[1], num_labels=2), "`labels` and `num_labels`"),
+        (lambda: accuracy([1], [-100], num_labels=2), "`references` holds the label id -100.*drop rows"),
+        (lambda: micro_f1([2], [1], num_labels=2), "`predictions` holds the label id 2"),
+        (lambda: micro_f1(["a"], ["a"], num_labels=2), "`num_labels` needs label ids"),
+        (lambda: micro_f1([0], [0], num_labels=0), "`num_labels` is 0"),
+        (lambda: a_distance([], [[1.0]]), "`source_features` is empty"),
+        (lambda: a_distance([[1.0], [2.0]], [1.0, 2.0]), "`target_features` has 1 dimensions.*shape"),
+        (lambda: a_distance([[1.0], [2.0]], [[1.0]]), "`target_features` has 1 row"),
+        (lambda: a_distance([[1.0], [np.nan]], [[1.0], [2.0]]), "`source_features` holds NaN"),
+        (lambda: a_distance([[1.0], [2.0]], [[1.0, 2.0]] * 2), "width 1 .*width 2: take both from the same layer"),
+        (lambda: a_distance([[1.0], [2.0]], [[1.0], [2.0]], test_fraction=1.0), "`test_fraction` is 1.0"),
+    ],
+)
+def test_errors_name_the_argument(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+@pytest.mark.filterwarnings("error")
+class TestADistance:
+    def features(self, n_source=400, n_target=400, shift=0.0, width=4):
+        rng = np.random.default_rng(1)
+        return rng.normal(size=(n_source, width)), rng.normal(size=(n_target, width)) + shift
+
+    def test_separable_is_two(self):
+        assert a_distance(*self.features(shift=20.0)) == 2.0
+
+    def test_same_distribution_is_near_zero(self):
+        # The error of 400 fair coin tosses has a standard deviation of 0.025, the distance one of 0.1.
+        assert a_distance(*self.features()) < 0.3
+
+    def test_known_overlap(self):
+        # Two unit Gaussians 2 apart: the best linear error is Φ(-1) = 0.1587, the distance 2 (1 - 2 · 0.1587) = 1.365.
+        source, target = self.features(n_source=4000, n_target=4000, width=1)
+        assert a_distance(source, target + 2.0) == pytest.approx(1.365, abs=0.1)
+
+    def test_imbalance_is_no_signal(self):
+        # Unbalanced, always answering "source" would err on 5 % only and pass for a distance of 1.8.
+        assert a_distance(*self.features(n_source=4000, n_target=200)) < 0.5
+
+    def test_anti_prediction_is_clamped(self):
+        # Each held-out point lies where the other domain was trained.
+        values = [a_distance([[0.0], [1.0]], [[1.0], [0.0]], seed=seed) for seed in range(8)]
+        assert min(values) == 0.0 and max(values) <= 2.0
+
+    def test_scale_of_a_feature_does_not_matter(self):
+        source, target = self.features(shift=0.7)
+        scale = np.array([1e-3, 1.0, 1e3, 1.0])
+        assert a_distance(source * scale, target * scale) == pytest.approx(a_distance(source, target), abs=0.02)
+
+    def test_seed(self):
+        source, target = self.features(n_source=60, n_target=40, shift=0.5)
+        values = [a_distance(source, target, seed=seed) for seed in (0, 0, 1, 2, 3, 4)]
+        assert values[0] == values[1]
+        assert len(set(values)) > 1
+
+    def test_test_fraction(self):
+        # One held-out example per domain leaves only the errors 0, 1/2 and 1.
+        source, target = self.features(n_source=30, n_target=30, shift=0.3)
+        values = {a_distance(source, target, seed=seed, test_fraction=0.01) for seed in range(20)}
+        assert values <= {0.0, 2.0} and len(values) == 2
+
+    def test_constant_feature(self):
+        assert a_distance(np.ones((10, 2)), np.ones((10, 2))) == 0.0

@@ -1,0 +1,142 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+The tiny factories: one for each family. The common tests run over every class of every family in the registry, and find
+here how to build it and what to feed it.
+"""
+
+from dataclasses import dataclass
+
+import torch
+from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM
+
+import hf_memaug
+from hf_memaug.registry import FAMILIES
+
+SIZES = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 80,
+    "hidden_dropout_prob": 0.0,
+    "attention_probs_dropout_prob": 0.0,
+}
+MEMORY = {"memory_slots": 12, "memory_key_size": 8, "memory_heads": 4}
+SENTENCES = [
+    "a good book that reads well and ends well",
+    "the phone is bad and the battery is bad",
+    "great film with a slow start",
+    "it was terrible and it was long",
+    "the kitchen knife is fine",
+    "they were happy with the hotel and the view",
+]
+VOCABULARY_SIZE = 160
+
+
+def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
+    """A real tokenizer of the backbone's kind, trained on a handful of sentences."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+    if kind == "roberta":
+        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(vocab_size=VOCABULARY_SIZE, special_tokens=special, show_progress=False)
+        names = dict(zip(("cls_token", "pad_token", "sep_token", "unk_token", "mask_token"), special, strict=True))
+        inputs = ["input_ids", "attention_mask"]
+    else:
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        trainer = trainers.WordPieceTrainer(vocab_size=VOCABULARY_SIZE, special_tokens=special, show_progress=False)
+        names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
+        inputs = ["input_ids", "token_type_ids", "attention_mask"]
+    # Words that follow a space are other tokens than words that begin a text: train on both.
+    tokenizer.train_from_iterator([*SENTENCES, *(" " + s for s in SENTENCES)] * 3, trainer)
+    first, last = names["cls_token"], names["sep_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{first} $A {last}",
+        pair=f"{first} $A {last} $B:1 {last}:1" if kind == "bert" else f"{first} $A {last} {last} $B {last}",
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in (first, last)],
+    )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, model_input_names=inputs, **names)
+
+
+def save_backbone(kind: str, folder) -> str:
+    """A plain masked-LM checkpoint with its tokenizer, as it would come from the hub."""
+    tokenizer = tiny_tokenizer(kind)
+    config_class, model_class = {
+        "roberta": (RobertaConfig, RobertaForMaskedLM),
+        "bert": (BertConfig, BertForMaskedLM),
+    }[kind]
+    torch.manual_seed(0)
+    model = model_class(config_class(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZES))
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+def kv_memory_config(model_type: str, **kwargs):
+    config_class = FAMILIES[model_type].load(FAMILIES[model_type].config)
+    ids = {"pad_token_id": 1 if "roberta" in model_type else 0, "mask_token_id": 4}
+    return config_class(**{"vocab_size": 99, "num_labels": 3, **SIZES, **MEMORY, **ids, **kwargs})
+
+
+CONFIGS = {"roberta_kv_memory": kv_memory_config, "bert_kv_memory": kv_memory_config}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One class of one family."""
+
+    model_type: str
+    name: str
+
+    @property
+    def model_class(self):
+        return getattr(hf_memaug, self.name)
+
+    @property
+    def has_head(self) -> bool:
+        return "For" in self.name
+
+    @property
+    def backbone(self) -> str:
+        return FAMILIES[self.model_type].backbone
+
+    @property
+    def auto_class(self) -> str:
+        return next(auto for auto, names in FAMILIES[self.model_type].models.items() if self.name in names)
+
+    def config(self, **kwargs):
+        if self.name.endswith("ForPromptClassification"):
+            kwargs = {"memory_pooling": "mask", "verbalizer_token_ids": [[7], [8, 9], [10]], **kwargs}
+        return CONFIGS[self.model_type](self.model_type, **kwargs)
+
+    def model(self, seed: int = 0, **kwargs):
+        torch.manual_seed(seed)
+        return self.model_class(self.config(**kwargs)).eval()
+
+    def inputs(self, rows: int = 3, length: int = 9, seed: int = 1, labels: bool = False) -> dict:
+        generator = torch.Generator().manual_seed(seed)
+        ids = torch.randint(11, 99, (rows, length), generator=generator)
+        ids[:, 0] = 2
+        ids[:, 3] = 4  # the mask token
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if labels and self.has_head:
+            inputs["labels"] = torch.arange(rows) % 3
+        return inputs
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CASES = [Case(model_type, name) for model_type, family in FAMILIES.items() for name in family.model_names]
+HEADS = [case for case in CASES if case.has_head]
+
+
+def features_of(output) -> torch.Tensor:
+    """What a class is for: its logits, or its augmented features."""
+    return output.logits if "logits" in output else output.augmented_features

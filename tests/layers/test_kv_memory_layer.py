@@ -1,0 +1,83 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The memory against its definition, slot by slot."""
+
+import math
+
+import pytest
+import torch
+
+from hf_memaug.layers.kv_memory import KeyValueMemory
+
+
+def slow_memory(memory: KeyValueMemory, hidden: list[float]) -> torch.Tensor:
+    """Eq. 1 and 2 in loops over heads and slots, with Python's own exponentials."""
+    query = memory.query_network(torch.tensor(hidden, dtype=torch.float64)).tolist()
+    slots, key_size = memory.slot_keys.shape
+    total = torch.zeros(memory.slot_values.shape[-1], dtype=torch.float64)
+    for head in range(memory.heads):
+        asked = query[head * key_size : (head + 1) * key_size]
+        scores = [sum(q * k for q, k in zip(asked, key, strict=True)) for key in memory.slot_keys.tolist()]
+        exponentials = [math.exp(score) for score in scores]
+        for slot in range(slots):
+            total += exponentials[slot] / sum(exponentials) * memory.slot_values[slot, head]
+    return memory.output(total)
+
+
+@pytest.fixture(params=["linear", "mlp"])
+def memory(request) -> KeyValueMemory:
+    torch.manual_seed(0)
+    memory = KeyValueMemory(hidden_size=6, slots=7, key_size=3, heads=2, query=request.param).double()
+    for parameter in memory.parameters():
+        torch.nn.init.normal_(parameter)
+    return memory
+
+
+def test_equals_the_slow_reference(memory):
+    hidden = torch.randn(4, 6, dtype=torch.float64)
+    expected = torch.stack([slow_memory(memory, row) for row in hidden.tolist()])
+    torch.testing.assert_close(memory(hidden)[0], expected, rtol=1e-6, atol=1e-6)
+
+
+def test_weights_are_one_distribution_per_head(memory):
+    weights = memory(torch.randn(4, 6, dtype=torch.float64))[1]
+    assert weights.shape == (4, 2, 7)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(4, 2, dtype=torch.float64), rtol=1e-6, atol=1e-6)
+    assert not torch.allclose(weights[:, 0], weights[:, 1]), "two heads ask the same question"
+
+
+def test_any_number_of_leading_dimensions(memory):
+    hidden = torch.randn(2, 3, 6, dtype=torch.float64)
+    read, weights = memory(hidden)
+    assert read.shape == (2, 3, 6) and weights.shape == (2, 3, 2, 7)
+    torch.testing.assert_close(read[1, 2], memory(hidden[1, 2])[0])
+
+
+def test_heads_have_values_of_their_own(memory):
+    hidden = torch.randn(1, 6, dtype=torch.float64)
+    before = memory(hidden)[0]
+    with torch.no_grad():
+        memory.slot_values[:, 1] += 1.0
+    # Every weight of head 1 sums to one, so its answer moves by exactly one before the projection.
+    moved = memory.output.weight.sum(dim=1)
+    torch.testing.assert_close(memory(hidden)[0] - before, moved[None], rtol=1e-6, atol=1e-6)
+
+
+def test_large_scores_do_not_overflow(memory):
+    with torch.no_grad():
+        memory.slot_keys *= 1e4
+    assert torch.isfinite(memory(torch.randn(2, 6, dtype=torch.float64))[0]).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_low_precision_keeps_its_type_and_comes_near(memory, dtype):
+    hidden = torch.randn(4, 6, dtype=torch.float64)
+    expected = memory(hidden)[0]
+    read, weights = memory.to(dtype)(hidden.to(dtype))
+    assert read.dtype == weights.dtype == dtype
+    assert (read.double() - expected).norm() / expected.norm() < 0.05
+
+
+def test_parameter_count_of_the_paper():
+    memory = KeyValueMemory(hidden_size=768, slots=1024, key_size=256, heads=4)
+    assert sum(parameter.numel() for parameter in memory.parameters()) == 4_785_920  # "about 4.8M"

@@ -1,0 +1,260 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Eq. 3, the three positions, prompting, and the plain backbone inside."""
+
+import pytest
+import torch
+import transformers
+from families import CASES, HEADS, MEMORY, SENTENCES, Case, features_of, tiny_tokenizer
+
+import hf_memaug
+from hf_memaug import prompt_tokenizer
+from hf_memaug.registry import FAMILIES
+
+every_class = pytest.mark.parametrize("case", CASES, ids=str)
+every_head = pytest.mark.parametrize("case", HEADS, ids=str)
+prompted = pytest.mark.parametrize("case", [c for c in CASES if c.name.endswith("PromptClassification")], ids=str)
+encoders = pytest.mark.parametrize("case", [c for c in CASES if not c.has_head], ids=str)
+PROMPT = {"template": "{text} it was {mask}", "verbalizer": {"no": "bad", "yes": ["good", "great"]}}
+
+
+def from_backbone(case: Case, backbones, **kwargs):
+    prompt = PROMPT if case.name.endswith("PromptClassification") else {}
+    return case.model_class.from_backbone(backbones[case.backbone], **{**MEMORY, **prompt, **kwargs}).eval()
+
+
+@every_class
+@pytest.mark.parametrize("weight", [0.0, 0.3, 1.0])
+def test_equation_3(case: Case, weight):
+    model = case.model(memory_weight=weight)
+    output = model(**case.inputs())
+    mixed = (1 - weight) * output.features + weight * output.memory_features
+    torch.testing.assert_close(output.augmented_features, mixed, rtol=0, atol=0)
+    memory = next(module for module in model.modules() if isinstance(module, model.memory_modules))
+    torch.testing.assert_close(output.memory_features, memory(output.features)[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mask", "mean"])
+@encoders
+def test_features_are_the_pooled_position(case: Case, pooling):
+    model, inputs = case.model(memory_pooling=pooling), case.inputs()
+    inputs["attention_mask"][1, -4:] = 0
+    output = model(**inputs)
+    hidden = output.last_hidden_state
+    for row in range(3):
+        kept = hidden[row, : 9 - 4 * (row == 1)]
+        expected = {"cls": hidden[row, 0], "mask": hidden[row, 3], "mean": kept.mean(dim=0)}[pooling]
+        torch.testing.assert_close(output.features[row], expected, rtol=0, atol=1e-6)
+
+
+@encoders
+def test_the_mask_is_found_in_embeddings_too(case: Case):
+    model, inputs = case.model(memory_pooling="mask"), case.inputs()
+    embeds = model.get_input_embeddings()(inputs["input_ids"])
+    by_embeds = model(inputs_embeds=embeds, attention_mask=inputs["attention_mask"])
+    torch.testing.assert_close(by_embeds.features, by_embeds.last_hidden_state[:, 3], rtol=0, atol=0)
+
+
+@encoders
+def test_a_missing_mask_is_said(case: Case, monkeypatch):
+    from hf_memaug.modeling import modeling_kv_memory
+
+    said = []
+    monkeypatch.setattr(modeling_kv_memory.logger, "warning_once", said.append)
+    model, inputs = case.model(memory_pooling="mask"), case.inputs()
+    model(**inputs)
+    assert not said
+    inputs["input_ids"][0, 3] = 30
+    output = model(**inputs)
+    assert "has no mask token" in said[0] and "prompt_tokenizer" in said[0]
+    torch.testing.assert_close(output.features[0], output.last_hidden_state[0, 0])
+
+
+@every_head
+@pytest.mark.parametrize("kwargs", [{}, {"memory_query": "mlp"}], ids=["linear", "mlp"])
+def test_weight_zero_is_the_plain_backbone_exactly(case: Case, backbones, kwargs, tmp_path):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(backbones[case.backbone])
+    model = from_backbone(case, backbones, memory_weight=0.0, **kwargs)
+    if case.name.endswith("SequenceClassification"):
+        # The plain classifier, with the same head.
+        plain_class = getattr(transformers, f"{case.backbone.capitalize()}ForSequenceClassification")
+        plain = plain_class.from_pretrained(backbones[case.backbone], num_labels=2).eval()
+        missing = plain.load_state_dict(model.state_dict(), strict=False)
+        assert not missing.missing_keys and all("memory" in key for key in missing.unexpected_keys)
+        inputs = tokenizer(SENTENCES, return_tensors="pt", padding=True)
+        assert torch.equal(model(**inputs).logits, plain(**inputs).logits)
+        labels = torch.arange(6) % 2
+        assert torch.equal(model(**inputs, labels=labels).loss, plain(**inputs, labels=labels).loss)
+    else:
+        # The plain masked LM, read at the mask and at the label words.
+        inputs = prompt_tokenizer(tokenizer, PROMPT["template"])(SENTENCES, return_tensors="pt", padding=True)
+        plain = getattr(transformers, f"{case.backbone.capitalize()}ForMaskedLM")
+        scores = plain.from_pretrained(backbones[case.backbone]).eval()(**inputs).logits
+        at_mask = scores[inputs["input_ids"] == tokenizer.mask_token_id]
+        no, yes = model.config.verbalizer_token_ids
+        expected = torch.stack([at_mask[:, no].mean(-1), at_mask[:, yes].mean(-1)], dim=-1)
+        torch.testing.assert_close(model(**inputs).logits, expected, rtol=0, atol=1e-6)
+
+
+@encoders
+def test_weight_zero_gives_the_plain_encoders_pooler(case: Case, backbones):
+    model = from_backbone(case, backbones, memory_weight=0.0)
+    plain = transformers.AutoModel.from_pretrained(backbones[case.backbone]).eval()
+    plain.load_state_dict(model.state_dict(), strict=False)
+    inputs = case.inputs()
+    ours, theirs = model(**inputs), plain(**inputs)
+    assert torch.equal(ours.last_hidden_state, theirs.last_hidden_state)
+    assert torch.equal(ours.pooler_output, theirs.pooler_output)
+
+
+@every_class
+def test_from_backbone_keeps_the_encoder_and_starts_the_memory(case: Case, backbones, tmp_path):
+    torch.manual_seed(0)
+    model = from_backbone(case, backbones)
+    plain = transformers.AutoModel.from_pretrained(backbones[case.backbone], add_pooling_layer=False).state_dict()
+    ours = model.base_model.state_dict()
+    assert all(torch.equal(ours[name], value) for name, value in plain.items())
+    memory = model.base_model.memory
+    assert memory.slot_values.std().item() == pytest.approx(1.0, abs=0.15)
+    assert memory.slot_keys.std().item() == pytest.approx(memory.slot_keys.shape[1] ** -0.5, rel=0.3)
+    model.save_pretrained(tmp_path)
+    inputs = case.inputs()
+    assert torch.equal(features_of(case.model_class.from_pretrained(tmp_path)(**inputs)), features_of(model(**inputs)))
+
+
+def test_a_fresh_memory_is_neither_negligible_nor_deafening():
+    config = hf_memaug.RobertaWithKVMemoryConfig(num_hidden_layers=1, vocab_size=500)
+    torch.manual_seed(0)
+    output = hf_memaug.RobertaWithKVMemory(config).eval()(torch.randint(5, 500, (8, 12)))
+    assert 0.03 < output.memory_features.norm() / output.features.norm() < 0.5
+
+
+@every_class
+def test_from_backbone_refuses_what_it_does_not_know(case: Case, backbones):
+    other = next(kind for kind in backbones if kind != case.backbone)
+    with pytest.raises(ValueError, match=f"built on a `{case.backbone}` encoder, and this checkpoint is a `{other}`"):
+        from_backbone(case, {case.backbone: backbones[other]})
+    with pytest.raises(TypeError, match="`memory_slot`.*`memory_slots`"):
+        from_backbone(case, backbones, memory_slot=3)
+    with pytest.raises(OSError):
+        from_backbone(
+            case,
+            {case.backbone: "no/such-checkpoint"},
+            **({"tokenizer": tiny_tokenizer("bert")} if "Prompt" in case.name else {}),
+        )
+
+
+class TestPrompting:
+    @prompted
+    def test_label_scores_are_the_mean_of_their_words(self, case: Case):
+        model, inputs = case.model(), case.inputs()
+        head = model.lm_head if case.backbone == "roberta" else model.cls
+        output = model(**inputs)
+        words = head(output.augmented_features)
+        expected = torch.stack([words[:, [7]].mean(-1), words[:, [8, 9]].mean(-1), words[:, [10]].mean(-1)], dim=-1)
+        torch.testing.assert_close(output.logits, expected)
+
+    @prompted
+    def test_template_and_verbalizer_travel_with_the_model(self, case: Case, backbones, tmp_path):
+        from_backbone(case, backbones).save_pretrained(tmp_path)
+        config = transformers.AutoConfig.from_pretrained(tmp_path)
+        assert config.template == PROMPT["template"] and config.memory_pooling == "mask"
+        assert config.verbalizer == {"no": ["bad"], "yes": ["good", "great"]}
+        assert config.id2label == {0: "no", 1: "yes"}
+
+    @prompted
+    @pytest.mark.parametrize("missing", ["template", "verbalizer"])
+    def test_both_are_needed(self, case: Case, backbones, missing):
+        with pytest.raises(ValueError, match=f"`{missing}` is missing"):
+            from_backbone(case, backbones, **{missing: None})
+
+    @pytest.mark.parametrize("kind", ["roberta", "bert"])
+    def test_the_tokenizer_asks_and_never_loses_the_question(self, kind, tmp_path):
+        tokenizer = tiny_tokenizer(kind)
+        asking = prompt_tokenizer(tokenizer, "{text} it was {mask}")
+        ids = asking(" ".join(SENTENCES * 5), truncation=True, max_length=16)["input_ids"]
+        assert len(ids) == 16 and ids[-2] == tokenizer.mask_token_id and ids.count(tokenizer.mask_token_id) == 1
+        assert tokenizer.decode(ids[-4:-2]).split() == ["it", "was"]
+        asking.save_pretrained(tmp_path)
+        again = transformers.AutoTokenizer.from_pretrained(tmp_path)
+        for texts in (("a good book",), ("a good book", "the phone is bad")):
+            assert dict(again(*texts)) == dict(asking(*texts))
+        assert tokenizer.mask_token_id not in tokenizer("a good book")["input_ids"], "the original was changed"
+
+    def test_pairs_and_their_segments(self):
+        asking = prompt_tokenizer(tiny_tokenizer("bert"), "{text} {mask} {text_pair}")
+        encoded = asking("a good book", "it was fine")
+        mask = encoded["input_ids"].index(asking.mask_token_id)
+        assert encoded["token_type_ids"] == [0] * (mask + 1) + [1] * (len(encoded["input_ids"]) - mask - 1)
+        assert set(asking("a good book")["token_type_ids"]) == {0}
+
+    def test_a_tokenizer_without_mask_is_refused(self, backbones):
+        tokenizer = tiny_tokenizer("roberta")
+        tokenizer.mask_token = None
+        with pytest.raises(ValueError, match="`tokenizer` has no mask token"):
+            prompt_tokenizer(tokenizer, PROMPT["template"])
+
+
+@every_head
+def test_pipeline(case: Case, backbones, tmp_path):
+    model = from_backbone(case, backbones)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(backbones[case.backbone])
+    if model.config.template:
+        tokenizer = prompt_tokenizer(tokenizer, model.config.template)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    classify = transformers.pipeline("text-classification", model=str(tmp_path), device="cpu")
+    assert type(classify.model) is case.model_class
+    answers = classify(SENTENCES, top_k=None, batch_size=4)
+    expected = model(**tokenizer(SENTENCES, return_tensors="pt", padding=True)).logits.softmax(-1)
+    for answer, row in zip(answers, expected, strict=True):
+        scores = {entry["label"]: entry["score"] for entry in answer}
+        for index, label in model.config.id2label.items():
+            assert scores[label] == pytest.approx(row[index].item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("problem", ["regression", "multi_label_classification", "single_label_classification"])
+@pytest.mark.parametrize("case", [c for c in HEADS if c.name.endswith("SequenceClassification")], ids=str)
+def test_problem_types(case: Case, problem):
+    labels = {
+        "regression": torch.tensor([0.1, 0.5, 0.9]),
+        "multi_label_classification": torch.eye(3),
+        "single_label_classification": torch.tensor([0, 1, 2]),
+    }[problem]
+    model = case.model(num_labels=1 if problem == "regression" else 3, problem_type=problem)
+    assert model(**case.inputs(), labels=labels).loss.requires_grad
+
+
+def test_a_third_encoder_costs_a_few_lines():
+    from huggingface_hub.dataclasses import strict
+    from transformers import ElectraConfig, ElectraModel
+
+    from hf_memaug.configuration.configuration_kv_memory import KVMemoryFields
+    from hf_memaug.modeling.modeling_kv_memory import KVMemoryEncoderMixin
+
+    @strict
+    class ElectraWithKVMemoryConfig(KVMemoryFields, ElectraConfig):
+        model_type = "electra_kv_memory"
+        backbone_model_type = "electra"
+
+    class PlainElectra(ElectraModel):
+        def __init__(self, config, add_pooling_layer=False):
+            super().__init__(config)
+            self.pooler = None
+
+    class ElectraWithKVMemory(KVMemoryEncoderMixin, PlainElectra):
+        config: ElectraWithKVMemoryConfig
+
+    case = CASES[0]
+    sizes = {**MEMORY, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 99}
+    output = ElectraWithKVMemory(ElectraWithKVMemoryConfig(**sizes))(**case.inputs())
+    assert output.augmented_features.shape == (3, 32)
+
+
+def test_public_names_and_registration():
+    for name in hf_memaug.__all__:
+        assert getattr(hf_memaug, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'RobertaWithMemory'"):
+        hf_memaug.RobertaWithMemory  # noqa: B018
+    for family in FAMILIES.values():
+        assert set(family.model_names) < set(dir(hf_memaug))
