@@ -15,7 +15,7 @@ from hf_memaug.configuration.prompting import normalise_verbalizer, parse_templa
 @dataclass(kw_only=True)
 class KVMemoryFields:
     r"""
-    What a configuration gains with the memory. A third encoder's configuration is this class and its own, in that order.
+    What a configuration gains with the memory. A third encoder's is this class and its own, in that order.
 
     Args:
         memory_slots (`int`, *optional*, defaults to 1024):
@@ -29,11 +29,11 @@ class KVMemoryFields:
         memory_query (`str`, *optional*, defaults to `"linear"`):
             The query network, `"linear"` or `"mlp"`.
         memory_pooling (`str`, *optional*, defaults to `"cls"`):
-            The position that the memory acts on: `"cls"` (the first token), `"mask"` (the mask token, for prompting) or
-            `"mean"` (the average over the tokens that are not padding).
+            The position that the memory acts on: `"cls"` (the first token), `"mask"` (the mask token, for prompting)
+            or `"mean"` (the average over the tokens that are not padding).
         memory_initializer_range (`float`, *optional*, defaults to 1.0):
-            Standard deviation of fresh values. Keys and projections start at unit gain, so that a fresh memory's answer is
-            small beside the features, but not negligible.
+            Standard deviation of fresh values. Keys and projections start at unit gain, so that a fresh memory's
+            answer is small beside the features, but not negligible.
         mask_token_id (`int`, *optional*):
             The mask token, for `memory_pooling="mask"`.
         template (`str`, *optional*):
@@ -41,10 +41,11 @@ class KVMemoryFields:
         verbalizer (`dict[str, str | list[str]]`, *optional*):
             Prompting: the words that stand for each label, in the order of the labels.
         verbalizer_token_ids (`list[list[int]]`, *optional*):
-            Prompting: the vocabulary ids of those words. Left out, the first entries of the vocabulary stand for the labels.
+            Prompting: the vocabulary ids of those words. Left out, the first entries of the vocabulary stand for
+            the labels.
         run_facts (`dict`, *optional*):
-            What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model card is
-            written from it.
+            What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model
+            card is written from it.
     """
 
     backbone_model_type: ClassVar[str]
@@ -124,9 +125,7 @@ class KVMemoryFields:
 
 @strict
 class RobertaWithKVMemoryConfig(KVMemoryFields, RobertaConfig):
-    __doc__ = KVMemoryFields.__doc__.replace(
-        "What a configuration gains", "RoBERTa's configuration, and what it gains"
-    )
+    __doc__ = KVMemoryFields.__doc__.replace("What a configuration gains", "RoBERTa's configuration, and what it gains")
 
     model_type = "roberta_kv_memory"
     backbone_model_type = "roberta"

@@ -62,9 +62,7 @@ def generated_reviews(
             raise ValueError(f"`{argument}` is {value}; it must lie between 0 and 1.")
     for name in names:
         if name not in VOCABULARIES:
-            raise ValueError(
-                f"`domains` asks for {name!r}, which is not generated. {did_you_mean(name, VOCABULARIES)}"
-            )
+            raise ValueError(f"`domains` asks for {name!r}, which is not generated. {did_you_mean(name, VOCABULARIES)}")
     columns: dict[str, list] = {"text": [], "label": [], "domain": []}
     for name in dict.fromkeys(names):
         # A string seed goes through SHA-512, so that it gives the same stream in every process.
@@ -88,9 +86,7 @@ def _review(rng: random.Random, domain: str, sentiment: int, label: int, spuriou
     words = VOCABULARIES[domain]
     thing = rng.choice(words.things)
     aspects = rng.sample(words.aspects, k=rng.choice((2, 3, 3, 4)))
-    sentences = [
-        rng.choice((f"this is about the {thing}", f"I finally tried this {thing}", f"my view of the {thing}"))
-    ]
+    sentences = [rng.choice((f"this is about the {thing}", f"I finally tried this {thing}", f"my view of the {thing}"))]
     sentences += [_opinion(rng, words, aspect, sentiment) for aspect in aspects]
     if rng.random() < 0.4:
         sentences.append(rng.choice(SAYINGS[sentiment]))

@@ -56,9 +56,7 @@ def _encode(value: Any) -> tuple[str, bytes]:
         return "image", image_bytes(value)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return "array", _array_bytes(value)
-    raise TypeError(
-        f"a value of type {type(value).__name__} cannot be hashed; drop its column with `without_columns`."
-    )
+    raise TypeError(f"a value of type {type(value).__name__} cannot be hashed; drop its column with `without_columns`.")
 
 
 def _array_bytes(array: Any) -> bytes:

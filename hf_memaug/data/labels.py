@@ -13,9 +13,7 @@ from hf_memaug.data.messages import did_you_mean, listed, some_rows
 def is_missing(value: Any) -> bool:
     """Whether a cell holds nothing: `None`, NaN, or an empty string."""
     return (
-        value is None
-        or (isinstance(value, float) and value != value)
-        or (isinstance(value, str) and not value.strip())
+        value is None or (isinstance(value, float) and value != value) or (isinstance(value, str) and not value.strip())
     )
 
 
@@ -57,9 +55,7 @@ def resolve_labels(
         wrong = next(
             value for _, values, _ in parts for value in values if not isinstance(value, str) and as_id(value) is None
         )
-        raise ValueError(
-            f"`label` holds {wrong!r}, which is neither a name nor a whole number. Only classes are read."
-        )
+        raise ValueError(f"`label` holds {wrong!r}, which is neither a name nor a whole number. Only classes are read.")
     if any(not isinstance(value, str) for value in distinct) and None in numbers.values():
         name = next(value for value, number in numbers.items() if number is None)
         raise ValueError(

@@ -45,9 +45,7 @@ def read_table(path: Path) -> Columns:
     except UnicodeDecodeError as error:
         raise ValueError(f"`source`: {path} is not UTF-8 ({error.reason}). Save it as UTF-8.") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"`source`: {path} is not a whole gzip file ({error}). Fetch or compress it again."
-        ) from error
+        raise ValueError(f"`source`: {path} is not a whole gzip file ({error}). Fetch or compress it again.") from error
     if not columns or not len(next(iter(columns.values()))):
         raise ValueError(f"`source`: {path} is empty, it has no row. Leave it out or fill it.")
     return columns

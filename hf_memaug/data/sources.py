@@ -107,9 +107,7 @@ def _path_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piec
     if path.is_file():
         return [Piece(read_table(path), path.name, label_names=label_file_names(path.parent))]
     # Only rows one to a line or to a record: a .json in a data folder is more often a note about it.
-    files = [
-        file for file in visible(path) if file.is_file() and table_suffix(file) not in (None, ".json", ".json.gz")
-    ]
+    files = [file for file in visible(path) if file.is_file() and table_suffix(file) not in (None, ".json", ".json.gz")]
     if not files:
         return _image_pieces(path, names, split)
     stems = {file: file.name[: -len(table_suffix(file))] for file in files}

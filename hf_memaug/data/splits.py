@@ -195,7 +195,5 @@ def _dropped(rows: DomainDataset, others: DomainDataset, name: str, other_name: 
     shared = {row for row, _ in find_overlap(rows, others)}
     if not shared:
         return rows
-    logger.warning(
-        "%d of %d rows of `%s` are also in `%s` and were dropped.", len(shared), len(rows), name, other_name
-    )
+    logger.warning("%d of %d rows of `%s` are also in `%s` and were dropped.", len(shared), len(rows), name, other_name)
     return rows.select(row for row in range(len(rows)) if row not in shared)

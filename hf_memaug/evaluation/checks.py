@@ -56,9 +56,7 @@ def label_arrays(**values: Any) -> list[np.ndarray]:
     (first, reference), *others = arrays.items()
     for name, array in others:
         if (array.dtype.kind == "U") != (reference.dtype.kind == "U"):
-            raise ValueError(
-                f"`{first}` and `{name}` mix label ids and label names: map both to ids or both to names."
-            )
+            raise ValueError(f"`{first}` and `{name}` mix label ids and label names: map both to ids or both to names.")
     return list(arrays.values())
 
 

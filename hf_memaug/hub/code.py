@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from hf_memaug.registry import FAMILIES
+from hf_memaug.reporting.model_card import is_ours_to_write, model_card
 
 _OUR_IMPORT = re.compile(r"^(\s*)from (hf_memaug(?:\.\w+)+) import ", re.MULTILINE)
 
@@ -47,6 +48,8 @@ def export_with_code(model, folder, processing_class=None) -> Path:
     config = json.loads(config_file.read_text(encoding="utf-8"))
     config["auto_map"] = auto_map
     config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    if is_ours_to_write(folder / "README.md"):
+        model_card(model.config, own_name, folder.name, carries_code=True).save(folder / "README.md")
     return folder
 
 

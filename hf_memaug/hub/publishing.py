@@ -13,8 +13,8 @@ logger = logging.get_logger(__name__)
 
 def complete_folder(model, folder, repo_id: str) -> None:
     """
-    Adds the model card and the tokenizer to a folder that is about to be pushed. A card that a person has written, and a
-    tokenizer that is there already, stay as they are.
+    Adds the model card and the tokenizer to a folder that is about to be pushed. A card that a person has written,
+    and a tokenizer that is there already, stay as they are.
     """
     folder = Path(folder)
     readme = folder / "README.md"

@@ -49,8 +49,8 @@ class MemoryModelMixin:
         memory_shape_fields (`tuple[str, ...]`):
             The configuration fields that give the memory its shape.
         card_writer (`Callable`):
-            `(model, folder, repo_id)`, completes a folder that is about to be pushed. Models know nothing of publishing:
-            the library sets it when it registers itself.
+            `(model, folder, repo_id)`, completes a folder that is about to be pushed. Models know nothing of
+            publishing: the library sets it when it registers itself.
     """
 
     memory_modules: ClassVar[tuple[type[nn.Module], ...]] = ()
@@ -112,7 +112,7 @@ class MemoryModelMixin:
     @classmethod
     def from_backbone(cls, name_or_path: str | os.PathLike, **kwargs):
         """
-        Takes a plain checkpoint of the backbone and adds a fresh memory, and a fresh head where the checkpoint has none.
+        Takes a plain checkpoint of the backbone and adds a fresh memory, and a fresh head where there is none.
 
         Args:
             name_or_path (`str`):

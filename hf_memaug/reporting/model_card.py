@@ -28,13 +28,16 @@ def is_ours_to_write(readme: Path) -> bool:
     return MARK in text or "more information needed" in text.lower() or "generated from Trainer" in text
 
 
-def model_card(config, architecture: str, repo_id: str, adapter_of: str | None = None) -> ModelCard:
+def model_card(
+    config, architecture: str, repo_id: str, adapter_of: str | None = None, carries_code: bool = False
+) -> ModelCard:
     """
     Args:
         config: the model's configuration, with `run_facts`.
         architecture (`str`): the model's class.
         repo_id (`str`): the repository, or the folder, that the card will lie in.
         adapter_of (`str`, *optional*): the base model, where the repository holds only an adapter.
+        carries_code (`bool`, *optional*): whether the code lies with the weights, so that hf_memaug is not needed.
     """
     facts = config.run_facts or {}
     method = METHODS[FAMILIES[config.model_type].module]
@@ -68,7 +71,7 @@ def model_card(config, architecture: str, repo_id: str, adapter_of: str | None =
         MARK,
         f"# {name}",
         _opening(config, architecture, method, task_in_words, facts, data_name),
-        "## How to load it\n\n" + _how_to_load(config, architecture, repo_id, adapter_of),
+        "## How to load it\n\n" + _how_to_load(config, architecture, repo_id, adapter_of, carries_code),
         "## Data and domains\n\n" + _data(config, facts, data_name),
         "## Results\n\n" + _results(scores, facts),
         "## Method\n\n" + _method(config, method, facts),
@@ -107,7 +110,7 @@ def _opening(config, architecture, method, task_in_words, facts, data_name) -> s
     return f"`{architecture}` for {task_in_words}, {start}: {method['what']}.{trained}"
 
 
-def _how_to_load(config, architecture, repo_id, adapter_of) -> str:
+def _how_to_load(config, architecture, repo_id, adapter_of, carries_code) -> str:
     auto_class = next(
         (auto for auto, names in FAMILIES[config.model_type].models.items() if architecture in names), "AutoModel"
     )
@@ -121,16 +124,21 @@ def _how_to_load(config, architecture, repo_id, adapter_of) -> str:
             f'model = PeftModel.from_pretrained(base, "{repo_id}")',
         ]
     else:
-        lines = [
-            "import hf_memaug  # registers the architecture",
+        trust = ", trust_remote_code=True" if carries_code else ""
+        lines = [] if carries_code else ["import hf_memaug  # registers the architecture"]
+        lines += [
             f"from transformers import {auto_class}, AutoTokenizer, pipeline",
             "",
-            f'tokenizer = AutoTokenizer.from_pretrained("{repo_id}")',
-            f'model = {auto_class}.from_pretrained("{repo_id}")',
+            f'tokenizer = AutoTokenizer.from_pretrained("{repo_id}"{trust})',
+            f'model = {auto_class}.from_pretrained("{repo_id}"{trust})',
         ]
         if auto_class != "AutoModel":
-            lines += [f'classify = pipeline("text-classification", model="{repo_id}")', 'classify("Your text")']
-    return "```bash\npip install hf_memaug\n```\n\n```python\n" + "\n".join(lines) + "\n```"
+            lines += [
+                'classify = pipeline("text-classification", model=model, tokenizer=tokenizer)',
+                'classify("Your text")',
+            ]
+    install = "pip install transformers" if carries_code else "pip install hf_memaug"
+    return f"```bash\n{install}\n```\n\n```python\n" + "\n".join(lines) + "\n```"
 
 
 def _data(config, facts, data_name) -> str:

@@ -114,7 +114,7 @@ _BOOKKEEPING = ("_runtime", "_per_second", "_time", "_loss", "_preparation_time"
 
 
 def _logged_scores(trainer) -> list[dict]:
-    """The metrics of the evaluation that the published weights had: the best one where it is loaded, or else the last."""
+    """The metrics of the weights that are published: the best evaluation where that is loaded, or else the last."""
     logs = [entry for entry in trainer.state.log_history if any(name.startswith("eval_") for name in entry)]
     best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
     logs = [entry for entry in logs if best is None or entry.get("step") == best]

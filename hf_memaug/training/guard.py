@@ -19,9 +19,9 @@ class RunGuard(TrainerCallback):
     """
     For any `Trainer`: `Trainer(..., callbacks=[RunGuard()])`.
 
-    Before the first step it checks that `output_dir` can be written and that every label is one the model knows. At each
-    step it checks the gradient before the optimizer uses it, so that a NaN loss ends the run with the weights, and the
-    last checkpoint, as they were.
+    Before the first step it checks that `output_dir` can be written and that every label is one the model knows. At
+    each step it checks the gradient before the optimizer uses it, so that a NaN loss ends the run with the weights,
+    and the last checkpoint, as they were.
 
     Args:
         patience (`int`, *optional*, defaults to 20):

@@ -235,8 +235,6 @@ class TestTokenize:
     def test_default_collator_pads_the_result(self, dataset, tokenizer):
         from transformers import DataCollatorWithPadding
 
-        rows = [
-            {name: value for name, value in row.items() if name != "domain"} for row in dataset.tokenize(tokenizer)
-        ]
+        rows = [{name: value for name, value in row.items() if name != "domain"} for row in dataset.tokenize(tokenizer)]
         batch = DataCollatorWithPadding(tokenizer)(rows)
         assert batch["input_ids"].shape == (5, 5) and batch["labels"].tolist() == dataset["label"]

@@ -56,9 +56,7 @@ class TestLeaveOneDomainOut:
         assert split.test["text"] == test.domain("b")["text"]
 
     def test_target_may_be_in_test_only(self, train, test):
-        split = leave_one_domain_out(
-            train.select(i for i, d in enumerate(train["domain"]) if d != "b"), "b", test=test
-        )
+        split = leave_one_domain_out(train.select(i for i, d in enumerate(train["domain"]) if d != "b"), "b", test=test)
         assert split.sources == ["a", "c"] and split.test.domains == ["b"]
 
     def test_seed_decides(self, train):
@@ -237,9 +235,7 @@ class TestOverlap:
         path = tmp_path / "a.jpg"
         path.write_bytes(b"one")
         assert find_overlap(self.rows(["A", "b"], column="tokens"), self.rows(["a", "b"], column="tokens"))
-        assert find_overlap(self.rows(str(path), column="image"), self.rows(b"two", b"one", column="image")) == [
-            (0, 1)
-        ]
+        assert find_overlap(self.rows(str(path), column="image"), self.rows(b"two", b"one", column="image")) == [(0, 1)]
         graphs = [{"edges": [[0, 1]], "n": 2}, {"n": 2, "edges": [[1, 0]]}]
         assert find_overlap(self.rows(*graphs, column="graph"), self.rows(*graphs[:1], column="graph")) == [(0, 0)]
         ids = self.rows([1, 2], [12], column="input_ids")

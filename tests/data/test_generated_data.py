@@ -91,9 +91,7 @@ class TestReviews:
             for domain, turned in ((name, False), (order[(number + 1) % 5], True)):
                 agree = [
                     (pair[1] in text) == (bool(label) != turned)
-                    for text, label in zip(
-                        dataset.domain(domain)["text"], dataset.domain(domain)["label"], strict=True
-                    )
+                    for text, label in zip(dataset.domain(domain)["text"], dataset.domain(domain)["label"], strict=True)
                     if pair[0] in text or pair[1] in text
                 ]
                 assert len(agree) > 300 and low <= mean(agree) <= high

@@ -117,9 +117,7 @@ class TestSources:
 
     def test_other_column_names_and_other_columns(self):
         rows = [{"review": "a", "second": "b", "stars": 1, "shop": "x", "text": "no", "id": 5}]
-        dataset = load_domains(
-            rows, text="review", text_pair="second", label="stars", domain="shop", labels=["-", "+"]
-        )
+        dataset = load_domains(rows, text="review", text_pair="second", label="stars", domain="shop", labels=["-", "+"])
         assert dataset[0] == {"text": "a", "text_pair": "b", "label": 1, "domain": "x", "id": 5}
 
     def test_text_pair_is_used_where_it_is_there(self):
@@ -257,9 +255,7 @@ class TestLabels:
         assert self.load(*map(str, range(12))) == (list(range(12)), [str(i) for i in range(12)])
 
     def test_gaps(self):
-        with pytest.raises(
-            ValueError, match="`label` holds the ids 1, 2, which do not run from 0 to 1.*Give `labels`"
-        ):
+        with pytest.raises(ValueError, match="`label` holds the ids 1, 2, which do not run from 0 to 1.*Give `labels`"):
             self.load(1, 2)
         with pytest.raises(ValueError, match="ids -1, 0, 1"):
             self.load("-1", "0", "1")

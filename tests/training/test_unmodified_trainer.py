@@ -1,0 +1,195 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The Trainer of transformers, as it is: settings that must give the same trajectory do."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from families import HEADS, MEMORY, SENTENCES, Case
+from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
+
+from hf_memaug import RunGuard
+from hf_memaug.data import DomainDataset
+from hf_memaug.evaluation import classification_scores
+from hf_memaug.training import NonFiniteGradientError
+from training.trajectory import train
+
+every_head = pytest.mark.parametrize("case", HEADS, ids=str)
+
+
+def close(first, second, tolerance=2e-4):
+    return all(
+        a == pytest.approx(b, rel=tolerance, abs=tolerance)
+        for x, y in zip(first, second, strict=True)
+        for a, b in zip(x, y, strict=True)
+    )
+
+
+@every_head
+def test_accumulation_4x1_is_1x4(case: Case, tmp_path):
+    _, whole, weights = train(case.name, tmp_path / "whole", 4, 1)
+    _, parts, accumulated = train(case.name, tmp_path / "parts", 1, 4)
+    assert len(whole) == 12 and close(whole, parts), (whole, parts)
+    for name, value in weights.items():
+        torch.testing.assert_close(value, accumulated[name], rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("case", [HEADS[0]], ids=str)
+def test_the_same_seed_is_the_same_run(case: Case, tmp_path):
+    first, second = (train(case.name, tmp_path / str(i), 4, 1)[2] for i in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+@every_head
+def test_resume_is_bit_equal(case: Case, tmp_path):
+    def run(folder, **kwargs):
+        # Dropout on, so that the state of the random numbers has to come back as well.
+        return train(
+            case.name,
+            folder,
+            4,
+            1,
+            config={"hidden_dropout_prob": 0.1},
+            **{"save_strategy": "steps", "save_steps": 5, **kwargs},
+        )
+
+    _, _, straight = run(tmp_path / "straight")
+    trainer, _, _ = run(tmp_path / "broken", max_steps=12)
+    fresh = case.model(seed=7, hidden_dropout_prob=0.1)
+    again = Trainer(model=fresh, args=trainer.args, train_dataset=trainer.train_dataset)
+    again.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-5"))
+    for name, value in fresh.state_dict().items():
+        assert torch.equal(value, straight[name]), name
+
+
+@every_head
+def test_gradient_checkpointing_is_the_same_run(case: Case, tmp_path):
+    _, plain, _ = train(case.name, tmp_path / "plain", 4, 1)
+    _, checkpointed, _ = train(case.name, tmp_path / "checkpointed", 4, 1, gradient_checkpointing=True)
+    assert close(plain, checkpointed)
+
+
+@pytest.mark.parametrize("case", HEADS[:2], ids=str)
+def test_two_processes_are_one(case: Case, tmp_path):
+    here = Path(__file__).parent
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(here.parent), str(here.parents[1])]),
+        "OMP_NUM_THREADS": "1",
+    }
+    (tmp_path / "two").mkdir()
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    command += [str(here / "trajectory.py"), case.name, str(tmp_path / "two"), "2"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    two = json.loads((tmp_path / "two" / "logs.json").read_text())
+    assert two["processes"] == 2, "torchrun started one process only"
+    _, one, weights = train(case.name, tmp_path / "one", 4, 1)
+    assert close(one, two["logs"]), (one, two["logs"])
+    for name, value in torch.load(tmp_path / "two" / "weights.pt").items():
+        torch.testing.assert_close(value, weights[name], rtol=1e-3, atol=2e-4)
+
+
+def domains(tokenizer) -> DomainDataset:
+    rows = [
+        {"text": f"{text} {i}", "label": i % 2, "domain": "ab"[i % 2 ^ i // 2 % 2]}
+        for i, text in enumerate(SENTENCES * 4)
+    ]
+    from hf_memaug.data import load_domains
+
+    return load_domains(rows).tokenize(tokenizer)
+
+
+@pytest.mark.parametrize("case", [HEADS[0]], ids=str)
+def test_evaluation_per_domain_and_the_best_checkpoint(case: Case, backbones, tmp_path):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(backbones[case.backbone])
+    data = domains(tokenizer)
+    trainer = Trainer(
+        model=case.model_class.from_backbone(backbones[case.backbone], **MEMORY),
+        args=TrainingArguments(
+            output_dir=str(tmp_path),
+            num_train_epochs=2,
+            eval_strategy="epoch",
+            save_strategy="epoch",
+            load_best_model_at_end=True,
+            metric_for_best_model="eval_a_macro_f1",
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        ),
+        train_dataset=data,
+        eval_dataset=data.by_domain(),
+        data_collator=DataCollatorWithPadding(tokenizer),
+        processing_class=tokenizer,
+        compute_metrics=classification_scores,
+        callbacks=[RunGuard()],
+    )
+    trainer.train()
+    metrics = trainer.evaluate()
+    assert {"eval_a_macro_f1", "eval_b_macro_f1", "eval_a_accuracy"} <= set(metrics)
+    assert metrics["eval_a_macro_f1"] == trainer.state.best_metric
+    predictions = trainer.predict(data).predictions
+    assert predictions.shape == (24, 2), "the features were gathered beside the logits"
+
+
+class TestRunGuard:
+    def trainer(self, tmp_path, rows=None, case=HEADS[0], callbacks=None, **kwargs):
+        inputs = case.inputs(rows=16, labels=True)
+        rows = rows or [{key: value[row] for key, value in inputs.items()} for row in range(16)]
+        arguments = TrainingArguments(
+            output_dir=str(tmp_path), save_steps=1, max_steps=6, report_to=[], use_cpu=True, disable_tqdm=True, **kwargs
+        )
+        return Trainer(
+            model=case.model(), args=arguments, train_dataset=rows, callbacks=[RunGuard(), *(callbacks or [])]
+        )
+
+    def test_a_nan_loss_stops_and_keeps_the_last_good_checkpoint(self, tmp_path):
+        from safetensors.torch import load_file
+        from transformers import TrainerCallback
+
+        class Poison(TrainerCallback):
+            def on_step_begin(self, args, state, control, model=None, **kwargs):
+                if state.global_step == 3:
+                    self.weights = {name: value.clone() for name, value in model.state_dict().items()}
+                    model.register_forward_hook(self.spoil)
+
+            def spoil(self, module, args, output):
+                output.loss = output.loss * float("nan")
+
+        poison = Poison()
+        trainer = self.trainer(tmp_path, callbacks=[poison])
+        with pytest.raises(NonFiniteGradientError, match="at step 4.*checkpoint-3.*`learning_rate`"):
+            trainer.train()
+        assert sorted(p.name for p in tmp_path.glob("checkpoint-*")) == ["checkpoint-1", "checkpoint-2", "checkpoint-3"]
+        kept = load_file(tmp_path / "checkpoint-3" / "model.safetensors")
+        for name, value in trainer.model.state_dict().items():
+            assert torch.equal(value, poison.weights[name]), "the NaN reached the weights"
+            if name in kept:
+                assert torch.equal(value, kept[name])
+
+    def test_a_folder_that_cannot_be_written_is_refused(self, tmp_path):
+        from hf_memaug.training.guard import check_output_dir
+
+        (tmp_path / "file").write_text("")
+        with pytest.raises(PermissionError, match="`output_dir`.*cannot be written.*Choose a folder"):
+            check_output_dir(str(tmp_path / "file" / "folder"))
+        trainer = self.trainer(tmp_path / "gone")
+        trainer.args.output_dir = str(tmp_path / "file")
+        with pytest.raises(PermissionError, match="`output_dir`"):
+            trainer.train()
+        assert trainer.state.global_step == 0
+
+    def test_an_unknown_label_is_refused_before_training(self, tmp_path, backbones):
+        case = HEADS[0]
+        tokenizer = transformers.AutoTokenizer.from_pretrained(backbones[case.backbone])
+        data = domains(tokenizer).with_columns(labels=[0, 1, 2, 3] * 6)
+        trainer = self.trainer(tmp_path, rows=data)
+        with pytest.raises(ValueError, match=r"label 3 in row 3.*`num_labels=3`.*`num_labels=4`"):
+            trainer.train()
+        assert trainer.state.global_step == 0

@@ -1,0 +1,48 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""One training run, as a script, so that it can also be started under torchrun. Writes losses and final weights."""
+
+import json
+import sys
+from pathlib import Path
+
+
+def train(name: str, output: Path, per_device: int, accumulation: int, **kwargs):
+    import torch
+    from families import CASES
+    from transformers import Trainer, TrainingArguments
+
+    torch.set_num_threads(1)
+    case = next(case for case in CASES if case.name == name)
+    inputs = case.inputs(rows=24, labels=True)
+    rows = [{key: value[row] for key, value in inputs.items()} for row in range(24)]
+    model = case.model(**kwargs.pop("config", {}))
+    arguments = TrainingArguments(
+        output_dir=str(output),
+        per_device_train_batch_size=per_device,
+        gradient_accumulation_steps=accumulation,
+        learning_rate=1e-2,
+        logging_steps=1,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        seed=0,
+        **{"num_train_epochs": 2, "save_strategy": "no", **kwargs},
+    )
+    trainer = Trainer(model=model, args=arguments, train_dataset=rows)
+    trainer.train()
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    weights = {
+        name: value.clone() for name, value in trainer.accelerator.unwrap_model(trainer.model).state_dict().items()
+    }
+    return trainer, [(entry["loss"], entry["grad_norm"]) for entry in logs], weights
+
+
+if __name__ == "__main__":
+    import torch
+
+    name, output, per_device = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
+    trainer, logs, weights = train(name, output, per_device, 1)
+    if trainer.is_world_process_zero():
+        torch.save(weights, output / "weights.pt")
+        (output / "logs.json").write_text(json.dumps({"logs": logs, "processes": trainer.args.world_size}))
