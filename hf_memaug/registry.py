@@ -3,10 +3,12 @@
 """
 The table of families, and what `import hf_memaug` does with it.
 
-Importing transformers' auto classes takes seconds, because it imports torch. So nothing is registered when hf_memaug is
-imported: each step below runs when the module it concerns has been imported, by whomever.
+Importing the auto classes of transformers takes seconds, because they bring torch. So `import hf_memaug` registers
+nothing yet. It waits for the modules that it concerns to be imported, by whomever, and then does no more than leave word
+there: the classes are imported and registered when `AutoConfig` is first asked, or when one of ours is first imported.
 """
 
+import functools
 import importlib
 import importlib.abc
 import importlib.util
@@ -74,8 +76,13 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-def family_of(model_type: str) -> Family | None:
-    return FAMILIES.get(model_type)
+def family_on(backbone: str) -> Family:
+    """The first family that is built on encoders of this `model_type` of transformers."""
+    for family in FAMILIES.values():
+        if family.backbone == backbone:
+            return family
+    known = ", ".join(sorted({family.backbone for family in FAMILIES.values()}))
+    raise ValueError(f"No family is built on `{backbone}` checkpoints. There are families on: {known}.")
 
 
 def public_names() -> dict[str, Family]:
@@ -83,8 +90,16 @@ def public_names() -> dict[str, Family]:
     return {name: family for family in FAMILIES.values() for name in (family.config, *family.model_names)}
 
 
+_begun = False
+
+
 def register_auto_classes() -> None:
-    """`AutoConfig`, `AutoTokenizer` and the model classes find every family."""
+    """`AutoConfig`, `AutoTokenizer` and the model classes find every family. Does its work once."""
+    global _begun
+    if _begun:
+        return
+    # At the start, because the files that are imported below ask for their registration too.
+    _begun = True
     from transformers import AutoConfig, AutoTokenizer
     from transformers.models.auto import modeling_auto
     from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
@@ -95,16 +110,33 @@ def register_auto_classes() -> None:
     for model_type, family in FAMILIES.items():
         config_class = family.load(family.config)
         AutoConfig.register(model_type, config_class, exist_ok=True)
-        backbone_config = AutoConfig.for_model(family.backbone)
-        if type(backbone_config) in TOKENIZER_MAPPING:
-            AutoTokenizer.register(
-                config_class, tokenizer_class=TOKENIZER_MAPPING[type(backbone_config)], exist_ok=True
-            )
+        backbone_class = type(AutoConfig.for_model(family.backbone))
+        if backbone_class in TOKENIZER_MAPPING:
+            AutoTokenizer.register(config_class, tokenizer_class=TOKENIZER_MAPPING[backbone_class], exist_ok=True)
         for auto_class, names in family.models.items():
             classes = tuple(family.load(name) for name in names)
             getattr(modeling_auto, auto_class).register(
                 config_class, classes if len(classes) > 1 else classes[0], exist_ok=True
             )
+
+
+def register_when_asked() -> None:
+    """Whatever loads a checkpoint by name asks `AutoConfig` first: auto classes, pipelines, adapters."""
+    auto_config = sys.modules["transformers.models.auto.configuration_auto"].AutoConfig
+    theirs = {name: vars(auto_config)[name] for name in ("from_pretrained", "for_model")}
+
+    def ask_later(name: str):
+        @functools.wraps(theirs[name].__func__)
+        def first_ask(*args, **kwargs):
+            for original_name, original in theirs.items():
+                setattr(auto_config, original_name, original)
+            register_auto_classes()
+            return getattr(auto_config, name)(*args, **kwargs)
+
+        return staticmethod(first_ask)
+
+    for name in theirs:
+        setattr(auto_config, name, ask_later(name))
 
 
 def _complete_folder(model, folder, repo_id) -> None:
@@ -115,25 +147,22 @@ def _complete_folder(model, folder, repo_id) -> None:
 
 def register_model_card() -> None:
     """`Trainer` writes the library's card for the library's models, and its own for all others."""
-    from transformers import Trainer
+    trainer_class = sys.modules["transformers.trainer"].Trainer
+    theirs = trainer_class.create_model_card
 
-    theirs = Trainer.create_model_card
-
+    @functools.wraps(theirs)
     def create_model_card(self, *args, **kwargs):
         from hf_memaug.reporting.model_card import write_trainer_card
 
         if not write_trainer_card(self, *args, **kwargs):
             theirs(self, *args, **kwargs)
 
-    create_model_card.__doc__ = theirs.__doc__
-    Trainer.create_model_card = create_model_card
+    trainer_class.create_model_card = create_model_card
 
 
 def register_adapter_targets() -> None:
     """PEFT adapts the same layers that it adapts in the backbone when no `target_modules` are given."""
-    from peft.utils import constants
-
-    for name, mapping in vars(constants).items():
+    for name, mapping in vars(sys.modules["peft.utils.constants"]).items():
         if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(mapping, dict):
             for model_type, family in FAMILIES.items():
                 if family.backbone in mapping:
@@ -165,7 +194,7 @@ class _RunAfterImport(importlib.abc.MetaPathFinder):
 def register() -> None:
     """Called once, by `import hf_memaug`."""
     actions = {
-        "transformers.models.auto.modeling_auto": register_auto_classes,
+        "transformers.models.auto.configuration_auto": register_when_asked,
         "transformers.trainer": register_model_card,
         "peft.utils.constants": register_adapter_targets,
     }

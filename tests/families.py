@@ -140,3 +140,10 @@ HEADS = [case for case in CASES if case.has_head]
 def features_of(output) -> torch.Tensor:
     """What a class is for: its logits, or its augmented features."""
     return output.logits if "logits" in output else output.augmented_features
+
+
+def save_tokenizer_and_model(case: Case, folder, **kwargs) -> None:
+    """A checkpoint of one of our classes with a tokenizer that fits it."""
+    tokenizer = tiny_tokenizer(case.backbone)
+    case.model(vocab_size=len(tokenizer), **kwargs).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

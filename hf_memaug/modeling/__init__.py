@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One modeling file per family, each reading like its paper's method section."""
 
-# Registration runs when the auto classes are first imported. It must not find a file of this folder half imported, so
-# the auto classes come first.
-import transformers.models.auto.modeling_auto  # noqa: F401
+from hf_memaug.registry import register_auto_classes
+
+# Whoever has one of these classes in hand can give it to an auto class.
+register_auto_classes()

@@ -190,9 +190,9 @@ def _method(config, method, facts) -> str:
 def _training(facts) -> str:
     training = {name: value for name, value in facts.get("training", {}).items() if value is not None}
     if not training:
-        return "None so far: what is not inherited from the backbone is as initialised."
-    versions = ", ".join(f"{name} {number}" for name, number in facts.get("versions", {}).items())
-    rows = [(name.replace("_", " "), value) for name, value in training.items()]
+        return "Not trained yet: what is not inherited from the backbone is as initialised."
+    versions = ", ".join(f"{name} {number}" for name, number in sorted(facts.get("versions", {}).items()))
+    rows = [(name.replace("_", " "), value) for name, value in sorted(training.items())]
     return _table(("", ""), rows) + (f"\n\nVersions: {versions}." if versions else "")
 
 

@@ -1,0 +1,58 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Packaging. What was tested together is pinned in constraints.txt; here are the ranges that should work."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "hf_memaug" / "__init__.py").read_text(encoding="utf-8"))[1]
+
+EXTRAS = {
+    "report": ["matplotlib>=3.8"],
+    "graph": ["torch-geometric>=2.6", "rdkit>=2024.3"],
+}
+EXTRAS["dev"] = [
+    *EXTRAS["report"],
+    "build>=1.2",
+    "onnxruntime>=1.20",
+    "onnxscript>=0.5",
+    "parameterized>=0.9",
+    "pytest>=8",
+    "pytest-xdist>=3.5",
+    "ruff>=0.12",
+]
+
+setup(
+    name="hf_memaug",
+    version=VERSION,
+    description="Memory-augmented Hugging Face models that hold up when the data shifts between domains",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    author="The hf_memaug authors",
+    license="Apache-2.0",
+    packages=find_packages(include=["hf_memaug", "hf_memaug.*"]),
+    python_requires=">=3.10",
+    install_requires=[
+        "accelerate>=1.1",
+        "datasets>=3.0",
+        "evaluate>=0.4.3",
+        "huggingface_hub>=1.0",
+        "numpy>=1.24",
+        "peft>=0.18",
+        "safetensors>=0.5",
+        "scikit-learn>=1.4",
+        "torch>=2.6",
+        "transformers>=5.0,<6",
+    ],
+    extras_require=EXTRAS,
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+    keywords="domain generalization, memory, transformers, hugging face, continual learning",
+)

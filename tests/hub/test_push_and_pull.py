@@ -1,0 +1,192 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Publishing for real, over HTTP, to a hub on the loopback."""
+
+import json
+
+import pytest
+from families import MEMORY, SENTENCES
+from hub_server import LoopbackHub, run_client
+
+PREPARE = f"""
+import json, sys, time
+import torch, transformers
+import hf_memaug
+from hf_memaug import record_run, prompt_tokenizer
+transformers.utils.logging.set_verbosity_error()
+MEMORY, SENTENCES = {MEMORY!r}, {SENTENCES!r}
+"""
+
+
+@pytest.fixture
+def hub():
+    with LoopbackHub() as hub:
+        yield hub
+
+
+def test_push_pull_by_name_and_snapshot(hub, backbones, tmp_path):
+    code = (
+        PREPARE
+        + f"""
+model = hf_memaug.RobertaWithKVMemoryForSequenceClassification.from_backbone({backbones["roberta"]!r}, **MEMORY).eval()
+record_run(model, data="reviews", domains=["dvd"], left_out="books",
+           scores=[dict(domain="books", metric="macro_f1", value=90 + s, seed=s) for s in range(2)])
+model.push_to_hub("me/memory")
+pulled = transformers.AutoModelForSequenceClassification.from_pretrained("me/memory")
+tokenizer = transformers.AutoTokenizer.from_pretrained("me/memory")
+inputs = tokenizer(SENTENCES, return_tensors="pt", padding=True)
+assert torch.equal(model(**inputs).logits, pulled(**inputs).logits)
+assert pulled.config.run_facts["left_out"] == "books"
+classify = transformers.pipeline("text-classification", model="me/memory")
+assert len(classify(SENTENCES)) == len(SENTENCES)
+from huggingface_hub import snapshot_download
+folder = snapshot_download("me/memory")
+assert torch.equal(transformers.AutoModelForSequenceClassification.from_pretrained(folder)(**inputs).logits, model(**inputs).logits)
+
+# Prompted: the tokenizer is pushed with the template in it.
+prompted = hf_memaug.BertWithKVMemoryForPromptClassification.from_backbone(
+    {backbones["bert"]!r}, template="{{text}} it was {{mask}}", verbalizer={{"no": "bad", "yes": "good"}}, **MEMORY).eval()
+prompted.push_to_hub("me/prompted")
+asking = transformers.AutoTokenizer.from_pretrained("me/prompted")
+assert all(ids.count(asking.mask_token_id) == 1 for ids in asking(SENTENCES)["input_ids"])
+assert set(a["label"] for a in transformers.pipeline("text-classification", model="me/prompted")(SENTENCES)) <= {{"no", "yes"}}
+
+# A pulled model pushed on keeps its facts, its tokenizer and a card that a person has edited.
+pulled.push_to_hub("me/again")
+from huggingface_hub import ModelCard
+card = ModelCard.load("me/again")
+card.content = "# By hand"
+card.push_to_hub("me/again")
+pulled.push_to_hub("me/again")
+print("ok")
+"""
+    )
+    assert run_client(code, hub, tmp_path / "home", timeout=240).stdout.strip().endswith("ok")
+    files = hub.files("me/memory")
+    assert {"model.safetensors", "config.json", "README.md", "tokenizer.json", "tokenizer_config.json"} <= set(files)
+    assert not [name for name in files if name.endswith((".bin", ".pt", ".pth"))]
+    card = files["README.md"].decode()
+    assert "model-index" in card and "90.5" in card and "**books** (left out)" in card
+    assert "more information needed" not in card.lower()
+    assert hub.files("me/again")["README.md"].decode().strip().endswith("# By hand")
+    assert "tokenizer.json" in hub.files("me/again")
+
+
+def test_trainer_pushes_the_card_of_the_run(hub, backbones, tmp_path):
+    code = (
+        PREPARE
+        + f"""
+from hf_memaug.data import load_domains
+from hf_memaug.evaluation import classification_scores
+tokenizer = transformers.AutoTokenizer.from_pretrained({backbones["roberta"]!r})
+rows = [dict(text=f"{{t}} {{i}}", label=i % 2, domain="ab"[i // 2 % 2]) for i, t in enumerate(SENTENCES * 2)]
+data = load_domains(rows).tokenize(tokenizer)
+
+def train(model, repo, **kwargs):
+    args = transformers.TrainingArguments(
+        output_dir={str(tmp_path)!r} + "/" + repo, max_steps=2, eval_strategy="steps", eval_steps=1, save_steps=1, seed=3,
+        push_to_hub=True, hub_model_id="me/" + repo, hub_strategy="every_save", report_to=[], use_cpu=True, disable_tqdm=True)
+    trainer = transformers.Trainer(
+        model=model, args=args, train_dataset=data, eval_dataset=data.by_domain(), processing_class=tokenizer,
+        data_collator=transformers.DataCollatorWithPadding(tokenizer), compute_metrics=classification_scores)
+    trainer.train()
+    record_run(model, data="two shops", left_out="c")
+    trainer.push_to_hub()
+    return trainer
+
+memory = hf_memaug.RobertaWithKVMemoryForSequenceClassification.from_backbone({backbones["roberta"]!r}, **MEMORY)
+train(memory, "trained")
+pulled = transformers.AutoModelForSequenceClassification.from_pretrained("me/trained").eval()
+inputs = tokenizer(SENTENCES, return_tensors="pt", padding=True)
+assert torch.equal(pulled(**inputs).logits, memory.eval()(**inputs).logits)
+assert pulled.config.run_facts["training"]["seed"] == 3
+
+from peft import LoraConfig, get_peft_model
+adapted = get_peft_model(transformers.AutoModelForSequenceClassification.from_pretrained("me/trained"),
+                         LoraConfig(task_type="SEQ_CLS", modules_to_save=["memory"]))
+train(adapted, "adapter")
+from peft import PeftModel
+again = PeftModel.from_pretrained(transformers.AutoModelForSequenceClassification.from_pretrained("me/trained"), "me/adapter").eval()
+torch.testing.assert_close(again(**inputs).logits, adapted.eval()(**inputs).logits)
+
+plain = transformers.AutoModelForSequenceClassification.from_pretrained({backbones["roberta"]!r})
+transformers.Trainer(model=plain, args=transformers.TrainingArguments(
+    output_dir={str(tmp_path)!r} + "/plain", report_to=[], use_cpu=True), processing_class=tokenizer).create_model_card()
+print("ok")
+"""
+    )
+    assert run_client(code, hub, tmp_path / "home", timeout=240).stdout.strip().endswith("ok")
+    files = hub.files("me/trained")
+    assert {"model.safetensors", "config.json", "README.md", "tokenizer.json"} <= set(files)
+    card = files["README.md"].decode()
+    for said in (
+        "two shops",
+        "| Domains trained on | a, b |",
+        "**c** was left out",
+        "macro_f1",
+        "seed 3",
+        "| steps | 2 |",
+    ):
+        assert said in card, said
+    assert "more information needed" not in card.lower() and "[](" not in card
+    facts = json.loads(files["config.json"])["run_facts"]
+    assert {score["domain"] for score in facts["scores"]} == {"a", "b"}
+    adapter = hub.files("me/adapter")
+    assert "adapter_model.safetensors" in adapter and "library_name: peft" in adapter["README.md"].decode()
+    assert "more information needed" not in adapter["README.md"].decode().lower()
+    assert (
+        "generated from Trainer" in (tmp_path / "plain" / "README.md").read_text()
+        or "plain" in (tmp_path / "plain" / "README.md").read_text()
+    ), "the card of other people's models is theirs"
+
+
+def test_what_goes_wrong_is_said_and_leaves_nothing_half_done(hub, backbones, tmp_path):
+    hub.create_repo("me/broken")
+    before = hub.commits("me/broken")
+    code = (
+        PREPARE
+        + f"""
+model = hf_memaug.RobertaWithKVMemoryForSequenceClassification.from_backbone({backbones["roberta"]!r}, **MEMORY)
+def fails(action, *expected):
+    try:
+        action()
+    except Exception as error:
+        text = f"{{type(error).__name__}}: {{error}}"
+        assert any(word.lower() in text.lower() for word in expected), text
+        return
+    raise SystemExit("no error")
+fails(lambda: transformers.AutoModel.from_pretrained("me/nothing"), "not a valid model identifier", "RepositoryNotFound")
+fails(lambda: hf_memaug.RobertaWithKVMemory.from_pretrained("me/nothing"), "not a valid model identifier")
+fails(lambda: hf_memaug.RobertaWithKVMemory.from_backbone("me/nothing"), "not a valid model identifier")
+fails(lambda: model.push_to_hub("me/broken", token="hf_wrong"), "401", "credentials", "token")
+time.sleep = lambda seconds: None
+fails(lambda: model.push_to_hub("me/broken"), "connect", "disconnect", "broken", "reset", "protocol", "write", "read")
+model.push_to_hub("me/after")
+print("ok")
+"""
+    )
+    hub.break_uploads(after_bytes=3000, times=8, path_regex="me/broken|lfs-upload")
+    done = run_client(code.replace('model.push_to_hub("me/after")', "pass"), hub, tmp_path / "home", timeout=240)
+    assert done.stdout.strip().endswith("ok")
+    assert hub.commits("me/broken") == before, "half a push is visible"
+
+
+def test_after_a_broken_push_the_next_one_succeeds(hub, backbones, tmp_path):
+    hub.break_uploads(after_bytes=3000, times=1)
+    code = (
+        PREPARE
+        + f"""
+time.sleep = lambda seconds: None
+model = hf_memaug.BertWithKVMemory.from_backbone({backbones["bert"]!r}, **MEMORY).eval()
+for attempt in range(2):
+    try:
+        model.push_to_hub("me/second")
+        break
+    except Exception as error:
+        print("attempt", attempt, type(error).__name__)
+pulled = transformers.AutoModel.from_pretrained("me/second").eval()
+assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), pulled.state_dict().values()))
+print("ok")
+"""
+    )
+    assert run_client(code, hub, tmp_path / "home", timeout=240).stdout.strip().endswith("ok")

@@ -1,0 +1,46 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""PEFT's own tests of classifiers and encoders, over every class of every family instead of its own checkpoints."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from families import CASES, save_tokenizer_and_model
+
+from upstream.upstream import FOLDER, load
+
+pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
+
+
+def checkpoints(cases) -> list[str]:
+    """Tiny checkpoints at a fixed place: the place is part of the test's name, and every worker must find the same."""
+    places = []
+    for case in cases:
+        place = Path(FOLDER) / "tiny" / case.name
+        shutil.rmtree(place, ignore_errors=True) if not (place / "model.safetensors").exists() else None
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            made = tempfile.mkdtemp(dir=place.parent)
+            # PEFT's configurations ask for room: its prompts take ten positions, one adapter a rank of 16.
+            save_tokenizer_and_model(case, made, max_position_embeddings=130, intermediate_size=64)
+            try:
+                os.rename(made, place)
+            except OSError:  # another worker was first
+                shutil.rmtree(made)
+        places.append(str(place))
+    return places
+
+
+# BERT first: PEFT compares ids with embeddings on the first checkpoint, and RoBERTa's padding id counts positions.
+heads = sorted((case for case in CASES if case.has_head), key=lambda case: case.backbone)
+encoders = sorted((case for case in CASES if not case.has_head), key=lambda case: case.backbone)
+load("peft", "testing_common")
+_classifiers = load("peft", "test_seq_classifier", PEFT_SEQ_CLS_MODELS_TO_TEST=checkpoints(heads))
+_extractors = load(
+    "peft", "test_feature_extraction_models", PEFT_FEATURE_EXTRACTION_MODELS_TO_TEST=checkpoints(encoders)
+)
+TestClassifiers = _classifiers.TestSequenceClassificationModels
+TestEncoders = _extractors.TestPeftFeatureExtractionModel

@@ -1,0 +1,77 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""transformers' own common model and configuration tests, over every class of every family."""
+
+import unittest
+
+import pytest
+import torch
+from families import CASES, CONFIGS
+from upstream.upstream import load
+
+from hf_memaug.registry import FAMILIES
+
+pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
+common = load("transformers", "test_modeling_common")
+ConfigTester = load("transformers", "test_configuration_common").ConfigTester
+
+
+class Tester:
+    """What the common tests ask of a model tester."""
+
+    def __init__(self, model_type: str, config_kwargs: dict):
+        self.model_type, self.config_kwargs = model_type, config_kwargs
+        self.batch_size, self.seq_length, self.is_training = 13, 7, True
+        config = self.get_config()
+        self.hidden_size, self.num_hidden_layers = config.hidden_size, config.num_hidden_layers
+        self.num_attention_heads, self.vocab_size = config.num_attention_heads, config.vocab_size
+
+    def get_config(self):
+        return CONFIGS[self.model_type](self.model_type, **self.config_kwargs)
+
+    def prepare_config_and_inputs_for_common(self):
+        # No padding ids: RoBERTa counts its positions by them, and embeddings do not show where they were.
+        ids = common.ids_tensor([self.batch_size, self.seq_length], self.vocab_size - 5) + 5
+        ids[:, 2] = 4  # the mask token
+        mask = common.random_attention_mask([self.batch_size, self.seq_length])
+        return self.get_config(), {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
+
+
+class CommonTests(common.ModelTesterMixin):
+    model_type: str
+    config_kwargs: dict = {}
+
+    def setUp(self):
+        self.model_tester = Tester(self.model_type, self.config_kwargs)
+        config_class = type(self.model_tester.get_config())
+        self.config_tester = ConfigTester(self, config_class=config_class, hidden_size=37)
+        # The common tests look up by these names which classes have no head.
+        for family_type, family in FAMILIES.items():
+            common.MODEL_MAPPING_NAMES[family_type] = family.models["AutoModel"][0]
+            heads = family.models["AutoModelForSequenceClassification"]
+            common.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES[family_type] = heads[0]
+
+    def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
+        inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels)
+        if return_labels and model_class.__name__.endswith("Classification"):
+            inputs["labels"] = torch.zeros(self.model_tester.batch_size, dtype=torch.long)
+        return inputs
+
+    def test_config(self):
+        self.config_tester.run_common_tests()
+
+
+def _variants(model_type: str):
+    classes = tuple(case.model_class for case in CASES if case.model_type == model_type)
+    prompts = tuple(c for c in classes if c.__name__.endswith("PromptClassification"))
+    words = {"verbalizer_token_ids": [[5], [6, 7], [8]], "memory_pooling": "mask"}
+    yield "", classes, {}
+    yield "Verbalizer", prompts, words
+    yield "MlpMean", tuple(c for c in classes if c not in prompts), {"memory_query": "mlp", "memory_pooling": "mean"}
+
+
+for _type in FAMILIES:
+    for _suffix, _classes, _kwargs in _variants(_type):
+        _name = f"{_type.title().replace('_', '')}{_suffix}Test"
+        _body = {"model_type": _type, "all_model_classes": _classes, "config_kwargs": _kwargs}
+        globals()[_name] = type(_name, (CommonTests, unittest.TestCase), _body)
