@@ -40,8 +40,14 @@ def parse_arguments() -> argparse.Namespace:
 
 def train(method: str, seed: int, encoder: str, split, tokenizer, options):
     """One run. Returns the model that did best on the source domains' held-out rows, and its scores per domain."""
-    from transformers import AutoConfig, AutoModelForSequenceClassification, DataCollatorWithPadding, Trainer
-    from transformers import TrainingArguments, set_seed
+    from transformers import (
+        AutoConfig,
+        AutoModelForSequenceClassification,
+        DataCollatorWithPadding,
+        Trainer,
+        TrainingArguments,
+        set_seed,
+    )
 
     from hf_memaug import RunGuard
     from hf_memaug.evaluation import classification_scores

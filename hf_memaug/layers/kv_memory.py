@@ -41,16 +41,23 @@ class KeyValueMemory(nn.Module):
             nn.Linear(hidden_size, query_size) if query == "linear" else QueryMLP(hidden_size, query_size)
         )
         self.slot_keys = nn.Parameter(torch.empty(slots, key_size))
-        self.slot_values = nn.Parameter(torch.empty(slots, heads, hidden_size))
+        self.slot_values = nn.Parameter(torch.empty(heads, slots, hidden_size))
         self.output = nn.Linear(hidden_size, hidden_size)
 
     def forward(self, hidden_state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Takes `(..., hidden_size)`; returns the memory `(..., hidden_size)` and the weights `(..., heads, slots)`."""
-        query = self.query_network(hidden_state).unflatten(-1, (self.heads, -1))
-        # Slots before heads, so that the weights line up with the values and one product both reads and sums the heads.
-        scores = self.slot_keys @ query.transpose(-1, -2)
-        # Eq. 1, in float32: a low-precision sum over a thousand slots loses the small weights.
-        weights = torch.softmax(scores, dim=-2, dtype=torch.float32).to(self.slot_values.dtype)
-        # Eq. 2, summed over the heads.
+        device_type = hidden_state.device.type
+        if not torch.is_autocast_enabled(device_type):
+            return self._read(hidden_state)
+        # One position a row is too little work for low precision to pay: casting the table would take longer than
+        # reading it.
+        with torch.autocast(device_type, enabled=False):
+            return self._read(hidden_state.to(self.slot_values.dtype))
+
+    def _read(self, hidden_state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        query = self.query_network(hidden_state).view(*hidden_state.shape[:-1], self.heads, -1)
+        # Eq. 1. In low precision too, the softmax sums in float32 before it rounds.
+        weights = torch.softmax(nn.functional.linear(query, self.slot_keys), dim=-1)
+        # Eq. 2, summed over the heads: one product with the heads' tables on top of each other.
         read = weights.flatten(-2) @ self.slot_values.flatten(0, 1)
-        return self.output(read), weights.transpose(-1, -2)
+        return self.output(read), weights

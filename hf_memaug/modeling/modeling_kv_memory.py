@@ -15,18 +15,18 @@ from transformers.models.roberta.modeling_roberta import (
     RobertaModel,
     RobertaPreTrainedModel,
 )
-from transformers.utils import ModelOutput, auto_docstring, can_return_tuple, logging
+from transformers.utils import auto_docstring, can_return_tuple, logging
 
 from hf_memaug.configuration.configuration_kv_memory import BertWithKVMemoryConfig, RobertaWithKVMemoryConfig
 from hf_memaug.configuration.prompting import normalise_verbalizer, verbalizer_token_ids
 from hf_memaug.layers.kv_memory import KeyValueMemory
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin, MemoryOutput
 
 logger = logging.get_logger(__name__)
 
 
 @dataclass
-class KVMemoryOutput(ModelOutput):
+class KVMemoryOutput(MemoryOutput):
     r"""
     last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
         The encoder's last layer, before the memory.
@@ -48,13 +48,12 @@ class KVMemoryOutput(ModelOutput):
     features: torch.FloatTensor | None = None
     memory_features: torch.FloatTensor | None = None
     memory_weights: torch.FloatTensor | None = None
-    past_key_values: Cache | None = None
     hidden_states: tuple[torch.FloatTensor, ...] | None = None
     attentions: tuple[torch.FloatTensor, ...] | None = None
 
 
 @dataclass
-class KVMemoryClassifierOutput(ModelOutput):
+class KVMemoryClassifierOutput(MemoryOutput):
     r"""
     loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
         Classification (or regression) loss.
@@ -143,9 +142,8 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         )
         features = self._pool(outputs.last_hidden_state, attention_mask, input_ids, inputs_embeds)
         memory_features, memory_weights = self.memory(features)
-        memory_weight = self.config.memory_weight
         # Eq. 3
-        augmented_features = (1 - memory_weight) * features + memory_weight * memory_features.to(features.dtype)
+        augmented_features = torch.lerp(features, memory_features.to(features.dtype), float(self.config.memory_weight))
         return KVMemoryOutput(
             last_hidden_state=outputs.last_hidden_state,
             # The backbone's pooler takes the first position of what it is given.
@@ -154,7 +152,6 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
             features=features,
             memory_features=memory_features,
             memory_weights=memory_weights if output_memory_weights else None,
-            past_key_values=outputs.past_key_values,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )

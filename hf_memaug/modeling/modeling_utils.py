@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
+from transformers.utils import ModelOutput
 
 from hf_memaug.configuration.checks import nearest, refuse_misspelt_fields
 
@@ -37,6 +38,21 @@ _HOW = _WHERE | {
         "_from_pipeline",
     ),
 }
+
+
+class MemoryOutput(ModelOutput):
+    """
+    A `ModelOutput` whose fields are given by name, never as one iterator. That spares it the search through its fields
+    at every assignment, which would cost a small model more time than the memory does.
+    """
+
+    def __post_init__(self):
+        pass
+
+    def __setattr__(self, name, value):
+        if value is not None and name in self.__dataclass_fields__:
+            super(ModelOutput, self).__setitem__(name, value)
+        super(ModelOutput, self).__setattr__(name, value)
 
 
 class MemoryModelMixin:

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every class of every family promises. Adding a row to the registry adds it here."""
 
+import pickle
+
 import pytest
 import torch
 from families import CASES, HEADS, Case, features_of
@@ -167,6 +169,25 @@ def test_torch_export(case: Case):
     other = case.inputs(seed=5)
     exported = program.module()(**other)
     torch.testing.assert_close(features_of(exported), features_of(model(**other)), rtol=0, atol=1e-5)
+
+
+@every_class
+def test_torch_compile_in_one_graph(case: Case):
+    model, inputs = case.model(), case.inputs(labels=True)
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    torch._dynamo.reset()
+    torch.testing.assert_close(features_of(compiled(**inputs)), features_of(model(**inputs)), rtol=0, atol=1e-5)
+
+
+@every_class
+def test_outputs_behave_like_any_model_output(case: Case):
+    model, inputs = case.model(), case.inputs(labels=True)
+    output, as_tuple = model(**inputs), model(**inputs, return_dict=False)
+    assert list(output.keys()) == [n for n in output.__dataclass_fields__ if getattr(output, n) is not None]
+    assert len(as_tuple) == len(output.to_tuple()) == len(output.keys())
+    assert all(torch.equal(a, b) for a, b in zip(as_tuple, output.to_tuple(), strict=True))
+    again = pickle.loads(pickle.dumps(output))
+    assert type(again) is type(output) and list(again.keys()) == list(output.keys())
 
 
 @every_class

@@ -20,7 +20,7 @@ def slow_memory(memory: KeyValueMemory, hidden: list[float]) -> torch.Tensor:
         scores = [sum(q * k for q, k in zip(asked, key, strict=True)) for key in memory.slot_keys.tolist()]
         exponentials = [math.exp(score) for score in scores]
         for slot in range(slots):
-            total += exponentials[slot] / sum(exponentials) * memory.slot_values[slot, head]
+            total += exponentials[slot] / sum(exponentials) * memory.slot_values[head, slot]
     return memory.output(total)
 
 
@@ -57,7 +57,7 @@ def test_heads_have_values_of_their_own(memory):
     hidden = torch.randn(1, 6, dtype=torch.float64)
     before = memory(hidden)[0]
     with torch.no_grad():
-        memory.slot_values[:, 1] += 1.0
+        memory.slot_values[1] += 1.0
     # Every weight of head 1 sums to one, so its answer moves by exactly one before the projection.
     moved = memory.output.weight.sum(dim=1)
     torch.testing.assert_close(memory(hidden)[0] - before, moved[None], rtol=1e-6, atol=1e-6)
@@ -81,3 +81,13 @@ def test_low_precision_keeps_its_type_and_comes_near(memory, dtype):
 def test_parameter_count_of_the_paper():
     memory = KeyValueMemory(hidden_size=768, slots=1024, key_size=256, heads=4)
     assert sum(parameter.numel() for parameter in memory.parameters()) == 4_785_920  # "about 4.8M"
+
+
+def test_autocast_reads_in_the_precision_of_the_table(memory):
+    memory, hidden = memory.float(), torch.randn(4, 6)
+    expected = memory(hidden)[0]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        read, weights = memory(hidden.to(torch.bfloat16))
+    assert read.dtype == weights.dtype == torch.float32
+    torch.testing.assert_close(read, memory(hidden.to(torch.bfloat16).float())[0], rtol=0, atol=0)
+    assert (read - expected).norm() / expected.norm() < 0.05

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from families import CASES, save_tokenizer_and_model
-
 from upstream.upstream import FOLDER, load
 
 pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]

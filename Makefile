@@ -1,0 +1,52 @@
+# Everything below starts from nothing but Python >= 3.10: the first target that needs it makes .venv and installs the
+# pinned versions into it. `make help` lists the targets.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SOURCES := hf_memaug tests examples benchmarks setup.py
+export HF_HUB_OFFLINE ?= 1
+export TOKENIZERS_PARALLELISM ?= false
+
+.PHONY: help demo test quality format bench clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@echo "Making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -c 'import sys; sys.exit("hf_memaug needs Python 3.10 or newer" if sys.version_info < (3, 10) else 0)'
+	@$(PYTHON) -m venv $(VENV)
+
+# The wheel of torch first and alone: its version then stands when the other packages are resolved.
+$(VENV)/.runtime: setup.py constraints.txt | $(BIN)/python
+	@echo "Installing the pinned versions (a few minutes the first time)"
+	@$(PIP) torch
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime
+	@echo "Installing what tests and checks need"
+	@$(PIP) setuptools wheel --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.runtime  ## train without and with a memory on generated data, one domain left out (no network)
+	@$(BIN)/python examples/unseen_domain.py
+
+test: $(VENV)/.dev  ## the whole test suite
+	@$(BIN)/python tests/upstream/fetch.py .cache/upstream || echo "The tests of transformers and PEFT were not fetched."
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+
+quality: $(VENV)/.dev  ## formatting and lint
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/ruff check $(SOURCES)
+
+format: $(VENV)/.dev  ## mend what can be mended by itself
+	$(BIN)/ruff format $(SOURCES)
+	$(BIN)/ruff check --fix $(SOURCES)
+
+bench: $(VENV)/.runtime  ## speed against the same backbone without memory, on this machine
+	$(BIN)/python benchmarks/kv_memory.py
+
+clean:  ## remove everything that is made here
+	rm -rf $(VENV) .cache build dist runs *.egg-info .pytest_cache .ruff_cache

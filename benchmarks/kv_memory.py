@@ -1,0 +1,193 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+What the memory costs: the same RoBERTa with and without it, in one run, and the time to import the library.
+
+Both models are timed in turns, so that a change of the machine's clock meets both alike. The ratio is that of the fastest
+measurements: what else a machine does can only add to them. The median of the ratios of neighbours stands beside it.
+
+    python benchmarks/kv_memory.py                     # this machine: CPU, or the GPU if there is one
+    python benchmarks/kv_memory.py --output docs/results/benchmarks/kv_memory_cpu.json
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+from datetime import date
+from pathlib import Path
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", help="cpu or cuda (default: cuda if there is one)")
+    parser.add_argument("--batch", type=int, help="rows (default: 32 on a GPU, 4 on a CPU)")
+    parser.add_argument("--length", type=int, help="tokens a row (default: 256 on a GPU, 128 on a CPU)")
+    parser.add_argument("--rounds", type=int, help="pairs of measurements (default: 30 on a GPU, 20 on a CPU)")
+    parser.add_argument("--compile", action="store_true", help="also time both under torch.compile")
+    parser.add_argument("--output", help="write the JSON here as well")
+    return parser.parse_args()
+
+
+def make_models(device: str):
+    """
+    RoBERTa-base's shape with random weights, a classifier on top, without and with a memory of the paper's size.
+
+    Both hold the same encoder, tensor for tensor: where weights happen to lie in the memory of a machine alone can make
+    a difference of several per cent.
+    """
+    import torch
+    from transformers import RobertaConfig, RobertaForSequenceClassification
+
+    from hf_memaug import RobertaWithKVMemoryConfig, RobertaWithKVMemoryForSequenceClassification
+
+    torch.manual_seed(0)
+    plain = RobertaForSequenceClassification(RobertaConfig(max_position_embeddings=514))
+    memory = RobertaWithKVMemoryForSequenceClassification(RobertaWithKVMemoryConfig(max_position_embeddings=514))
+    plain.roberta.embeddings, plain.roberta.encoder = memory.roberta.embeddings, memory.roberta.encoder
+    return plain.to(device), memory.to(device)
+
+
+def training_step(model, inputs, labels, autocast):
+    import torch
+
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
+    model.train()
+
+    def step():
+        with autocast():
+            loss = model(**inputs, labels=labels).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+
+    return step
+
+
+def inference(model, inputs, autocast):
+    import torch
+
+    model.eval()
+
+    def step():
+        with torch.inference_mode(), autocast():
+            model(**inputs)
+
+    return step
+
+
+def seconds(step, device: str, repeats: int) -> float:
+    import torch
+
+    if device == "cuda":
+        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        for _ in range(repeats):
+            step()
+        end.record()
+        torch.cuda.synchronize()
+        return start.elapsed_time(end) / 1000 / repeats
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        step()
+    return (time.perf_counter() - begin) / repeats
+
+
+def compare(what: str, plain, memory, device: str, rounds: int, repeats: int) -> dict:
+    for step in (plain, memory):
+        seconds(step, device, 3)
+    times = {plain: [], memory: []}
+    for turn in range(rounds):
+        # Whoever is second finds a warmer machine, so they take turns.
+        for step in (plain, memory) if turn % 2 else (memory, plain):
+            times[step].append(seconds(step, device, repeats))
+    neighbours = [ours / theirs for ours, theirs in zip(times[memory], times[plain], strict=True)]
+    row = {
+        "what": what,
+        "value": round(1000 * min(times[memory]), 3),
+        "unit": "ms",
+        "against": "RobertaForSequenceClassification",
+        "ratio": round(min(times[memory]) / min(times[plain]), 4),
+        "median_ratio": round(statistics.median(neighbours), 4),
+        "rounds": rounds,
+    }
+    print(f"{what:16} {row['value']:9.2f} ms   ratio {row['ratio']:.3f}   median {row['median_ratio']:.3f}", flush=True)
+    return row
+
+
+def import_cost(rounds: int = 7) -> dict:
+    """Seconds of `import hf_memaug` in a fresh process that has imported transformers."""
+    code = "import transformers, time; t = time.perf_counter(); import hf_memaug; print(time.perf_counter() - t)"
+    found = [float(subprocess.check_output([sys.executable, "-c", code], text=True)) for _ in range(rounds)]
+    total = "import time; t = time.perf_counter(); import transformers; print(time.perf_counter() - t)"
+    theirs = [float(subprocess.check_output([sys.executable, "-c", total], text=True)) for _ in range(3)]
+    median, base = statistics.median(found), statistics.median(theirs)
+    print(f"{'import':16} {1000 * median:9.2f} ms   over import transformers ({1000 * base:.0f} ms)", flush=True)
+    return {
+        "what": "import",
+        "value": round(median, 4),
+        "unit": "s over import transformers",
+        "against": "import transformers",
+        "ratio": round((base + median) / base, 4),
+    }
+
+
+def main() -> None:
+    options = parse_arguments()
+    import torch
+    import transformers
+
+    import hf_memaug
+
+    device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    on_gpu = device == "cuda"
+    batch, length = options.batch or (32 if on_gpu else 4), options.length or (256 if on_gpu else 128)
+    rounds, repeats = options.rounds or (30 if on_gpu else 20), 10 if on_gpu else 1
+    name = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"
+    precision = "bf16 autocast" if on_gpu else "fp32"
+    print(f"{name}, RoBERTa-base shape, batch {batch} x {length}, {precision}")
+
+    inputs = {
+        "input_ids": torch.randint(5, 50000, (batch, length), device=device),
+        "attention_mask": torch.ones(batch, length, dtype=torch.long, device=device),
+    }
+    labels = torch.randint(0, 2, (batch,), device=device)
+
+    def autocast():
+        return torch.autocast(device, dtype=torch.bfloat16, enabled=on_gpu)
+
+    rows = []
+    for suffix in ("", "_compiled") if options.compile else ("",):
+        plain, memory = make_models(device)
+        if suffix:
+            plain, memory = torch.compile(plain), torch.compile(memory)
+        pair = [training_step(model, inputs, labels, autocast) for model in (plain, memory)]
+        rows.append(compare(f"train{suffix}", *pair, device, rounds, repeats))
+        pair = [inference(model, inputs, autocast) for model in (plain, memory)]
+        rows.append(compare(f"infer{suffix}", *pair, device, rounds, repeats))
+    rows.append(import_cost())
+
+    result = {
+        "name": "kv_memory",
+        "command": "python " + " ".join(["benchmarks/kv_memory.py", *sys.argv[1:]]),
+        "device": name,
+        "setting": f"RoBERTa-base shape, batch {batch} x {length}, {precision}",
+        "versions": {
+            "torch": torch.__version__,
+            "transformers": transformers.__version__,
+            "hf_memaug": hf_memaug.__version__,
+            "python": sys.version.split()[0],
+        },
+        "date": date.today().isoformat(),
+        "rows": rows,
+    }
+    if options.output:
+        Path(options.output).parent.mkdir(parents=True, exist_ok=True)
+        Path(options.output).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        print(f"wrote {options.output}")
+
+
+if __name__ == "__main__":
+    main()
