@@ -53,6 +53,12 @@ def train(method: str, seed: int, encoder: str, split, tokenizer, options):
     from hf_memaug.evaluation import classification_scores
     from hf_memaug.registry import family_on
 
+    class Bar(ProgressCallback):
+        """The bar alone: the figures come in one table at the end."""
+
+        def on_log(self, args, state, control, logs=None, **kwargs):
+            pass
+
     set_seed(seed)
     labels = dict(enumerate(split.train.label_names))
     names = {"id2label": labels, "label2id": {name: index for index, name in labels.items()}}
@@ -80,6 +86,7 @@ def train(method: str, seed: int, encoder: str, split, tokenizer, options):
             # Selection sees the source domains only.
             metric_for_best_model="eval_sources_macro_f1",
             logging_strategy="no",
+            dataloader_pin_memory=torch.cuda.is_available(),
             report_to=[],
             seed=seed,
         ),
@@ -90,6 +97,8 @@ def train(method: str, seed: int, encoder: str, split, tokenizer, options):
         compute_metrics=classification_scores,
         callbacks=[RunGuard()],
     )
+    trainer.remove_callback(ProgressCallback)
+    trainer.add_callback(Bar())
     trainer.train()
     parts = {**dev_rows.by_domain(), split.target: split.test.tokenize(tokenizer, options.max_length)}
     return trainer, {domain: trainer.predict(rows).metrics["test_macro_f1"] for domain, rows in parts.items()}

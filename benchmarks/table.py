@@ -1,0 +1,42 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+Writes docs/results/benchmarks/README.md from the JSON files beside it.
+
+    python benchmarks/table.py
+"""
+
+import json
+from pathlib import Path
+
+FOLDER = Path(__file__).parents[1] / "docs" / "results" / "benchmarks"
+
+
+def section(file: Path) -> str:
+    result = json.loads(file.read_text(encoding="utf-8"))
+    lines = [
+        f"## {result['device']}",
+        "",
+        f"{result['setting']}. {result['date']}, torch {result['versions']['torch']}, transformers "
+        f"{result['versions']['transformers']}. Raw figures: [{file.name}]({file.name}).",
+        "",
+        "| what | ours | against | ratio of the fastest | median ratio |",
+        "|---|---|---|---|---|",
+    ]
+    for row in result["rows"]:
+        median = f"{row['median_ratio']:.3f}" if "median_ratio" in row else ""
+        lines.append(
+            f"| `{row['what']}` | {row['value']:.3f} {row['unit']} | {row['against']} | {row['ratio']:.3f} | {median} |"
+        )
+    lines += ["", f"```bash\n{result['command']}\n```"]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    head = "# What the memory costs\n\nEach ratio is ours over theirs, measured in one run. Made by `python benchmarks/table.py`."
+    sections = [section(file) for file in sorted(FOLDER.glob("*.json"))]
+    (FOLDER / "README.md").write_text("\n\n".join([head, *sections]) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
