@@ -33,7 +33,9 @@ def section(file: Path) -> str:
 
 
 def main() -> None:
-    head = "# What the memory costs\n\nEach ratio is ours over theirs, measured in one run. Made by `python benchmarks/table.py`."
+    head = (
+        "# What the memory costs\n\nEach ratio is ours over theirs, in one run. Made by `python benchmarks/table.py`."
+    )
     sections = [section(file) for file in sorted(FOLDER.glob("*.json"))]
     (FOLDER / "README.md").write_text("\n\n".join([head, *sections]) + "\n", encoding="utf-8")
 

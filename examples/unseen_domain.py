@@ -9,7 +9,8 @@ on the spot.
 
     python examples/unseen_domain.py
     python examples/unseen_domain.py --target films --seeds 5
-    python examples/unseen_domain.py --data reviews.csv --label stars --domain shop --target books --backbone roberta-base
+    python examples/unseen_domain.py --data reviews.csv --label stars --domain shop --target books \\
+        --backbone FacebookAI/roberta-base --learning-rate 2e-5 --epochs 3
 """
 
 import argparse
@@ -40,10 +41,12 @@ def parse_arguments() -> argparse.Namespace:
 
 def train(method: str, seed: int, encoder: str, split, tokenizer, options):
     """One run. Returns the model that did best on the source domains' held-out rows, and its scores per domain."""
+    import torch
     from transformers import (
         AutoConfig,
         AutoModelForSequenceClassification,
         DataCollatorWithPadding,
+        ProgressCallback,
         Trainer,
         TrainingArguments,
         set_seed,

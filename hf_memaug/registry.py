@@ -4,8 +4,8 @@
 The table of families, and what `import hf_memaug` does with it.
 
 Importing the auto classes of transformers takes seconds, because they bring torch. So `import hf_memaug` registers
-nothing yet. It waits for the modules that it concerns to be imported, by whomever, and then does no more than leave word
-there: the classes are imported and registered when `AutoConfig` is first asked, or when one of ours is first imported.
+nothing yet. It waits for the modules that it concerns to be imported, by whomever, and then does no more than leave
+word there: the classes are imported and registered when `AutoConfig` is first asked, or one of ours is first imported.
 """
 
 import functools
