@@ -4,7 +4,7 @@
 What the memory costs: the same RoBERTa with and without it, in one run, and the time to import the library.
 
 Both models are timed in turns, so that a change of the machine's clock meets both alike. The ratio is that of the
-fastest measurements: what else a machine does can only add to them. The median of the ratios of neighbours stands beside it.
+fastest measurements: what else a machine does can only add to them. The median ratio of neighbours stands beside it.
 
     python benchmarks/kv_memory.py                     # this machine: CPU, or the GPU if there is one
     python benchmarks/kv_memory.py --output docs/results/benchmarks/kv_memory_cpu.json

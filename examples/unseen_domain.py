@@ -149,6 +149,7 @@ def main() -> None:
         print(
             f"+memory - plain on {unseen}: {100 * test.difference:+.1f} points (paired t-test, p = {test.p_value:.2f})"
         )
+        print("The paper finds no gain from a memory that is only trained along (its row '+ memory') either.")
 
     checkpoint = output / "checkpoint"
     shutil.rmtree(checkpoint, ignore_errors=True)

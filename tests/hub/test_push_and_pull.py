@@ -15,6 +15,7 @@ import hf_memaug
 from hf_memaug import record_run, prompt_tokenizer
 transformers.utils.logging.set_verbosity_error()
 MEMORY, SENTENCES = {MEMORY!r}, {SENTENCES!r}
+AutoClassifier = transformers.AutoModelForSequenceClassification
 """
 
 
@@ -32,7 +33,7 @@ model = hf_memaug.RobertaWithKVMemoryForSequenceClassification.from_backbone({ba
 record_run(model, data="reviews", domains=["dvd"], left_out="books",
            scores=[dict(domain="books", metric="macro_f1", value=90 + s, seed=s) for s in range(2)])
 model.push_to_hub("me/memory")
-pulled = transformers.AutoModelForSequenceClassification.from_pretrained("me/memory")
+pulled = AutoClassifier.from_pretrained("me/memory")
 tokenizer = transformers.AutoTokenizer.from_pretrained("me/memory")
 inputs = tokenizer(SENTENCES, return_tensors="pt", padding=True)
 assert torch.equal(model(**inputs).logits, pulled(**inputs).logits)
@@ -41,15 +42,16 @@ classify = transformers.pipeline("text-classification", model="me/memory")
 assert len(classify(SENTENCES)) == len(SENTENCES)
 from huggingface_hub import snapshot_download
 folder = snapshot_download("me/memory")
-assert torch.equal(transformers.AutoModelForSequenceClassification.from_pretrained(folder)(**inputs).logits, model(**inputs).logits)
+assert torch.equal(AutoClassifier.from_pretrained(folder)(**inputs).logits, model(**inputs).logits)
 
 # Prompted: the tokenizer is pushed with the template in it.
 prompted = hf_memaug.BertWithKVMemoryForPromptClassification.from_backbone(
-    {backbones["bert"]!r}, template="{{text}} it was {{mask}}", verbalizer={{"no": "bad", "yes": "good"}}, **MEMORY).eval()
+    {backbones["bert"]!r}, template="{{text}} it was {{mask}}", verbalizer={{"no": "bad", "yes": "good"}}, **MEMORY)
 prompted.push_to_hub("me/prompted")
 asking = transformers.AutoTokenizer.from_pretrained("me/prompted")
 assert all(ids.count(asking.mask_token_id) == 1 for ids in asking(SENTENCES)["input_ids"])
-assert set(a["label"] for a in transformers.pipeline("text-classification", model="me/prompted")(SENTENCES)) <= {{"no", "yes"}}
+classify = transformers.pipeline("text-classification", model="me/prompted")
+assert {{answer["label"] for answer in classify(SENTENCES)}} <= {{"no", "yes"}}
 
 # A pulled model pushed on keeps its facts, its tokenizer and a card that a person has edited.
 pulled.push_to_hub("me/again")
@@ -84,8 +86,9 @@ data = load_domains(rows).tokenize(tokenizer)
 
 def train(model, repo, **kwargs):
     args = transformers.TrainingArguments(
-        output_dir={str(tmp_path)!r} + "/" + repo, max_steps=2, eval_strategy="steps", eval_steps=1, save_steps=1, seed=3,
-        push_to_hub=True, hub_model_id="me/" + repo, hub_strategy="every_save", report_to=[], use_cpu=True, disable_tqdm=True)
+        output_dir={str(tmp_path)!r} + "/" + repo, max_steps=2, eval_strategy="steps", eval_steps=1, save_steps=1,
+        push_to_hub=True, hub_model_id="me/" + repo, hub_strategy="every_save", seed=3, report_to=[], use_cpu=True,
+        disable_tqdm=True)
     trainer = transformers.Trainer(
         model=model, args=args, train_dataset=data, eval_dataset=data.by_domain(), processing_class=tokenizer,
         data_collator=transformers.DataCollatorWithPadding(tokenizer), compute_metrics=classification_scores)
@@ -96,22 +99,22 @@ def train(model, repo, **kwargs):
 
 memory = hf_memaug.RobertaWithKVMemoryForSequenceClassification.from_backbone({backbones["roberta"]!r}, **MEMORY)
 train(memory, "trained")
-pulled = transformers.AutoModelForSequenceClassification.from_pretrained("me/trained").eval()
+pulled = AutoClassifier.from_pretrained("me/trained").eval()
 inputs = tokenizer(SENTENCES, return_tensors="pt", padding=True)
 assert torch.equal(pulled(**inputs).logits, memory.eval()(**inputs).logits)
 assert pulled.config.run_facts["training"]["seed"] == 3
 
 from peft import LoraConfig, get_peft_model
-adapted = get_peft_model(transformers.AutoModelForSequenceClassification.from_pretrained("me/trained"),
+adapted = get_peft_model(AutoClassifier.from_pretrained("me/trained"),
                          LoraConfig(task_type="SEQ_CLS", modules_to_save=["memory"]))
 train(adapted, "adapter")
 from peft import PeftModel
-again = PeftModel.from_pretrained(transformers.AutoModelForSequenceClassification.from_pretrained("me/trained"), "me/adapter").eval()
+again = PeftModel.from_pretrained(AutoClassifier.from_pretrained("me/trained"), "me/adapter").eval()
 torch.testing.assert_close(again(**inputs).logits, adapted.eval()(**inputs).logits)
 
-plain = transformers.AutoModelForSequenceClassification.from_pretrained({backbones["roberta"]!r})
-transformers.Trainer(model=plain, args=transformers.TrainingArguments(
-    output_dir={str(tmp_path)!r} + "/plain", report_to=[], use_cpu=True), processing_class=tokenizer).create_model_card()
+plain = AutoClassifier.from_pretrained({backbones["roberta"]!r})
+args = transformers.TrainingArguments(output_dir={str(tmp_path)!r} + "/plain", report_to=[], use_cpu=True)
+transformers.Trainer(model=plain, args=args, processing_class=tokenizer).create_model_card()
 print("ok")
 """
     )
@@ -134,10 +137,8 @@ print("ok")
     adapter = hub.files("me/adapter")
     assert "adapter_model.safetensors" in adapter and "library_name: peft" in adapter["README.md"].decode()
     assert "more information needed" not in adapter["README.md"].decode().lower()
-    assert (
-        "generated from Trainer" in (tmp_path / "plain" / "README.md").read_text()
-        or "plain" in (tmp_path / "plain" / "README.md").read_text()
-    ), "the card of other people's models is theirs"
+    plain = (tmp_path / "plain" / "README.md").read_text()
+    assert "hf_memaug" not in plain, "the card of other people's models is theirs"
 
 
 def test_what_goes_wrong_is_said_and_leaves_nothing_half_done(hub, backbones, tmp_path):
@@ -155,18 +156,17 @@ def fails(action, *expected):
         assert any(word.lower() in text.lower() for word in expected), text
         return
     raise SystemExit("no error")
-fails(lambda: transformers.AutoModel.from_pretrained("me/nothing"), "not a valid model identifier", "RepositoryNotFound")
+fails(lambda: transformers.AutoModel.from_pretrained("me/nothing"), "not a valid model identifier")
 fails(lambda: hf_memaug.RobertaWithKVMemory.from_pretrained("me/nothing"), "not a valid model identifier")
 fails(lambda: hf_memaug.RobertaWithKVMemory.from_backbone("me/nothing"), "not a valid model identifier")
 fails(lambda: model.push_to_hub("me/broken", token="hf_wrong"), "401", "credentials", "token")
 time.sleep = lambda seconds: None
 fails(lambda: model.push_to_hub("me/broken"), "connect", "disconnect", "broken", "reset", "protocol", "write", "read")
-model.push_to_hub("me/after")
 print("ok")
 """
     )
     hub.break_uploads(after_bytes=3000, times=8, path_regex="me/broken|lfs-upload")
-    done = run_client(code.replace('model.push_to_hub("me/after")', "pass"), hub, tmp_path / "home", timeout=240)
+    done = run_client(code, hub, tmp_path / "home", timeout=240)
     assert done.stdout.strip().endswith("ok")
     assert hub.commits("me/broken") == before, "half a push is visible"
 
