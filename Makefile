@@ -46,7 +46,8 @@ format: $(VENV)/.dev  ## mend what can be mended by itself
 	$(BIN)/ruff check --fix $(SOURCES)
 
 bench: $(VENV)/.runtime  ## speed against the same backbone without memory, on this machine
-	$(BIN)/python benchmarks/kv_memory.py
+	$(BIN)/python benchmarks/kv_memory.py --output docs/results/benchmarks/kv_memory_cpu.json
+	$(BIN)/python benchmarks/table.py
 
-clean:  ## remove everything that is made here
-	rm -rf $(VENV) .cache build dist runs *.egg-info .pytest_cache .ruff_cache
+clean:  ## remove what is made here, but for your runs
+	rm -rf $(VENV) .cache build dist *.egg-info .pytest_cache .ruff_cache

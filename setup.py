@@ -45,7 +45,7 @@ setup(
         "safetensors>=0.5",
         "scikit-learn>=1.4",
         "torch>=2.6",
-        "transformers>=5.0,<6",
+        "transformers>=5.17,<6",
     ],
     extras_require=EXTRAS,
     classifiers=[

@@ -32,7 +32,9 @@ def __getattr__(name: str):
     else:
         try:
             return importlib.import_module(f"hf_memaug.{name}")
-        except ModuleNotFoundError:
+        except ModuleNotFoundError as error:
+            if error.name != f"hf_memaug.{name}":
+                raise  # something that the room needs is not installed
             raise AttributeError(f"module 'hf_memaug' has no attribute '{name}'") from None
     globals()[name] = value
     return value

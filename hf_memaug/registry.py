@@ -18,6 +18,37 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
+class Method:
+    """A paper, and what its method is in a sentence or two: the model card is written from it."""
+
+    title: str
+    url: str
+    tags: tuple[str, ...]
+    what: str
+    how: str
+    bibtex: str
+
+
+MIL = Method(
+    title="Memory-Based Invariance Learning for Out-of-Domain Text Classification",
+    url="https://aclanthology.org/2023.emnlp-main.101/",
+    tags=("memory", "domain-generalization"),
+    what="a key-value memory after the last layer augments the encoder's feature",
+    how="A query network asks the feature g(x) of a table of keys, and the values that answer are mixed in: "
+    "g_m(x) = (1 - λ) g(x) + λ m(g(x)) (Eq. 1-3), with λ = `memory_weight`.",
+    bibtex="""\
+@inproceedings{jia-zhang-2023-memory,
+    title = "Memory-Based Invariance Learning for Out-of-Domain Text Classification",
+    author = "Jia, Chen and Zhang, Yue",
+    booktitle = "Proceedings of the 2023 Conference on Empirical Methods in Natural Language Processing",
+    year = "2023",
+    publisher = "Association for Computational Linguistics",
+    doi = "10.18653/v1/2023.emnlp-main.101",
+}""",
+)
+
+
+@dataclass(frozen=True)
 class Family:
     """
     One row for each `model_type`.
@@ -29,6 +60,8 @@ class Family:
             The configuration class.
         backbone (`str`):
             The `model_type` of transformers whose tokenizer and adapter targets the family takes over.
+        method (`Method`):
+            The paper behind it.
         models (`dict[str, tuple[str, ...]]`):
             The model classes under each auto class. Of several, a checkpoint's `architectures` picks one.
     """
@@ -36,6 +69,7 @@ class Family:
     module: str
     config: str
     backbone: str
+    method: Method
     models: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def load(self, name: str):
@@ -53,6 +87,7 @@ FAMILIES: dict[str, Family] = {
         module="kv_memory",
         config="RobertaWithKVMemoryConfig",
         backbone="roberta",
+        method=MIL,
         models={
             "AutoModel": ("RobertaWithKVMemory",),
             "AutoModelForSequenceClassification": (
@@ -65,6 +100,7 @@ FAMILIES: dict[str, Family] = {
         module="kv_memory",
         config="BertWithKVMemoryConfig",
         backbone="bert",
+        method=MIL,
         models={
             "AutoModel": ("BertWithKVMemory",),
             "AutoModelForSequenceClassification": (

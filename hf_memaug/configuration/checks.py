@@ -2,14 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checks that every family's configuration shares."""
 
-import difflib
 from collections.abc import Iterable
 from dataclasses import fields
 
-
-def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.75) -> str | None:
-    """The entry of `allowed` that `name` was most likely meant to be."""
-    return next(iter(difflib.get_close_matches(name, list(allowed), n=1, cutoff=cutoff)), None)
+from hf_memaug.suggestions import nearest
 
 
 def refuse_misspelt_fields(config_class: type, kwargs: Iterable[str], own_prefixes: tuple[str, ...]) -> None:
@@ -23,7 +19,7 @@ def refuse_misspelt_fields(config_class: type, kwargs: Iterable[str], own_prefix
         if name in known or name.startswith("_"):
             continue
         # Stricter about the inherited fields: `layer_norm_epsilon` is another model's spelling, not a slip.
-        suggestion = nearest(name, own) or nearest(name, known, cutoff=0.9)
+        suggestion = nearest(name, own, cutoff=0.75) or nearest(name, known, cutoff=0.9)
         if suggestion is None and not name.startswith(own_prefixes):
             continue
         mend = f"Did you mean `{suggestion}`?" if suggestion else f"There are {', '.join(f'`{n}`' for n in own)}."

@@ -65,10 +65,10 @@ class KVMemoryFields:
 
     def __post_init__(self, **kwargs):
         refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "verbali"))
-        # Prompting reads its labels off the verbaliser, so that the two cannot disagree.
         if self.verbalizer is not None:
             self.verbalizer = normalise_verbalizer(self.verbalizer)
-            if self.id2label is None and kwargs.get("num_labels") is None:
+            if self.id2label is None and kwargs.get("num_labels") in (None, len(self.verbalizer)):
+                kwargs.pop("num_labels", None)
                 self.id2label = dict(enumerate(self.verbalizer))
                 self.label2id = {label: index for index, label in self.id2label.items()}
         # Auto classes that offer two heads walk through this list, and stumble over None.
@@ -79,6 +79,10 @@ class KVMemoryFields:
         for name in ("memory_slots", "memory_key_size", "memory_heads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        if self.memory_initializer_range < 0:
+            raise ValueError(f"`memory_initializer_range` cannot be negative; got {self.memory_initializer_range}.")
+        if self.mask_token_id is not None and not 0 <= self.mask_token_id < self.vocab_size:
+            raise ValueError(f"`mask_token_id` ({self.mask_token_id}) lies outside `vocab_size` ({self.vocab_size}).")
         if not 0 <= self.memory_weight <= 1:
             raise ValueError(f"`memory_weight` is λ of Eq. 3 and lies between 0 and 1; got {self.memory_weight}.")
 
@@ -99,10 +103,26 @@ class KVMemoryFields:
                 f"`verbalizer` names {len(self.verbalizer)} labels, and the model has `num_labels={self.num_labels}`. "
                 "Give one entry for each label."
             )
+        if self.verbalizer is not None and list(self.verbalizer) != [self.id2label[i] for i in range(self.num_labels)]:
+            raise ValueError(
+                f"`verbalizer` names the labels {list(self.verbalizer)} and `id2label` {list(self.id2label.values())}. "
+                "Leave `id2label` out: the labels are the verbalizer's, in its order."
+            )
         if self.verbalizer_token_ids is not None and len(self.verbalizer_token_ids) != self.num_labels:
             raise ValueError(
                 f"`verbalizer_token_ids` has {len(self.verbalizer_token_ids)} rows, and the model has "
                 f"`num_labels={self.num_labels}`. Give one row for each label."
+            )
+        for row in self.verbalizer_token_ids or ():
+            if not row or not all(0 <= token < self.vocab_size for token in row):
+                raise ValueError(
+                    f"`verbalizer_token_ids` has the row {row}. A row holds at least one id below {self.vocab_size}."
+                )
+        words = [len(words) for words in (self.verbalizer or {}).values()]
+        if words and self.verbalizer_token_ids and words != [len(row) for row in self.verbalizer_token_ids]:
+            raise ValueError(
+                "`verbalizer` and `verbalizer_token_ids` do not belong together: they differ in the number of words. "
+                "Build the model with `from_backbone`, which looks the ids up."
             )
 
     @classmethod

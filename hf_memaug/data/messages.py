@@ -4,8 +4,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
+
+from hf_memaug.suggestions import nearest
 
 
 def did_you_mean(name: object, choices: Iterable[str]) -> str:
@@ -13,10 +14,8 @@ def did_you_mean(name: object, choices: Iterable[str]) -> str:
     choices = [str(choice) for choice in choices]
     if not choices:
         return "There are none."
-    # Case is the commonest slip, and difflib counts every wrong-case letter as a miss.
-    by_lower = {choice.lower(): choice for choice in reversed(choices)}
-    near = difflib.get_close_matches(str(name).lower(), list(by_lower), n=1, cutoff=0.5)
-    hint = f"Did you mean {by_lower[near[0]]!r}? " if near else ""
+    near = nearest(name, choices)
+    hint = f"Did you mean {near!r}? " if near else ""
     return f"{hint}There are: {listed(choices)}."
 
 

@@ -18,6 +18,7 @@ def prompt_tokenizer(tokenizer, template: str):
     if tokenizer.mask_token_id is None:
         raise ValueError("`tokenizer` has no mask token, and a template asks for one. Use a masked-LM's tokenizer.")
     # Here, because the configurations bring torch with them and the rest of this room does without.
+    from tokenizers.pre_tokenizers import ByteLevel
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
@@ -34,7 +35,10 @@ def prompt_tokenizer(tokenizer, template: str):
         if kind == "text_pair":
             segment = second_segment
         if kind == "words":
-            words[f"words{index}"] = tokenizer(text, add_special_tokens=False)["input_ids"]
+            ids = tokenizer(text, add_special_tokens=False)["input_ids"]
+            if not ids or tokenizer.unk_token_id in ids:
+                raise ValueError(f"`template` holds {text.strip()!r}, which this tokenizer has no tokens for.")
+            words[f"words{index}"] = ids
         name = {"text": "$A", "text_pair": "$B", "mask": "mask", "words": f"words{index}"}[kind]
         pieces.append(f"{name}:{segment}")
     pieces.append(f"last:{segment}")
@@ -50,6 +54,9 @@ def prompt_tokenizer(tokenizer, template: str):
             for name, ids in {**fixed, **words}.items()
         ],
     )
+    if isinstance(backend.pre_tokenizer, ByteLevel) and ("{text_pair}" in template or parts[0][0] != "text"):
+        # A text inside the question is running text: to a byte-level tokenizer its first word follows a space.
+        backend.pre_tokenizer.add_prefix_space = True
     # Not the model's own tokenizer class: that one would put its own post-processor back when it is loaded.
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
@@ -57,5 +64,7 @@ def prompt_tokenizer(tokenizer, template: str):
         padding_side=tokenizer.padding_side,
         truncation_side=tokenizer.truncation_side,
         model_input_names=tokenizer.model_input_names,
+        # A "<mask>" that somebody wrote in a text is not the question's.
+        split_special_tokens=True,
         **tokenizer.special_tokens_map,
     )

@@ -3,10 +3,11 @@
 """Input checks shared by the evaluation functions: each error names the argument and the mend."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
+
+from hf_memaug.suggestions import nearest
 
 
 def as_numpy(values: Any) -> np.ndarray:
@@ -65,6 +66,6 @@ def check_name(argument: str, name: Any, known: Iterable[str]) -> None:
     known = list(known)
     if name in known:
         return
-    nearest = get_close_matches(str(name), known, n=1, cutoff=0.4)
-    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
+    near = nearest(name, known, cutoff=0.4)
+    hint = f" Did you mean {near!r}?" if near else ""
     raise ValueError(f"`{argument}` {name!r} is not known: choose one of {known}.{hint}")

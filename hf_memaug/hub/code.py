@@ -29,6 +29,8 @@ def export_with_code(model, folder, processing_class=None) -> Path:
         raise ValueError(
             f"`model` is a `{model.config.model_type}`, which is none of hf_memaug's families ({', '.join(FAMILIES)})."
         )
+    if hasattr(model, "peft_config"):
+        raise ValueError("`model` is an adapter. Merge it first: `export_with_code(model.merge_and_unload(), folder)`.")
     folder = Path(folder)
     model.save_pretrained(folder)
     if processing_class is not None:
@@ -65,5 +67,5 @@ def _gather(modules: set[str]) -> dict[str, str]:
 
 def _flat_name(module: str) -> str:
     """`hf_memaug.layers.kv_memory` becomes `layers_kv_memory`; a name that says its room already is kept."""
-    room, name = module.split(".", 1)[1].rsplit(".", 1)
-    return name if name.startswith(f"{room}_") else f"{room}_{name}".replace(".", "_")
+    *rooms, name = module.split(".")[1:]
+    return name if not rooms or name.startswith(f"{rooms[0]}_") else "_".join([*rooms, name])

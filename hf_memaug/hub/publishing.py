@@ -4,6 +4,7 @@
 
 from pathlib import Path
 
+from huggingface_hub import ModelCard, list_repo_files
 from transformers.utils import logging
 
 from hf_memaug.reporting.model_card import is_ours_to_write, model_card
@@ -19,11 +20,20 @@ def complete_folder(model, folder, repo_id: str) -> None:
     folder = Path(folder)
     readme = folder / "README.md"
     if is_ours_to_write(readme):
-        model_card(model.config, type(model).__name__, repo_id).save(readme)
-    if not list(folder.glob("tokenizer*")):
+        # transformers has written the tags of `push_to_hub(tags=...)` into its template.
+        tags = ModelCard.load(readme).data.tags if readme.exists() else None
+        model_card(model.config, type(model).__name__, repo_id, tags=tags).save(readme)
+    if not list(folder.glob("tokenizer*")) and not _has_tokenizer(repo_id):
         tokenizer = _tokenizer_of(model)
         if tokenizer is not None:
             tokenizer.save_pretrained(folder)
+
+
+def _has_tokenizer(repo_id: str) -> bool:
+    try:
+        return any(name.startswith("tokenizer") for name in list_repo_files(repo_id))
+    except (OSError, ValueError):  # not there yet, or not for us to see
+        return False
 
 
 def _tokenizer_of(model):

@@ -20,7 +20,7 @@ from transformers.utils import auto_docstring, can_return_tuple, logging
 from hf_memaug.configuration.configuration_kv_memory import BertWithKVMemoryConfig, RobertaWithKVMemoryConfig
 from hf_memaug.configuration.prompting import normalise_verbalizer, verbalizer_token_ids
 from hf_memaug.layers.kv_memory import KeyValueMemory
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin, MemoryOutput
+from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput
 
 logger = logging.get_logger(__name__)
 
@@ -161,7 +161,8 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         if self.config.memory_pooling == "mean":
             if attention_mask is None:
                 return hidden_states.mean(dim=1)
-            kept = attention_mask.to(hidden_states.dtype).unsqueeze(-1)
+            # The mask of prefix tuning begins with the prefix, which has no hidden states.
+            kept = attention_mask[:, -hidden_states.shape[1] :].to(hidden_states.dtype).unsqueeze(-1)
             return (hidden_states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
         if self.config.memory_pooling == "mask":
             rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)
@@ -264,6 +265,11 @@ class KVMemoryPromptMixin(KVMemoryClassifierMixin):
     """
 
     def _build_verbalizer(self, config):
+        if config.verbalizer is not None and config.verbalizer_token_ids is None:
+            raise ValueError(
+                "`verbalizer` is given without `verbalizer_token_ids`. Build the model with `from_backbone`, which "
+                "looks the ids of the words up in the tokenizer."
+            )
         # The memory sits where the question is asked, so the configuration of a prompted model cannot say otherwise.
         config.memory_pooling = "mask"
         self.classifier = LabelWords(config)
@@ -289,9 +295,12 @@ class KVMemoryPromptMixin(KVMemoryClassifierMixin):
         if tokenizer is None:
             from transformers import AutoTokenizer
 
-            tokenizer = AutoTokenizer.from_pretrained(name_or_path)
+            where = {name: kwargs[name] for name in WHERE if name in kwargs}
+            tokenizer = AutoTokenizer.from_pretrained(name_or_path, **where)
         if tokenizer.mask_token_id is None:
             raise ValueError("`tokenizer` has no mask token, and prompting asks for one. Use a masked-LM's tokenizer.")
+        if kwargs.pop("memory_pooling", "mask") != "mask":
+            raise ValueError('`memory_pooling` of a prompted model is always "mask": leave it out.')
         verbalizer = normalise_verbalizer(verbalizer)
         return super().from_backbone(
             name_or_path,
@@ -311,7 +320,8 @@ class FeatureClassificationHead(RobertaClassificationHead):
     """RoBERTa's head, given the one position that it would have taken from the sequence."""
 
     def forward(self, features: torch.Tensor, **kwargs) -> torch.Tensor:
-        return super().forward(features.unsqueeze(1), **kwargs)
+        hidden = torch.tanh(self.dense(self.dropout(features)))
+        return self.out_proj(self.dropout(hidden))
 
 
 @auto_docstring

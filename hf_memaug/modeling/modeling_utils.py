@@ -11,12 +11,13 @@ from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import ModelOutput
 
-from hf_memaug.configuration.checks import nearest, refuse_misspelt_fields
+from hf_memaug.configuration.checks import refuse_misspelt_fields
+from hf_memaug.suggestions import nearest
 
 # Arguments of `from_pretrained` that say where a checkpoint lies ...
-_WHERE = {"cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token"}
+WHERE = {"cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token"}
 # ... and those that say how it is loaded. Everything else is a field of the configuration.
-_HOW = _WHERE | {
+_HOW = WHERE | {
     *("adapter_kwargs", "adapter_name", "attn_implementation", "commit_hash", "device_map", "device_mesh"),
     *(
         "distributed_config",
@@ -94,16 +95,18 @@ class MemoryModelMixin:
         As in transformers, but safetensors are the only weights that are read, and a checkpoint of another family, a
         misspelt field or a memory of another size is refused by name instead of being initialised afresh.
         """
-        if kwargs.setdefault("use_safetensors", True) is False:
+        if kwargs.get("use_safetensors") is None:
+            kwargs["use_safetensors"] = True
+        if not kwargs["use_safetensors"]:
             raise ValueError("`use_safetensors=False` is refused: weights are read from safetensors files only.")
-        if pretrained_model_name_or_path is not None and not isinstance(config, PreTrainedConfig):
-            cls._check_checkpoint(config or pretrained_model_name_or_path, kwargs)
+        if not kwargs.pop("_fresh_memory", False) and pretrained_model_name_or_path is not None:
+            cls._check_checkpoint(pretrained_model_name_or_path, config, kwargs)
         return super().from_pretrained(pretrained_model_name_or_path, *model_args, config=config, **kwargs)
 
     @classmethod
-    def _check_checkpoint(cls, name_or_path: str | os.PathLike, kwargs: dict) -> None:
+    def _check_checkpoint(cls, name_or_path: str | os.PathLike, config, kwargs: dict) -> None:
         try:
-            where = {name: kwargs[name] for name in _WHERE if name in kwargs}
+            where = {name: kwargs[name] for name in WHERE if name in kwargs}
             stored, _ = PreTrainedConfig.get_config_dict(name_or_path, **where)
         except OSError:
             return  # Nothing there, or an adapter without a configuration: transformers says so, or follows it.
@@ -118,10 +121,12 @@ class MemoryModelMixin:
                 f"`{cls.config_class.model_type}`. {mend}"
             )
         refuse_misspelt_fields(cls.config_class, set(kwargs) - _HOW, own_prefixes=("memory_",))
+        # An auto class has put the fields into a configuration by now.
+        asked = {name: getattr(config, name) for name in cls.memory_shape_fields if hasattr(config, name)} | kwargs
         for name in () if kwargs.get("ignore_mismatched_sizes") else cls.memory_shape_fields:
-            if name in kwargs and kwargs[name] != stored.get(name, kwargs[name]):
+            if name in asked and asked[name] != stored.get(name, asked[name]):
                 raise ValueError(
-                    f"`{name}={kwargs[name]}` does not fit `{name_or_path}`, whose memory has `{name}={stored[name]}`. "
+                    f"`{name}={asked[name]}` does not fit `{name_or_path}`, whose memory has `{name}={stored[name]}`. "
                     f"Leave `{name}` out to load the memory as it is."
                 )
 
@@ -141,9 +146,9 @@ class MemoryModelMixin:
         for name in kwargs:
             if name not in known:
                 raise TypeError(f"`from_backbone` takes no `{name}`. Did you mean `{nearest(name, known | _HOW, 0)}`?")
-        where = {name: how[name] for name in _WHERE if name in how}
+        where = {name: how[name] for name in WHERE if name in how}
         config = cls.config_class.from_backbone_config(AutoConfig.from_pretrained(name_or_path, **where), **kwargs)
-        return cls.from_pretrained(name_or_path, config=config, **how)
+        return cls.from_pretrained(name_or_path, config=config, _fresh_memory=True, **how)
 
     def _upload_modified_files(self, working_dir, repo_id, *args, **kwargs):
         # Every way of pushing a model ends here, with the folder complete but for what only the library knows.

@@ -8,11 +8,16 @@ from pathlib import Path
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
 from hf_memaug.registry import FAMILIES
-from hf_memaug.reporting.citations import METHODS
-from hf_memaug.reporting.run_facts import facts_from_trainer
+from hf_memaug.reporting.run_facts import FRACTIONS, facts_from_trainer, record_run
 
 # A card with this line is rewritten at the next push; without it, it is a person's and is left alone.
 MARK = "<!-- Written by hf_memaug from the facts of the run. Delete this line to keep your own words. -->"
+# What transformers, its trainer and PEFT write when nobody has written anything.
+_TEMPLATES = (
+    "This model card has been automatically generated",
+    "This model card has been generated automatically according to the information the Trainer had access to",
+    "<!-- Provide a longer summary of what this model is. -->",
+)
 _TASKS = {
     "ForSequenceClassification": ("text-classification", "text classification"),
     "ForPromptClassification": ("text-classification", "text classification by prompting"),
@@ -25,38 +30,42 @@ def is_ours_to_write(readme: Path) -> bool:
     if not readme.exists():
         return True
     text = readme.read_text(encoding="utf-8")
-    return MARK in text or "more information needed" in text.lower() or "generated from Trainer" in text
+    return MARK in text or any(sign in text for sign in _TEMPLATES)
 
 
 def model_card(
-    config, architecture: str, repo_id: str, adapter_of: str | None = None, carries_code: bool = False
+    config, architecture: str, repo_id: str, *, adapter: bool = False, carries_code: bool = False, **metadata
 ) -> ModelCard:
     """
     Args:
         config: the model's configuration, with `run_facts`.
         architecture (`str`): the model's class.
         repo_id (`str`): the repository, or the folder, that the card will lie in.
-        adapter_of (`str`, *optional*): the base model, where the repository holds only an adapter.
+        adapter (`bool`, *optional*): whether the repository holds only an adapter.
         carries_code (`bool`, *optional*): whether the code lies with the weights, so that hf_memaug is not needed.
+        metadata (*optional*): more for the head of the card: `license`, `language`, `tags`, `datasets`, `base_model`.
     """
     facts = config.run_facts or {}
-    method = METHODS[FAMILIES[config.model_type].module]
+    method = FAMILIES[config.model_type].method
     task, task_in_words = next((t for name, t in _TASKS.items() if architecture.endswith(name)), _FEATURES)
     name = repo_id.rstrip("/").split("/")[-1]
     scores = _summarise(facts.get("scores", ()))
-    data_name = facts.get("data") or ("unnamed data" if facts.get("domains") else None)
+    data_name = facts.get("data") or ("data without a name" if facts.get("domains") or facts.get("training") else None)
+    base_model = metadata.pop("base_model", None) or _hub_name(config)
+    tags = ["hf_memaug", config.model_type, *method.tags]
+    tags += [tag for tag in metadata.pop("tags", None) or () if tag not in tags]
 
-    metadata = ModelCardData(
+    head = ModelCardData(
         model_name=name,
-        library_name="peft" if adapter_of else "transformers",
+        library_name="peft" if adapter else "transformers",
         pipeline_tag=task,
-        tags=["hf_memaug", config.model_type, *method["tags"]],
-        base_model=adapter_of or _hub_name(config),
+        tags=tags,
+        base_model=base_model,
         eval_results=[
             EvalResult(
                 task_type=task,
-                dataset_type=(data_name or "unnamed").lower().replace(" ", "-"),
-                dataset_name=f"{data_name}, domain {row['domain']}",
+                dataset_type=(data_name or "data").lower().replace(" ", "-"),
+                dataset_name=f"{data_name or 'data'}, domain {row['domain']}",
                 dataset_config=row["domain"],
                 dataset_split=row["split"],
                 metric_type=row["metric"],
@@ -66,38 +75,65 @@ def model_card(
             for row in scores
         ]
         or None,
+        **metadata,
     )
     sections = [
         MARK,
         f"# {name}",
         _opening(config, architecture, method, task_in_words, facts, data_name),
-        "## How to load it\n\n" + _how_to_load(config, architecture, repo_id, adapter_of, carries_code),
+        "## How to load it\n\n"
+        + _how_to_load(config, architecture, repo_id, base_model if adapter else None, adapter, carries_code),
         "## Data and domains\n\n" + _data(config, facts, data_name),
         "## Results\n\n" + _results(scores, facts),
         "## Method\n\n" + _method(config, method, facts),
         "## Training\n\n" + _training(facts),
-        "## Citation\n\n```bibtex\n" + method["bibtex"].strip() + "\n```",
+        "## Citation\n\n```bibtex\n" + method.bibtex + "\n```",
     ]
-    return ModelCard(f"---\n{metadata.to_yaml()}\n---\n\n" + "\n\n".join(sections) + "\n")
+    return ModelCard(f"---\n{head.to_yaml()}\n---\n\n" + "\n\n".join(sections) + "\n")
 
 
-def write_trainer_card(trainer, *, model_name: str | None = None, **ignored_by_our_card) -> bool:
-    """`Trainer.create_model_card` for the library's models. Says whether the card was its to write."""
+def write_trainer_card(
+    trainer,
+    language=None,
+    license=None,
+    tags=None,
+    model_name=None,
+    finetuned_from=None,
+    tasks=None,
+    dataset_tags=None,
+    dataset=None,
+    dataset_args=None,
+) -> bool:
+    """
+    `Trainer.create_model_card` for the library's models, with its arguments. Says whether the card was its to write.
+    `tasks` and `dataset_args` are not needed: the class says the task, and the facts the data.
+    """
     model = trainer.accelerator.unwrap_model(trainer.model)
     config = getattr(model, "config", None)
     if getattr(config, "model_type", None) not in FAMILIES:
         return False
-    if trainer.is_world_process_zero():
-        facts_from_trainer(trainer)
-        folder = Path(trainer.args.output_dir)
-        adapter_of = config._name_or_path or "the base model" if hasattr(model, "peft_config") else None
-        architecture = type(model.get_base_model() if adapter_of else model).__name__
-        if is_ours_to_write(folder / "README.md") or adapter_of:
-            repo_id = trainer.hub_model_id or trainer.args.hub_model_id or model_name or folder.name
-            model_card(config, architecture, repo_id, adapter_of).save(folder / "README.md")
-        if adapter_of is None:
-            # The weights were saved before the facts were known.
-            config.save_pretrained(folder)
+    if not trainer.is_world_process_zero():
+        return True
+    facts_from_trainer(trainer)
+    if dataset is not None:
+        record_run(model, data=dataset if isinstance(dataset, str) else ", ".join(dataset))
+    folder, adapter = Path(trainer.args.output_dir), hasattr(model, "peft_config")
+    if is_ours_to_write(folder / "README.md"):
+        card = model_card(
+            config,
+            type(model.get_base_model() if adapter else model).__name__,
+            trainer.hub_model_id or trainer.args.hub_model_id or model_name or folder.name,
+            adapter=adapter,
+            language=language,
+            license=license,
+            tags=[tags] if isinstance(tags, str) else tags,
+            base_model=finetuned_from,
+            datasets=dataset_tags,
+        )
+        card.save(folder / "README.md")
+    if not adapter:
+        # The weights were saved before the facts were known.
+        config.save_pretrained(folder)
     return True
 
 
@@ -107,20 +143,20 @@ def _opening(config, architecture, method, task_in_words, facts, data_name) -> s
     trained = f" It was trained on {data_name}." if data_name else " It has not been trained yet."
     if facts.get("left_out"):
         trained += f" The domain **{facts['left_out']}** was left out: neither training nor selection saw it."
-    return f"`{architecture}` for {task_in_words}, {start}: {method['what']}.{trained}"
+    return f"`{architecture}` for {task_in_words}, {start}: {method.what}.{trained}"
 
 
-def _how_to_load(config, architecture, repo_id, adapter_of, carries_code) -> str:
+def _how_to_load(config, architecture, repo_id, base_model, adapter, carries_code) -> str:
     auto_class = next(
         (auto for auto, names in FAMILIES[config.model_type].models.items() if architecture in names), "AutoModel"
     )
-    if adapter_of:
+    if adapter:
         lines = [
             "import hf_memaug",
             "from peft import PeftModel",
             f"from transformers import {auto_class}",
             "",
-            f'base = {auto_class}.from_pretrained("{adapter_of}")',
+            f'base = {auto_class}.from_pretrained("{base_model or "the/checkpoint-it-was-trained-on"}")',
             f'model = PeftModel.from_pretrained(base, "{repo_id}")',
         ]
     else:
@@ -172,7 +208,8 @@ def _results(scores, facts) -> str:
     ]
     return (
         _table(("domain", "split", "seeds", *columns), rows)
-        + "\n\nIn points; mean ± standard deviation over the seeds."
+        + ("\n\nAccuracy and F1 are in points (0-100)." if set(columns) & set(FRACTIONS) else "")
+        + "\n\nMean ± standard deviation where there are several seeds."
     )
 
 
@@ -182,7 +219,7 @@ def _method(config, method, facts) -> str:
         if getattr(config, name, None) is not None:
             fields[name] = getattr(config, name)
     trained_as = f" Trained as `{facts['method']}` of the paper's tables." if facts.get("method") else ""
-    return f"{method['how']}{trained_as} Paper: [{method['title']}]({method['url']}).\n\n" + _table(
+    return f"{method.how}{trained_as} Paper: [{method.title}]({method.url}).\n\n" + _table(
         ("field", "value"), [(f"`{name}`", f"`{value}`") for name, value in sorted(fields.items())]
     )
 

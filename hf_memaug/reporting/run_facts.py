@@ -47,7 +47,7 @@ def record_run(
     kept = {_score_key(score): score for score in [*facts.get("scores", ()), *map(_checked_score, scores)]}
     facts["scores"] = list(kept.values())
     facts["training"] = {**facts.get("training", {}), **(training or {})}
-    facts["versions"] = library_versions()
+    facts.setdefault("versions", library_versions())
     config.run_facts = facts
     return facts
 
@@ -68,7 +68,9 @@ def facts_from_trainer(trainer) -> dict:
         "train_rows": len(trainer.train_dataset) if hasattr(trainer.train_dataset, "__len__") else None,
         "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
     }
-    return record_run(model, domains=domains, scores=_logged_scores(trainer), training=training)
+    facts = record_run(model, domains=domains, scores=_logged_scores(trainer), training=training)
+    facts["versions"] = library_versions()
+    return facts
 
 
 def library_versions() -> dict[str, str]:
@@ -84,7 +86,12 @@ def library_versions() -> dict[str, str]:
 
 def _config(model):
     # An adapter's `config` is the base model's.
-    return getattr(model, "module", model).config
+    config = getattr(getattr(model, "module", model), "config", None)
+    if not hasattr(config, "run_facts"):
+        raise TypeError(
+            f"`model` is a `{type(model).__name__}`; facts are kept in the configurations of hf_memaug's models."
+        )
+    return config
 
 
 def _checked_score(score: dict) -> dict:
@@ -124,7 +131,7 @@ def _logged_scores(trainer) -> list[dict]:
         if not name.startswith("eval_") or name.endswith(_BOOKKEEPING) or not isinstance(value, (int, float)):
             continue
         domain, metric = _split_name(name.removeprefix("eval_"), trainer.eval_dataset)
-        value = 100 * value if metric in FRACTIONS else value
+        value = 100 * value if metric in FRACTIONS and abs(value) <= 1 else value
         scores.append({"domain": domain, "split": "dev", "metric": metric, "value": value, "seed": trainer.args.seed})
     return scores
 

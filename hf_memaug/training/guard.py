@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stops a run that cannot end well: before it starts where possible, and before it harms the weights otherwise."""
 
+import operator
 import os
 import tempfile
 from collections.abc import Iterable
@@ -68,13 +69,14 @@ def check_output_dir(output_dir: str) -> None:
 
 
 def check_labels(dataset, num_labels: int | None) -> None:
-    """Refuses class ids that the model has no logit for. Looks only where labels lie in a column."""
+    """Refuses class ids that the model has no logit for. Looks where labels lie in a column, not into single rows."""
     names = getattr(dataset, "column_names", None) or ()
     column = next((name for name in ("labels", "label") if name in names), None)
     if column is None or num_labels is None or num_labels < 2:
         return
     for row, label in enumerate(_column(dataset, column)):
-        if isinstance(label, int) and label != -100 and not 0 <= label < num_labels:
+        label = operator.index(label) if hasattr(label, "__index__") and getattr(label, "ndim", 0) == 0 else None
+        if label not in (None, -100) and not 0 <= label < num_labels:
             raise ValueError(
                 f"`train_dataset` has label {label} in row {row}, and the model has `num_labels={num_labels}` "
                 f"(0 to {num_labels - 1}). Load the model with `num_labels={label + 1}` or mend the data."

@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 import torch
+import transformers
 from families import CASES, HEADS, Case, features_of
 from safetensors.torch import load_file
 
@@ -35,8 +36,6 @@ def test_save_and_load_are_bit_equal(case: Case, tmp_path):
 
 @every_class
 def test_auto_classes_pick_the_class(case: Case, tmp_path):
-    import transformers
-
     case.model().save_pretrained(tmp_path)
     loaded = getattr(transformers, case.auto_class).from_pretrained(tmp_path)
     assert type(loaded) is case.model_class
@@ -247,6 +246,8 @@ def test_a_memory_of_another_size_is_refused(case: Case, tmp_path):
         ValueError, match="`memory_slots=20` does not fit .* has `memory_slots=12`.* Leave `memory_slots` out"
     ):
         case.model_class.from_pretrained(tmp_path, memory_slots=20)
+    with pytest.raises(ValueError, match="`memory_slots=20` does not fit"):
+        getattr(transformers, case.auto_class).from_pretrained(tmp_path, memory_slots=20)
     with pytest.raises(TypeError, match="`memory_slot`. Did you mean `memory_slots`"):
         case.model_class.from_pretrained(tmp_path, memory_slot=20)
 

@@ -60,6 +60,15 @@ def test_round_trip(model_type, tmp_path):
         ({"template": "{text} It was good."}, r"`template` must hold {mask} exactly once"),
         ({"verbalizer": {"a": "x", "b": []}}, r"`verbalizer` gives no word for the label 'b'"),
         ({"verbalizer": {"a": "x", "b": "y"}, "num_labels": 3}, r"`verbalizer` names 2 labels.*num_labels=3"),
+        (
+            {"verbalizer": {"a": "x", "b": "y"}, "id2label": {0: "b", 1: "a"}},
+            r"`verbalizer` names the labels.*`id2label`",
+        ),
+        ({"verbalizer": {"a": "x", "b": "y"}, "verbalizer_token_ids": [[1], [2, 3]]}, "number of words"),
+        ({"verbalizer_token_ids": [[1], []]}, r"`verbalizer_token_ids` has the row \[\]"),
+        ({"verbalizer_token_ids": [[1], [99_999_999]]}, r"`verbalizer_token_ids` has the row \[99999999\]"),
+        ({"mask_token_id": 99_999_999}, "`mask_token_id`.*`vocab_size`"),
+        ({"memory_initializer_range": -1}, "`memory_initializer_range` cannot be negative"),
         ({"verbalizer_token_ids": [[1]], "num_labels": 3}, r"`verbalizer_token_ids` has 1 rows"),
     ],
 )

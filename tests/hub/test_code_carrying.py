@@ -64,7 +64,7 @@ def test_every_class_loads_without_the_package(tmp_path):
         jobs.append([str(folder), case.auto_class, case.name])
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment.update(HF_HOME=str(tmp_path / "home"), HF_HUB_OFFLINE="1")
-    # -S and a path without the project: an installed copy of hf_memaug must not be found either.
+    # An installed copy of hf_memaug must not be found either.
     site = [path for path in sys.path if path.endswith("site-packages")]
     (tmp_path / "sitecustomize.py").write_text(
         textwrap.dedent(

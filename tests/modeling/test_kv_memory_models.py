@@ -188,6 +188,28 @@ class TestPrompting:
         assert encoded["token_type_ids"] == [0] * (mask + 1) + [1] * (len(encoded["input_ids"]) - mask - 1)
         assert set(asking("a good book")["token_type_ids"]) == {0}
 
+    def test_a_text_inside_the_question_is_running_text(self):
+        asking = prompt_tokenizer(tiny_tokenizer("roberta"), "{text} {mask} {text_pair}")
+        assert asking.decode(asking("good book", "it was fine")["input_ids"][1:-1]) == " good book<mask> it was fine"
+
+    @pytest.mark.parametrize("kind", ["roberta", "bert"])
+    def test_a_mask_in_the_text_is_not_the_question(self, kind, tmp_path):
+        tokenizer = tiny_tokenizer(kind)
+        prompt_tokenizer(tokenizer, "{text} it was {mask}").save_pretrained(tmp_path)
+        ids = transformers.AutoTokenizer.from_pretrained(tmp_path)(f"a {tokenizer.mask_token} book")["input_ids"]
+        assert ids.count(tokenizer.mask_token_id) == 1 and ids[-2] == tokenizer.mask_token_id
+
+    def test_template_words_without_tokens_are_refused(self):
+        with pytest.raises(ValueError, match="`template` holds 'Ωmega'"):
+            prompt_tokenizer(tiny_tokenizer("bert"), "{text} Ωmega {mask}")
+
+    @prompted
+    def test_what_does_not_belong_together_is_refused(self, case: Case, backbones):
+        with pytest.raises(ValueError, match="`memory_pooling` of a prompted model"):
+            from_backbone(case, backbones, memory_pooling="cls")
+        with pytest.raises(ValueError, match="`verbalizer` is given without `verbalizer_token_ids`"):
+            case.model(verbalizer={"a": "x", "b": "y", "c": "z"}, verbalizer_token_ids=None)
+
     def test_a_tokenizer_without_mask_is_refused(self, backbones):
         tokenizer = tiny_tokenizer("roberta")
         tokenizer.mask_token = None
@@ -222,7 +244,13 @@ def test_problem_types(case: Case, problem):
         "single_label_classification": torch.tensor([0, 1, 2]),
     }[problem]
     model = case.model(num_labels=1 if problem == "regression" else 3, problem_type=problem)
-    assert model(**case.inputs(), labels=labels).loss.requires_grad
+    output = model(**case.inputs(), labels=labels)
+    expected = {
+        "regression": lambda: (output.logits.squeeze() - labels).square().mean(),
+        "multi_label_classification": lambda: torch.nn.functional.softplus(output.logits * (1 - 2 * labels)).mean(),
+        "single_label_classification": lambda: -output.logits.log_softmax(-1).diagonal().mean(),
+    }[problem]()
+    torch.testing.assert_close(output.loss, expected)
 
 
 def test_a_third_encoder_costs_a_few_lines():

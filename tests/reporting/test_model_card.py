@@ -102,5 +102,6 @@ def test_a_folder_is_not_named_as_base_model(model, tmp_path):
 def test_a_card_for_code_that_is_carried_and_for_an_adapter(model):
     carried = model_card(model.config, HEADS[0].name, "me/x", carries_code=True).content
     assert "trust_remote_code=True" in carried and "import hf_memaug" not in carried
-    adapter = model_card(model.config, HEADS[0].name, "me/x", adapter_of="me/base")
-    assert metadata(adapter)["library_name"] == "peft" and 'PeftModel.from_pretrained(base, "me/x")' in adapter.content
+    adapter = model_card(model.config, HEADS[0].name, "me/x", adapter=True, base_model="me/base", license="mit")
+    assert metadata(adapter)["library_name"] == "peft" and metadata(adapter)["license"] == "mit"
+    assert 'PeftModel.from_pretrained(base, "me/x")' in adapter.content

@@ -75,7 +75,7 @@ def test_gradient_checkpointing_is_the_same_run(case: Case, tmp_path):
     assert close(plain, checkpointed)
 
 
-@pytest.mark.parametrize("case", HEADS[:2], ids=str)
+@pytest.mark.parametrize("case", [HEADS[0], HEADS[-1]], ids=str)
 def test_two_processes_are_one(case: Case, tmp_path):
     here = Path(__file__).parent
     environment = {

@@ -1,0 +1,42 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What only a GPU can show. Skipped, with that reason, where there is none."""
+
+import pytest
+import torch
+from families import CASES, HEADS, Case, features_of
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_gpu_agrees_with_the_cpu(case: Case):
+    model, inputs = case.model(), case.inputs()
+    expected = features_of(model(**inputs))
+    found = features_of(model.cuda()(**{name: value.cuda() for name, value in inputs.items()}))
+    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_bf16_autocast_on_the_gpu(case: Case):
+    model, inputs = case.model(), case.inputs()
+    expected = features_of(model(**inputs))
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        output = model.cuda()(**{name: value.cuda() for name, value in inputs.items()})
+    # The memory is read in the precision of its table.
+    assert output.memory_features.dtype == torch.float32
+    assert (features_of(output).float().cpu() - expected).norm() / expected.norm() < 0.05
+
+
+@pytest.mark.parametrize("case", HEADS, ids=str)
+def test_the_whole_step_without_waiting_for_the_device(case: Case):
+    """A read-back in `forward` or in the loss would stop the GPU at every step."""
+    model = case.model().cuda().train()
+    inputs = {name: value.cuda() for name, value in case.inputs(rows=8, labels=True).items()}
+    model(**inputs).loss.backward()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        model(**inputs).loss.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.requires_grad)
