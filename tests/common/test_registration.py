@@ -83,10 +83,10 @@ def test_imports_point_one_way():
     package = Path(hf_memaug.__file__).parent
     forbidden = {
         "layers": r"(from|import) (transformers|datasets|peft|accelerate|hf_memaug\.(?!layers))",
-        "configuration": r"(from|import) hf_memaug\.(?!configuration|registry)",
-        "modeling": r"(from|import) hf_memaug\.(?!modeling|configuration|layers|kernels|registry)",
-        "data": r"(from|import) hf_memaug\.(?!data|configuration)",
-        "evaluation": r"(from|import) hf_memaug\.(?!evaluation)",
+        "configuration": r"(from|import) hf_memaug\.(?!configuration|registry|suggestions)",
+        "modeling": r"(from|import) hf_memaug\.(?!modeling|configuration|layers|kernels|registry|suggestions)",
+        "data": r"(from|import) hf_memaug\.(?!data|configuration|suggestions)",
+        "evaluation": r"(from|import) hf_memaug\.(?!evaluation|suggestions)",
         "training": r"(from|import) hf_memaug\.(?!training|data|evaluation|modeling|configuration)",
         "reporting": r"(from|import) hf_memaug\.(hub|cli)",
         "hub": r"(from|import) hf_memaug\.cli",
