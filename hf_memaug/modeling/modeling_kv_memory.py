@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """RoBERTa and BERT with a key-value memory (MIL: Jia and Zhang, 2023, section 3.1)."""
 
+import inspect
 from dataclasses import dataclass
 
 import torch
@@ -98,6 +99,11 @@ class KVMemoryMixin(MemoryModelMixin):
 class KVMemoryEncoderMixin(KVMemoryMixin):
     """`g_m`: stands before a transformers encoder, which is `g`."""
 
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        # `g` without the decorators that look for outputs to record: calls that record none are spared the search.
+        cls._plain_forward = staticmethod(inspect.unwrap(super().forward))
+
     def __init__(self, config, add_pooling_layer=True):
         r"""
         add_pooling_layer (`bool`, *optional*, defaults to `True`):
@@ -129,17 +135,18 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         output_memory_weights (`bool`, *optional*):
             Whether to return each head's attention over the slots.
         """
-        kwargs.pop("return_dict", None)
-        outputs = super().forward(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            past_key_values=past_key_values,
-            return_dict=True,
-            **kwargs,
-        )
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+            "past_key_values": past_key_values,
+        }
+        if self._records_outputs(kwargs):
+            outputs = super().forward(**inputs, **kwargs, return_dict=True)
+        else:
+            outputs = self._plain_forward(self, **inputs, **kwargs)
         features = self._pool(outputs.last_hidden_state, attention_mask, input_ids, inputs_embeds)
         memory_features, memory_weights = self.memory(features)
         # Eq. 3
@@ -155,6 +162,10 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+    def _records_outputs(self, kwargs) -> bool:
+        requested = any(value for name, value in kwargs.items() if name.startswith("output_"))
+        return requested or self.config.output_hidden_states or self.config.output_attentions
 
     def _pool(self, hidden_states, attention_mask, input_ids, inputs_embeds) -> torch.Tensor:
         """`g(x)`: the one position that the memory acts on."""
@@ -324,9 +335,26 @@ class FeatureClassificationHead(RobertaClassificationHead):
         return self.out_proj(self.dropout(hidden))
 
 
+def count_positions(input_ids: torch.Tensor, padding_idx: int, past_key_values_length: int = 0) -> torch.Tensor:
+    """RoBERTa's positions, which skip padding: the same numbers as its own function gives, in half the kernels."""
+    kept = input_ids.ne(padding_idx)
+    positions = kept.cumsum(dim=1)
+    if past_key_values_length:
+        positions = positions + past_key_values_length
+    return positions * kept + padding_idx
+
+
 @auto_docstring
 class RobertaWithKVMemory(KVMemoryEncoderMixin, RobertaModel):
     config: RobertaWithKVMemoryConfig
+
+    def __init__(self, config, add_pooling_layer=True):
+        r"""
+        add_pooling_layer (`bool`, *optional*, defaults to `True`):
+            Whether to add the backbone's pooler, which then reads the augmented features.
+        """
+        super().__init__(config, add_pooling_layer=add_pooling_layer)
+        self.embeddings.create_position_ids_from_input_ids = count_positions
 
 
 @auto_docstring

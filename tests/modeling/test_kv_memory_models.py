@@ -253,6 +253,32 @@ def test_problem_types(case: Case, problem):
     torch.testing.assert_close(output.loss, expected)
 
 
+@pytest.mark.parametrize("past", [0, 5])
+def test_positions_are_robertas(past):
+    from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
+
+    from hf_memaug.modeling.modeling_kv_memory import count_positions
+
+    ids = torch.randint(0, 4, (20, 11))
+    expected = RobertaEmbeddings.create_position_ids_from_input_ids(ids, 1, past)
+    found = count_positions(ids, 1, past)
+    assert torch.equal(found, expected) and found.dtype == expected.dtype
+
+
+@encoders
+def test_recorded_outputs_are_those_of_the_plain_encoder(case: Case, backbones):
+    model = from_backbone(case, backbones, attn_implementation="eager")
+    plain = transformers.AutoModel.from_pretrained(backbones[case.backbone], attn_implementation="eager").eval()
+    inputs = case.inputs()
+    for request in ({"output_hidden_states": True}, {"output_attentions": True}):
+        ours, theirs = model(**inputs, **request), plain(**inputs, **request)
+        name = next(iter(request)).removeprefix("output_")
+        assert all(torch.equal(a, b) for a, b in zip(ours[name], theirs[name], strict=True))
+    assert model(**inputs).hidden_states is None
+    model.config.output_hidden_states = True
+    assert len(model(**inputs).hidden_states) == 3
+
+
 def test_a_third_encoder_costs_a_few_lines():
     from huggingface_hub.dataclasses import strict
     from transformers import ElectraConfig, ElectraModel
