@@ -92,6 +92,7 @@ def train(method: str, seed: int, encoder: str, split, tokenizer, options):
             # Selection sees the source domains only.
             metric_for_best_model="eval_sources_macro_f1",
             logging_strategy="no",
+            disable_tqdm=False,
             dataloader_pin_memory=torch.cuda.is_available(),
             report_to=[],
             seed=seed,
