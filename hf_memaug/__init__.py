@@ -4,7 +4,8 @@
 
 import importlib
 
-from hf_memaug.registry import FAMILIES, public_names, register
+from hf_memaug.registration import register
+from hf_memaug.registry import FAMILIES, public_names
 
 __version__ = "0.1.0"
 

@@ -83,8 +83,8 @@ def test_imports_point_one_way():
     package = Path(hf_memaug.__file__).parent
     forbidden = {
         "layers": r"(from|import) (transformers|datasets|peft|accelerate|hf_memaug\.(?!layers))",
-        "configuration": r"(from|import) hf_memaug\.(?!configuration|registry|suggestions)",
-        "modeling": r"(from|import) hf_memaug\.(?!modeling|configuration|layers|kernels|registry|suggestions)",
+        "configuration": r"(from|import) hf_memaug\.(?!configuration|registration|suggestions)",
+        "modeling": r"(from|import) hf_memaug\.(?!modeling|configuration|layers|kernels|registration|suggestions)",
         "data": r"(from|import) hf_memaug\.(?!data|configuration|suggestions)",
         "evaluation": r"(from|import) hf_memaug\.(?!evaluation|suggestions)",
         "training": r"(from|import) hf_memaug\.(?!training|data|evaluation|modeling|configuration)",
