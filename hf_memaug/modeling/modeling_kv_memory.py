@@ -226,6 +226,7 @@ class KVMemoryClassifierMixin(KVMemoryMixin):
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
             past_key_values=past_key_values,
+            return_dict=True,
             **kwargs,
         )
         logits = self._classify(outputs)

@@ -17,28 +17,14 @@ from hf_memaug.suggestions import nearest
 # Arguments of `from_pretrained` that say where a checkpoint lies ...
 WHERE = {"cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token"}
 # ... and those that say how it is loaded. Everything else is a field of the configuration.
-_HOW = WHERE | {
-    *("adapter_kwargs", "adapter_name", "attn_implementation", "commit_hash", "device_map", "device_mesh"),
-    *(
-        "distributed_config",
-        "dtype",
-        "experts_implementation",
-        "generation_config",
-        "gguf_file",
-        "ignore_mismatched_sizes",
-    ),
-    *("key_mapping", "low_cpu_mem_usage", "max_memory", "offload_buffers", "offload_folder", "offload_state_dict"),
-    *("output_loading_info", "quantization_config", "state_dict", "torch_dtype", "tp_plan", "tp_size"),
-    *(
-        "trust_remote_code",
-        "use_kernels",
-        "use_safetensors",
-        "variant",
-        "weights_only",
-        "_from_auto",
-        "_from_pipeline",
-    ),
-}
+_HOW = WHERE | set(
+    """
+    adapter_kwargs adapter_name attn_implementation commit_hash device_map device_mesh distributed_config dtype
+    experts_implementation generation_config gguf_file ignore_mismatched_sizes key_mapping low_cpu_mem_usage max_memory
+    offload_buffers offload_folder offload_state_dict output_loading_info quantization_config state_dict torch_dtype
+    tp_plan tp_size trust_remote_code use_kernels use_safetensors variant weights_only _from_auto _from_pipeline
+    """.split()
+)
 
 
 class MemoryOutput(ModelOutput):

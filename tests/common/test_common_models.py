@@ -185,6 +185,8 @@ def test_outputs_behave_like_any_model_output(case: Case):
     assert list(output.keys()) == [n for n in output.__dataclass_fields__ if getattr(output, n) is not None]
     assert len(as_tuple) == len(output.to_tuple()) == len(output.keys())
     assert all(torch.equal(a, b) for a, b in zip(as_tuple, output.to_tuple(), strict=True))
+    model.config.return_dict = False
+    assert isinstance(model(**inputs), tuple) and len(model(**inputs)) == len(as_tuple)
     again = pickle.loads(pickle.dumps(output))
     assert type(again) is type(output) and list(again.keys()) == list(output.keys())
 
