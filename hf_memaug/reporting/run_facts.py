@@ -106,12 +106,11 @@ def _score_key(score: dict) -> tuple:
 
 
 def _domains_of(dataset) -> list[str] | None:
-    column = None
     if hasattr(dataset, "domains"):
         return list(dataset.domains)
     if "domain" in (getattr(dataset, "column_names", None) or ()):
-        column = dataset["domain"]
-    return sorted(set(map(str, column))) if column is not None else None
+        return sorted(set(map(str, dataset["domain"])))
+    return None
 
 
 # Metrics that `Trainer` logs as fractions, and that are reported in points.
