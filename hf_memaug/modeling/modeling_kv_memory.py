@@ -148,9 +148,7 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         else:
             outputs = self._plain_forward(self, **inputs, **kwargs)
         features = self._pool(outputs.last_hidden_state, attention_mask, input_ids, inputs_embeds)
-        memory_features, memory_weights = self.memory(features)
-        # Eq. 3
-        augmented_features = torch.lerp(features, memory_features.to(features.dtype), float(self.config.memory_weight))
+        augmented_features, memory_features, memory_weights = self.augment(features)
         return KVMemoryOutput(
             last_hidden_state=outputs.last_hidden_state,
             # The backbone's pooler takes the first position of what it is given.
@@ -162,6 +160,13 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+    def augment(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """`g_m(x)` from `g(x)`: the augmented features, what the memory answered, and each head's slot weights."""
+        memory_features, memory_weights = self.memory(features)
+        # Eq. 3
+        augmented_features = torch.lerp(features, memory_features.to(features.dtype), float(self.config.memory_weight))
+        return augmented_features, memory_features, memory_weights
 
     def _records_outputs(self, kwargs) -> bool:
         requested = any(value for name, value in kwargs.items() if name.startswith("output_"))

@@ -34,7 +34,14 @@ class MemoryOutput(ModelOutput):
     """
 
     def __post_init__(self):
-        pass
+        # Mixed precision rebuilds an output from a dictionary of its fields.
+        name = next(iter(self.__dataclass_fields__))
+        given = self.__dict__[name]
+        if type(given) is dict:
+            self.__dict__[name] = None
+            super(ModelOutput, self).__delitem__(name)
+            for key, value in given.items():
+                setattr(self, key, value)
 
     def __setattr__(self, name, value):
         if value is not None and name in self.__dataclass_fields__:

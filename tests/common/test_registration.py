@@ -87,7 +87,8 @@ def test_imports_point_one_way():
         "modeling": r"(from|import) hf_memaug\.(?!modeling|configuration|layers|kernels|registration|suggestions)",
         "data": r"(from|import) hf_memaug\.(?!data|configuration|suggestions)",
         "evaluation": r"(from|import) hf_memaug\.(?!evaluation|suggestions)",
-        "training": r"(from|import) hf_memaug\.(?!training|data|evaluation|modeling|configuration)",
+        "kernels": r"(from|import) (transformers|datasets|peft|accelerate|hf_memaug\.(?!kernels))",
+        "training": r"(from|import) hf_memaug\.(?!training|data|evaluation|modeling|configuration|layers|kernels|sugg)",
         "reporting": r"(from|import) hf_memaug\.(hub|cli)",
         "hub": r"(from|import) hf_memaug\.cli",
     }

@@ -75,6 +75,15 @@ def test_gradient_checkpointing_is_the_same_run(case: Case, tmp_path):
     assert close(plain, checkpointed)
 
 
+@every_head
+def test_bf16_is_nearly_the_same_run(case: Case, tmp_path):
+    """Mixed precision takes a model's outputs apart and puts them together again."""
+    _, exact, _ = train(case.name, tmp_path / "fp32", 4, 1, num_train_epochs=1)
+    _, rounded, _ = train(case.name, tmp_path / "bf16", 4, 1, num_train_epochs=1, bf16=True)
+    assert exact != rounded, "bf16 was not used"
+    assert close([[loss] for loss, _ in exact], [[loss] for loss, _ in rounded], tolerance=5e-2)
+
+
 @pytest.mark.parametrize("case", [HEADS[0], HEADS[-1]], ids=str)
 def test_two_processes_are_one(case: Case, tmp_path):
     here = Path(__file__).parent

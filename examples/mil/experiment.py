@@ -1,0 +1,305 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""One trained model of the MIL tables: a method, a target domain, a backbone, a seed."""
+
+import contextlib
+import dataclasses
+import functools
+import io
+import math
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+# Rows of the paper's Tables 1 to 3, and how each is trained.
+METHODS = {
+    "erm": "the plain encoder",
+    "+memory": "a memory learned by the task loss alone",
+    "dann": "invariance learning without memory",
+    "coral": "Deep CORAL",
+    "irm": "IRM",
+    "mil": "a memory learned across domains, then held fixed",
+    "mil-fresh": "the memory as it was initialised, held fixed (what meta-training adds to)",
+    "+ffn": "one more feed-forward layer, as many parameters as the memory",
+    "+self-attention+ffn": "one more Transformer layer, as many parameters as the memory",
+}
+# Leave-one-domain-out data, and the data of the cross-dataset columns, with the rows that are scored of each.
+CROSS = {"amazon": {"imdb": 2000, "sst2": None}, "mnli5": {"snli": None, "sick": None}}
+PROMPTS = {
+    "amazon": ("{text} It was {mask}.", {"negative": "bad", "positive": "good"}),
+    "mnli5": ("{text} ? {mask} , {text_pair}", {"entailment": "yes", "neutral": "maybe", "contradiction": "no"}),
+}
+MAX_LENGTH = {"amazon": 256, "mnli5": 128, "vader4": 128}
+# `movie` of vader4 and sst2 are largely the same sentences, and sst2 is a target of the tables.
+LEFT_OUT = {"vader4": ("movie",)}
+
+
+@dataclass(frozen=True)
+class Job:
+    """
+    What is trained. The settings are those of the trainers; a method is given `epochs` and, where it has no
+    meta-training, as many steps on top as that would take.
+    """
+
+    data: str
+    target: str
+    method: str
+    backbone: str
+    seed: int
+    head: str = "fine-tuning"
+    epochs: float = 4.0
+    learning_rate: float = 5e-5
+    batch_size: int = 32
+    warmup: float = 0.1
+    pooling: str = "cls"
+    memory_weight: float = 0.5
+    memory_initializer_range: float = 1.0
+    memory_slots: int = 1024
+    memory_key_size: int = 256
+    memory_learning_rate: float = 1e-3
+    discriminator_learning_rate: float = 1e-3
+    discriminator_hidden_size: int = 256
+    episodes: int = 30
+    episode_steps: int = 20
+    inner_steps: int = 1
+    hypergradient: str = "first_order"
+    penalty_weight: float | None = None
+    train_rows: int | None = None
+
+    @property
+    def meta_steps(self) -> int:
+        return self.episodes * self.episode_steps * self.inner_steps
+
+
+@functools.lru_cache(maxsize=8)
+def load_data(root: str, name: str, split: str):
+    from hf_memaug.data import load_domains
+
+    rows = load_domains(os.path.join(root, name), split=split)
+    kept = [row for row, domain in enumerate(rows["domain"]) if domain not in LEFT_OUT.get(name, ())]
+    return rows.select(kept)
+
+
+@functools.lru_cache(maxsize=32)
+def load_split(root: str, name: str, target: str, train_rows: int | None = None):
+    """(train, dev, {target: test}) for a domain of the data, or for all its domains and the cross-dataset targets."""
+    from hf_memaug.data import leave_one_domain_out
+    from hf_memaug.data.overlap import find_overlap
+
+    train, held_out = load_data(root, name, "train"), load_data(root, name, "test")
+    if target != "cross":
+        split = leave_one_domain_out(train, target, test=held_out, on_overlap="drop")
+        train, dev, tests = split.train, split.dev, {target: split.test}
+    else:
+        dev, tests = held_out, {}
+        for other, rows in CROSS[name].items():
+            test = load_data(root, other, "test")
+            test = test[:rows] if rows else test
+            # Movie reviews are everywhere: no training row may be among the test rows.
+            shared = {row for row, _ in find_overlap(train, test)}
+            train = train.select(row for row in range(len(train)) if row not in shared)
+            tests[other] = test
+    if train_rows is not None:
+        parts = [part.shuffle(0)[:train_rows] for part in train.by_domain().values()]
+        train = type(train).concatenate(parts)
+    return train, dev, tests
+
+
+@functools.lru_cache(maxsize=64)
+def tokenized(root: str, name: str, target: str, train_rows: int | None, backbone: str, prompted: bool):
+    from transformers import AutoTokenizer
+
+    from hf_memaug import prompt_tokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(backbone)
+    reader = prompt_tokenizer(tokenizer, PROMPTS[name][0]) if prompted else tokenizer
+    train, dev, tests = load_split(root, name, target, train_rows)
+    length = MAX_LENGTH[name]
+    rows = [part.tokenize(reader, length) for part in (train, dev)]
+    return tokenizer, *rows, {key: part.tokenize(reader, length) for key, part in tests.items()}
+
+
+def build_model(job: Job, backbone: str, labels: list[str]):
+    """The model of a method; the seed decides its head and its memory."""
+    import torch
+    from transformers import AutoConfig, set_seed
+
+    from hf_memaug.registry import family_on
+
+    set_seed(job.seed)
+    family = family_on(AutoConfig.from_pretrained(backbone).model_type)
+    names = {"id2label": dict(enumerate(labels)), "label2id": {name: index for index, name in enumerate(labels)}}
+    reads_memory = job.method in ("+memory", "mil", "mil-fresh")
+    memory = {
+        # A weight of 0 is the plain encoder to the bit. All methods then begin with the same head.
+        "memory_weight": job.memory_weight if reads_memory else 0.0,
+        "memory_slots": job.memory_slots,
+        "memory_key_size": job.memory_key_size,
+        "memory_initializer_range": job.memory_initializer_range,
+    }
+    if job.head == "prompting":
+        template, words = PROMPTS[job.data]
+        words = {label: words[label] for label in labels}
+        model_class = family.load(next(name for name in family.model_names if "Prompt" in name))
+        model = model_class.from_backbone(
+            backbone, template=template, verbalizer=words, dtype=torch.float32, **memory, **names
+        )
+    else:
+        model_class = family.load(family.models["AutoModelForSequenceClassification"][0])
+        model = model_class.from_backbone(backbone, memory_pooling=job.pooling, dtype=torch.float32, **memory, **names)
+    if job.method in ("+ffn", "+self-attention+ffn"):
+        from added_layers import add_layer
+
+        add_layer(model, with_attention="self-attention" in job.method)
+    if not reads_memory or job.method == "mil-fresh":
+        model.freeze_memory()
+    return model
+
+
+def run(
+    job: Job, root: str, backbone: str, score_target: bool = True, diagnose: bool = False, quiet: bool = True, keep=None
+) -> dict:
+    """
+    Trains, selects on the source domains' dev rows, and scores. Returns `{"job", "dev", "scores", "log", ...}`.
+
+    Args:
+        root: the folder of the data sets.
+        backbone: the checkpoint that `job.backbone` names.
+        score_target: whether to look at the target at all; tuning does not.
+        diagnose: whether to measure what the memory does to the features of the dev rows.
+        keep: called with the trainer at the end, for figures.
+    """
+    import torch
+    from transformers import logging
+
+    from hf_memaug import BilevelTrainer, BilevelTrainingArguments, DomainTrainer, DomainTrainingArguments
+    from hf_memaug.training import RunGuard
+    from hf_memaug.training.selection import BestInMemory
+
+    if quiet:
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+    prompted = job.head == "prompting"
+    tokenizer, train, dev, tests = tokenized(root, job.data, job.target, job.train_rows, backbone, prompted)
+    model = build_model(job, backbone, train.label_names)
+    steps_per_epoch = math.ceil(len(train) / job.batch_size)
+    steps = round(job.epochs * steps_per_epoch)
+    is_mil = job.method == "mil"
+    best = BestInMemory()
+    silence = contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext()
+    with tempfile.TemporaryDirectory() as folder, silence:
+        common = {
+            "output_dir": folder,
+            "max_steps": steps if is_mil else steps + job.meta_steps,
+            "learning_rate": job.learning_rate,
+            "warmup_steps": job.warmup,
+            "weight_decay": 0.01,
+            "per_device_train_batch_size": job.batch_size,
+            "per_device_eval_batch_size": 256,
+            "eval_strategy": "steps",
+            "eval_steps": steps_per_epoch,
+            "save_strategy": "no",
+            "logging_steps": job.episode_steps * job.inner_steps if is_mil else steps_per_epoch,
+            "disable_tqdm": quiet,
+            "report_to": [],
+            "seed": job.seed,
+            "memory_learning_rate": job.memory_learning_rate,
+            "discriminator_learning_rate": job.discriminator_learning_rate,
+            "discriminator_hidden_size": job.discriminator_hidden_size,
+            "dataloader_pin_memory": torch.cuda.is_available(),
+            # Small encoders: a GPU would wait for Python.
+            "cuda_graphs": torch.cuda.is_available() and job.hypergradient == "first_order",
+            "bf16": torch.cuda.is_available(),
+            # Looking at every loss would make the device wait.
+            "logging_nan_inf_filter": False,
+        }
+        given = {"train_dataset": train, "eval_dataset": dev, "processing_class": tokenizer}
+        if is_mil:
+            names = ("episodes", "episode_steps", "inner_steps", "hypergradient")
+            own = {name: getattr(job, name) for name in names}
+            trainer = BilevelTrainer(model=model, args=BilevelTrainingArguments(**common, **own), **given)
+            trainer.meta_train()
+            trainer.remove_callback(RunGuard)
+            trainer.add_callback(best)
+            trainer.meta_test()
+        else:
+            algorithm = job.method if job.method in ("irm", "coral", "dann") else "erm"
+            own = {"algorithm": algorithm, "penalty_weight": job.penalty_weight}
+            args = DomainTrainingArguments(**common, **own)
+            trainer = DomainTrainer(model=model, args=args, callbacks=[best], **given)
+            trainer.remove_callback(RunGuard)
+            trainer.train()
+    scores, found = {}, {}
+    if diagnose:
+        found = diagnostics(trainer, dev)
+    if score_target:
+        for target, rows in tests.items():
+            metrics = trainer.predict(rows).metrics
+            scores[target] = 100 * metrics["test_f1"]
+    if keep is not None:
+        keep(trainer, train, dev, tests)
+    log = [entry for entry in trainer.state.log_history if "eval_f1" in entry]
+    return {
+        "job": dataclasses.asdict(job),
+        "dev": 100 * best.best_score,
+        "best_step": best.best_step,
+        "scores": scores,
+        "log": [{"step": entry["step"], "dev": 100 * entry["eval_f1"]} for entry in log],
+        "meta_log": getattr(trainer, "meta_log", []),
+        "diagnostics": found,
+    }
+
+
+def features_of(trainer, rows, batch_size: int = 256) -> dict:
+    """`g(x)`, `m(g(x))` and `g_m(x)` of tokenized rows, as arrays."""
+    import torch
+
+    encoder = trainer.model.eval().base_model
+    parts: dict[str, list] = {"features": [], "memory_features": [], "augmented_features": []}
+    with torch.no_grad():
+        for start in range(0, len(rows), batch_size):
+            batch = trainer.data_collator([rows[row] for row in range(start, min(start + batch_size, len(rows)))])
+            batch = {name: value for name, value in batch.items() if name not in ("labels", "domain_ids")}
+            outputs = encoder(**trainer._prepare_inputs(batch))
+            for name, found in parts.items():
+                found.append(outputs[name].float().cpu())
+    return {name: torch.cat(found).numpy() for name, found in parts.items()}
+
+
+def diagnostics(trainer, dev) -> dict:
+    """How large the memory is beside the features, how much it varies, and how well domains can be told apart."""
+    import numpy as np
+
+    from hf_memaug.evaluation import a_distance
+
+    found = features_of(trainer, dev)
+    norm = {name: float(np.linalg.norm(values, axis=1).mean()) for name, values in found.items()}
+    spread = {name: float(np.linalg.norm(values - values.mean(0), axis=1).mean()) for name, values in found.items()}
+    domains = np.asarray(dev["domain"])
+    first = domains == dev.domains[0]
+    distance = {
+        name: a_distance(found[name][first], found[name][~first]) for name in ("features", "augmented_features")
+    }
+    return {"norm": norm, "spread": spread, "a_distance": distance}
+
+
+def rows_of(result: dict) -> list[dict]:
+    """The rows of `docs/results`: one for each scored target."""
+    job = result["job"]
+    shared = {name: job[name] for name in ("method", "data", "backbone", "head", "seed")}
+    return [
+        {**shared, "target": target, "metric": "macro_f1", "value": round(value, 4)}
+        for target, value in result["scores"].items()
+    ]
+
+
+def backbone_paths(named: list[str]) -> dict[str, str]:
+    """`["minilm=/folder", "roberta-30m=/other"]` as a dictionary."""
+    paths = {}
+    for entry in named:
+        name, _, path = entry.partition("=")
+        if not path:
+            name, path = Path(entry).name, entry
+        paths[name] = path
+    return paths

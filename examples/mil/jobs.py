@@ -1,0 +1,94 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Many jobs, several at a time, each result written as it comes; what is in the file already is not run again."""
+
+import dataclasses
+import json
+import multiprocessing
+import os
+import sys
+import time
+from pathlib import Path
+
+from experiment import Job
+
+
+def run_all(
+    jobs: list[Job], root: str, backbones: dict[str, str], record: Path, workers: int = 1, **kwargs
+) -> list[dict]:
+    """
+    Args:
+        jobs: what to train, in the order in which to begin.
+        root: the folder of the data sets.
+        backbones: name of a backbone to its checkpoint.
+        record: a file of JSON lines, one for each finished job.
+        workers: jobs at a time, each in a process of its own.
+        kwargs: arguments of `experiment.run`.
+    """
+    record.parent.mkdir(parents=True, exist_ok=True)
+    done = {}
+    if record.is_file():
+        for line in record.read_text().splitlines():
+            try:
+                result = json.loads(line)
+            except json.JSONDecodeError:
+                continue  # a kill may have cut the last line
+            done[Job(**result["job"])] = result
+    todo = [job for job in dict.fromkeys(jobs) if job not in done]
+    if len(todo) < len(jobs):
+        print(f"{len(jobs) - len(todo)} of {len(jobs)} jobs are in {record} already.", flush=True)
+    start = time.time()
+    arguments = [(job, root, backbones[job.backbone], kwargs) for job in todo]
+    with open(record, "a") as file:
+        for number, result in enumerate(_results(arguments, workers), start=1):
+            if "error" in result:
+                named = {name: result["job"][name] for name in ("data", "target", "method", "backbone", "seed")}
+                print(f"FAILED {named}: {result['error']}", file=sys.stderr, flush=True)
+                if number == 1:
+                    raise SystemExit("The first job failed: mend that before the others follow.")
+                continue
+            done[Job(**result["job"])] = result
+            file.write(json.dumps(result) + "\n")
+            file.flush()
+            _report(number, len(todo), result, time.time() - start)
+    return [done[job] for job in jobs if job in done]
+
+
+def _results(arguments: list[tuple], workers: int):
+    if workers == 1:
+        yield from map(_work, arguments)
+        return
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(workers, initializer=_prepare, initargs=(workers,)) as pool:
+        yield from pool.imap_unordered(_work, arguments)
+
+
+def _prepare(workers: int) -> None:
+    import torch
+
+    torch.set_num_threads(max(1, (os.cpu_count() or 1) // workers))
+
+
+def _work(arguments: tuple) -> dict:
+    import torch
+    from experiment import run
+
+    # The tables compare methods trained alike; TF32 is exact enough for that and twice as fast.
+    torch.set_float32_matmul_precision("high")
+    job, root, backbone, kwargs = arguments
+    start = time.time()
+    try:
+        return {**run(job, root, backbone, **kwargs), "seconds": round(time.time() - start, 1)}
+    except Exception as error:  # one broken job must not lose the others
+        return {"job": dataclasses.asdict(job), "error": f"{type(error).__name__}: {error}"}
+
+
+def _report(number: int, total: int, result: dict, elapsed: float) -> None:
+    job = result["job"]
+    scores = " ".join(f"{target} {value:.1f}" for target, value in result["scores"].items())
+    left = elapsed / number * (total - number)
+    print(
+        f"[{number}/{total}, {left / 60:.0f} min left] {job['data']} {job['target']} {job['method']} {job['backbone']} "
+        f"{job['head']} seed {job['seed']}: dev {result['dev']:.1f} {scores} ({result['seconds']:.0f} s)",
+        flush=True,
+    )

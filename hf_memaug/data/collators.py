@@ -1,0 +1,71 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Batches that know which domain each row comes from."""
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import torch
+
+
+class PaddingCollator:
+    """
+    Pads tokenized rows to the longest of a batch: the same batch as `DataCollatorWithPadding(tokenizer)` makes, in a
+    fraction of its time.
+
+    Args:
+        tokenizer (`PreTrainedTokenizerBase`): says what to pad with, and on which side.
+        multiple_of (`int`): lengths are rounded up to a multiple of it, so that few different shapes occur.
+    """
+
+    def __init__(self, tokenizer, multiple_of: int = 1):
+        if tokenizer.pad_token_id is None:
+            raise ValueError("`tokenizer` has no padding token. Set one, such as `tokenizer.pad_token = ...`.")
+        self.padding = {
+            "input_ids": tokenizer.pad_token_id,
+            "token_type_ids": tokenizer.pad_token_type_id,
+            "attention_mask": 0,
+            "special_tokens_mask": 1,
+        }
+        self.left = tokenizer.padding_side == "left"
+        self.multiple_of = multiple_of
+
+    def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
+        batch = {}
+        longest = max(len(row["input_ids"]) for row in rows)
+        length = -(-longest // self.multiple_of) * self.multiple_of
+        if "attention_mask" not in rows[0]:
+            rows = [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
+        for name in rows[0]:
+            if name not in self.padding:
+                batch["labels" if name in ("label", "label_ids") else name] = torch.tensor([row[name] for row in rows])
+                continue
+            array = np.full((len(rows), length), self.padding[name], dtype=np.int64)
+            for number, row in enumerate(rows):
+                count = len(row[name])
+                array[number, length - count if self.left else 0 : length if self.left else count] = row[name]
+            batch[name] = torch.from_numpy(array)
+        return batch
+
+
+class DomainCollator:
+    """
+    Wraps any collator: hands it only the columns that the model takes, and adds `domain_ids`, the place of each row's
+    domain in `domains` (-1 for a domain that is not there, such as the one left out).
+
+    Args:
+        collator (`Callable`): makes a batch of a list of rows.
+        domains (`Sequence[str]`): the domains, in the order of their ids.
+        columns (`Collection[str]`): the columns that `collator` gets.
+    """
+
+    def __init__(self, collator: Callable, domains: Sequence[str], columns: Collection[str]):
+        self.collator = collator
+        self.ids = {name: index for index, name in enumerate(domains)}
+        self.columns = frozenset(columns)
+
+    def __call__(self, rows: list[dict]) -> dict:
+        batch = self.collator([{name: row[name] for name in row if name in self.columns} for row in rows])
+        # Rows without a domain can still be predicted.
+        batch["domain_ids"] = torch.tensor([self.ids.get(row.get("domain"), -1) for row in rows])
+        return batch

@@ -1,0 +1,125 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The order in which rows of several domains are trained on. It follows from a seed alone, so that a run can resume."""
+
+import random
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from torch.utils.data import Sampler
+
+
+class DomainBalancedSampler(Sampler[int]):
+    """
+    Rows by turns from every domain, so that any batch holds the domains in equal shares (within one row). An epoch has
+    as many rows as the data; a small domain comes round more than once in it, a large one not completely.
+
+    Args:
+        domains (`Sequence[str]`): the domain of each row.
+        seed (`int`): with the epoch, it decides the order.
+    """
+
+    def __init__(self, domains: Sequence[str], seed: int = 0):
+        self.domains = list(domains)
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.domains)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = random.Random(f"{self.seed} {self.epoch}")
+        rows = _by_turns(_rows_of(self.domains, generator), generator)
+        return (next(rows) for _ in range(len(self)))
+
+
+class EpisodeSampler(Sampler[int]):
+    """
+    Algorithm 2, lines 2 to 5, of MIL: each episode draws a meta-target domain, and each of its steps a batch from the
+    other domains (by turns) followed by a batch from the meta-target.
+
+    The rows of a step do not depend on how the step is cut into batches: `batches_per_step` batches of `source_rows` +
+    `target_rows` rows together hold the same rows as one batch of so many times the size.
+
+    Args:
+        domains (`Sequence[str]`): the domain of each row.
+        episodes (`int`): how often a meta-target is drawn.
+        episode_steps (`int`): `T`, the outer steps of an episode.
+        inner_steps (`int`): `L`, how often a step's rows come before the next step's.
+        source_rows, target_rows (`int`): rows of one batch from the meta-source domains and from the meta-target.
+        batches_per_step (`int`): batches that make up one step (accumulation steps times processes).
+        seed (`int`): decides everything.
+    """
+
+    def __init__(
+        self,
+        domains: Sequence[str],
+        *,
+        episodes: int,
+        episode_steps: int,
+        inner_steps: int = 1,
+        source_rows: int,
+        target_rows: int,
+        batches_per_step: int = 1,
+        seed: int = 0,
+    ):
+        self.domains = list(domains)
+        names = sorted(set(self.domains))
+        if len(names) < 2:
+            raise ValueError(
+                f"`train_dataset` has the one domain {names}; learning to bridge domains needs two or more."
+            )
+        generator = random.Random(f"{seed} meta-targets")
+        self.meta_targets = [generator.choice(names) for _ in range(episodes)]
+        self.episode_steps = episode_steps
+        self.inner_steps = inner_steps
+        self.source_rows = source_rows
+        self.target_rows = target_rows
+        self.batches_per_step = batches_per_step
+        self.seed = seed
+
+    def meta_target(self, step: int) -> str:
+        """The meta-target of an optimizer step, of which an episode has `episode_steps * inner_steps`."""
+        return self.meta_targets[step // (self.episode_steps * self.inner_steps)]
+
+    def __len__(self) -> int:
+        steps = len(self.meta_targets) * self.episode_steps * self.inner_steps
+        return steps * self.batches_per_step * (self.source_rows + self.target_rows)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = random.Random(f"{self.seed} rows")
+        rows_of = _rows_of(self.domains, generator)
+        batches = range(self.batches_per_step)
+        for target in self.meta_targets:
+            sources = _by_turns({name: rows for name, rows in rows_of.items() if name != target}, generator)
+            for _ in range(self.episode_steps):
+                source = [[next(sources) for _ in range(self.source_rows)] for _ in batches]
+                other = [[next(rows_of[target]) for _ in range(self.target_rows)] for _ in batches]
+                for _ in range(self.inner_steps):
+                    for batch in batches:
+                        yield from source[batch]
+                        yield from other[batch]
+
+
+def _rows_of(domains: Sequence[str], generator: random.Random) -> dict[str, Iterator[int]]:
+    rows: dict[str, list[int]] = {name: [] for name in Counter(domains)}
+    for row, name in enumerate(domains):
+        rows[name].append(row)
+    return {name: _endlessly(indices, generator) for name, indices in rows.items()}
+
+
+def _endlessly(rows: list[int], generator: random.Random) -> Iterator[int]:
+    """Each row once before any comes again, in a new order each time."""
+    while True:
+        yield from generator.sample(rows, len(rows))
+
+
+def _by_turns(rows_of: dict[str, Iterator[int]], generator: random.Random) -> Iterator[int]:
+    """One row of each domain, then again in the same order: any stretch of rows has the domains in equal shares."""
+    order = generator.sample(list(rows_of), len(rows_of))
+    while True:
+        for name in order:
+            yield next(rows_of[name])

@@ -1,0 +1,157 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The arguments of the trainers. Each class documents its own fields; all others are those of `TrainingArguments`."""
+
+from dataclasses import dataclass, field
+
+from transformers import TrainingArguments
+
+from hf_memaug.suggestions import nearest
+
+
+@dataclass
+class DomainTrainingArguments(TrainingArguments):
+    """
+    Arguments of [`DomainTrainer`].
+
+    Args:
+        algorithm (`str`, *optional*, defaults to `"erm"`):
+            What is minimised: `"erm"`, `"irm"`, `"coral"` (Deep CORAL) or `"dann"` (invariance learning without a
+            memory).
+        penalty_weight (`float`, *optional*):
+            Weight of the algorithm's penalty. By default the algorithm's own.
+        penalty_anneal_steps (`int`, *optional*, defaults to 0):
+            Optimizer steps before the penalty sets in.
+        memory_learning_rate (`float`, *optional*):
+            Learning rate of the memory. By default `learning_rate`.
+        discriminator_learning_rate (`float`, *optional*, defaults to 1e-3):
+            Learning rate of the domain discriminators.
+        discriminator_hidden_size (`int`, *optional*, defaults to 256):
+            Width of a discriminator's hidden layer; 0 makes it linear.
+        balanced_batches (`bool`, *optional*, defaults to `True`):
+            Whether every batch holds the domains in equal shares. `False` leaves the order to
+            `train_sampling_strategy`.
+        cuda_graphs (`bool`, *optional*, defaults to `False`):
+            Whether to record the forward and backward pass as CUDA graphs, one for each multiple of 32 tokens. Small
+            encoders, for which a GPU otherwise waits for Python, train several times as fast. For one GPU, without
+            accumulation and without fp16.
+    """
+
+    algorithm: str = field(default="erm", metadata={"help": "What is minimised: erm, irm, coral or dann."})
+    penalty_weight: float | None = field(
+        default=None, metadata={"help": "Weight of the algorithm's penalty (default: the algorithm's own)."}
+    )
+    penalty_anneal_steps: int = field(default=0, metadata={"help": "Optimizer steps before the penalty sets in."})
+    memory_learning_rate: float | None = field(
+        default=None, metadata={"help": "Learning rate of the memory (default: learning_rate)."}
+    )
+    discriminator_learning_rate: float = field(
+        default=1e-3, metadata={"help": "Learning rate of the domain discriminators."}
+    )
+    discriminator_hidden_size: int = field(
+        default=256, metadata={"help": "Width of a discriminator's hidden layer; 0 makes it linear."}
+    )
+    balanced_batches: bool = field(
+        default=True, metadata={"help": "Whether every batch holds the domains in equal shares."}
+    )
+    cuda_graphs: bool = field(
+        default=False,
+        metadata={"help": "Whether to record the training step as CUDA graphs (small encoders, one GPU)."},
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        from hf_memaug.training.algorithms import ALGORITHMS
+
+        _one_of("algorithm", self.algorithm, ALGORITHMS)
+        for name in ("penalty_weight", "penalty_anneal_steps", "discriminator_hidden_size"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"`{name}` is {value}; it must be 0 or more.")
+        for name in ("memory_learning_rate", "discriminator_learning_rate"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"`{name}` is {value}; a rate must be 0 or more.")
+        if self.cuda_graphs:
+            self._check_cuda_graphs()
+
+    def _check_cuda_graphs(self):
+        reasons = {
+            "there is no CUDA device": self.device.type != "cuda",
+            "`gradient_accumulation_steps` is not 1": self.gradient_accumulation_steps != 1,
+            "there are several processes": self.world_size > 1,
+            "`fp16` is set (`bf16` can be)": self.fp16,
+            "`gradient_checkpointing` is set": self.gradient_checkpointing,
+        }
+        for reason, holds in reasons.items():
+            if holds:
+                raise ValueError(f"`cuda_graphs=True` cannot be had: {reason}. Leave it out, or mend that.")
+
+
+@dataclass
+class BilevelTrainingArguments(DomainTrainingArguments):
+    """
+    Arguments of [`BilevelTrainer`]. Those of `TrainingArguments` hold for both phases, but for `num_train_epochs`,
+    `max_steps`, evaluation and selection, which are the meta-test's: how long meta-training takes is said here.
+
+    Args:
+        episodes (`int`, *optional*, defaults to 30):
+            How many times a meta-target domain is drawn.
+        episode_steps (`int`, *optional*, defaults to 20):
+            `T`, the steps of the memory in an episode.
+        inner_steps (`int`, *optional*, defaults to 1):
+            `L`, the steps of encoder and head before each step of the memory.
+        hypergradient (`str`, *optional*, defaults to `"first_order"`):
+            `"first_order"` takes the updated encoder as given; `"exact"` also differentiates through its update, which
+            costs about twice as much and keeps the attention in its eager form while the memory is learned.
+        meta_target_batch_size (`int`, *optional*):
+            Rows of the meta-target beside each batch of `per_device_train_batch_size` rows of the other domains. By
+            default as many.
+        memory_learning_rate (`float`, *optional*, defaults to 1e-3):
+            `gamma * eta`, the learning rate of the memory.
+    """
+
+    memory_learning_rate: float = field(default=1e-3, metadata={"help": "Learning rate of the memory."})
+    episodes: int = field(default=30, metadata={"help": "How many times a meta-target domain is drawn."})
+    episode_steps: int = field(default=20, metadata={"help": "T, the steps of the memory in an episode."})
+    inner_steps: int = field(
+        default=1, metadata={"help": "L, the steps of encoder and head before each step of the memory."}
+    )
+    hypergradient: str = field(
+        default="first_order", metadata={"help": "first_order, or exact: differentiate through the encoder's update."}
+    )
+    meta_target_batch_size: int | None = field(
+        default=None, metadata={"help": "Rows of the meta-target in a batch (default: per_device_train_batch_size)."}
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        _one_of("hypergradient", self.hypergradient, ("first_order", "exact"))
+        for name in ("episodes", "episode_steps", "inner_steps", "meta_target_batch_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"`{name}` is {value}; it must be 1 or more.")
+        if self.memory_learning_rate is None:
+            raise ValueError("`memory_learning_rate` is None; the memory needs a rate of its own, such as 1e-3.")
+        if self.algorithm != "erm":
+            raise ValueError(
+                f'`algorithm="{self.algorithm}"` is for `DomainTrainer`; MIL has a game of its own. Leave it out.'
+            )
+        if self.hypergradient == "exact" and self.fp16:
+            raise ValueError(
+                '`hypergradient="exact"` cannot be had with `fp16`, whose gradients are scaled. Use `bf16`.'
+            )
+        if self.hypergradient == "exact" and self.cuda_graphs:
+            raise ValueError('`cuda_graphs=True` cannot be had with `hypergradient="exact"`. Leave one of them out.')
+
+    @property
+    def meta_steps(self) -> int:
+        """Optimizer steps of the meta-training."""
+        return self.episodes * self.episode_steps * self.inner_steps
+
+
+def _one_of(name: str, value: str, allowed) -> None:
+    if value not in allowed:
+        guess = nearest(str(value), allowed)
+        hint = f" Did you mean {guess!r}?" if guess else ""
+        raise ValueError(f"`{name}` is {value!r}; it can be {', '.join(map(repr, allowed))}.{hint}")

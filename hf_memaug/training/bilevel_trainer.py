@@ -1,0 +1,170 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`BilevelTrainer`: MIL in one call. Learns a memory across the source domains, then a classifier that reads it."""
+
+import copy
+import json
+import os
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
+
+from hf_memaug.training.arguments import BilevelTrainingArguments
+from hf_memaug.training.checkpoints import last_complete_checkpoint
+from hf_memaug.training.domain_trainer import DomainTrainer
+from hf_memaug.training.meta_trainer import MetaTrainer
+
+META_TRAIN = "meta_train"
+START = "start.safetensors"
+MEMORY = "memory.safetensors"
+LOG = "log.json"
+
+
+class BilevelTrainer(DomainTrainer):
+    """
+    Trains a model with a key-value memory by memory-based invariance learning (Jia and Zhang, 2023).
+
+    `train()` does both phases. `meta_train()` (Algorithm 2) learns the memory; it works in `output_dir/meta_train`, and
+    leaves there `memory.safetensors` and `log.json`. `meta_test()` (Algorithm 3) puts encoder and head back to what
+    they were when the trainer got them, and trains them with the learned memory held fixed; its checkpoints lie in
+    `output_dir` as any trainer's. Each phase can also be called alone, and each resumes after a kill:
+    `train(resume_from_checkpoint=True)` goes on in whichever phase was broken off.
+
+    Args:
+        model (`PreTrainedModel`):
+            A model with a key-value memory, fresh from `from_backbone(...)`.
+        args (`BilevelTrainingArguments`):
+            Arguments of `DomainTrainingArguments`, the episodes and what the memory needs.
+
+    All other arguments are those of [`DomainTrainer`].
+    """
+
+    method_name = "mil"
+
+    def __init__(self, model=None, args: BilevelTrainingArguments | None = None, **kwargs):
+        args = BilevelTrainingArguments(output_dir="trainer_output") if args is None else args
+        if not isinstance(args, BilevelTrainingArguments):
+            raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `BilevelTrainingArguments`.")
+        # Both phases get the callbacks that the user gave.
+        self._given = {name: kwargs.get(name) for name in ("data_collator", "processing_class", "callbacks")}
+        super().__init__(model=model, args=args, **kwargs)
+        self.meta_log: list[dict] = []
+
+    @property
+    def meta_folder(self) -> Path:
+        return Path(self.args.output_dir) / META_TRAIN
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
+        """
+        Meta-training, then meta-test. With `resume_from_checkpoint=True`, what is done already is not done again; a
+        path to a checkpoint says by where it lies which phase it belongs to. Returns the meta-test's `TrainOutput`.
+        """
+        resume = None if resume_from_checkpoint is False else resume_from_checkpoint
+        if isinstance(resume, (str, os.PathLike)) and Path(resume).resolve().parent != self.meta_folder.resolve():
+            return self.meta_test(resume, **kwargs)
+        if resume is not True or not (self.meta_folder / MEMORY).is_file():
+            self.meta_train(resume)
+        return self.meta_test(resume is True and last_complete_checkpoint(self.args.output_dir) or None, **kwargs)
+
+    def meta_train(self, resume_from_checkpoint: str | bool | None = None):
+        """Algorithm 2. Afterwards the model has the learned memory, and encoder and head as they were before."""
+        trainer = self._meta_trainer()
+        resume = resume_from_checkpoint or None
+        if resume is True:
+            # Killed before the first checkpoint: from the beginning.
+            resume = last_complete_checkpoint(self.meta_folder)
+        start = self.meta_folder / START
+        if resume is None or not start.is_file():
+            self._write(start, memory=False)
+            if self.is_world_process_zero():
+                (self.meta_folder / MEMORY).unlink(missing_ok=True)
+        self.accelerator.wait_for_everyone()
+        # A phase's random numbers depend on the seed alone, not on what ran before it in the process.
+        set_seed(self.args.seed)
+        output = trainer.train(resume_from_checkpoint=resume)
+        self.meta_log = trainer.state.log_history
+        if self.is_world_process_zero():
+            (self.meta_folder / LOG).write_text(json.dumps(self.meta_log, indent=1))
+        self._write(self.meta_folder / MEMORY, memory=True)
+        self.accelerator.wait_for_everyone()
+        self._read(start)
+        return output
+
+    def meta_test(
+        self,
+        resume_from_checkpoint: str | bool | None = None,
+        memory: str | os.PathLike | None = None,
+        **kwargs,
+    ):
+        """
+        Algorithm 3: encoder and head learn the task on all source domains; the memory stays as it is.
+
+        Args:
+            resume_from_checkpoint (`str` or `bool`, *optional*):
+                A checkpoint of this phase; `True` finds the last one.
+            memory (`str`, *optional*):
+                A `memory.safetensors`, for encoder and head as they are now. By default the one that `meta_train` left
+                in `output_dir`, with the encoder and head that it began with.
+        """
+        if memory is not None:
+            self._read(memory)
+        else:
+            if not (self.meta_folder / MEMORY).is_file():
+                raise FileNotFoundError(
+                    f"There is no learned memory in `{self.meta_folder}`. Call `meta_train()` first, or `train()`, "
+                    "which does both, or give the file as `memory`."
+                )
+            self._read(self.meta_folder / START)
+            self._read(self.meta_folder / MEMORY)
+            if not self.meta_log and (self.meta_folder / LOG).is_file():
+                self.meta_log = json.loads((self.meta_folder / LOG).read_text())
+        self.model.freeze_memory()
+        set_seed(self.args.seed)
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    def _meta_trainer(self) -> MetaTrainer:
+        args = copy.copy(self.args)
+        args.output_dir = str(self.meta_folder)
+        args.max_steps = args.meta_steps
+        args.eval_strategy = IntervalStrategy.NO
+        args.load_best_model_at_end = False
+        args.push_to_hub = False
+        episode = args.episode_steps * args.inner_steps
+        # There are no epochs here: an episode takes their place.
+        if args.save_strategy in (SaveStrategy.EPOCH, SaveStrategy.BEST):
+            args.save_strategy, args.save_steps = SaveStrategy.STEPS, episode
+        if args.logging_strategy == IntervalStrategy.EPOCH:
+            args.logging_strategy, args.logging_steps = IntervalStrategy.STEPS, episode
+        return MetaTrainer(model=self.model, args=args, train_dataset=self.train_dataset, **self._given)
+
+    def _write(self, path: Path, memory: bool) -> None:
+        """The memory's part of the weights, or all but the memory's, in one stroke: a kill leaves no half of a file."""
+        if not self.is_world_process_zero():
+            return
+        names = self._memory_names()
+        tensors = {name: p for name, p in self.model.named_parameters() if (name in names) == memory}
+        if not memory:
+            tensors |= dict(self.model.named_buffers())
+        path.parent.mkdir(parents=True, exist_ok=True)
+        half = path.with_suffix(".half")
+        save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, half)
+        os.replace(half, path)
+
+    def _read(self, path: str | os.PathLike) -> None:
+        tensors = load_file(path)
+        own = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        wrong = [name for name, value in tensors.items() if name not in own or own[name].shape != value.shape]
+        if wrong:
+            raise ValueError(
+                f"`{path}` holds {wrong[0]} {tuple(tensors[wrong[0]].shape)}, which does not fit the model. Build it "
+                "with the backbone, the labels and the memory's sizes of the run that wrote the file."
+            )
+        with torch.no_grad():
+            for name, value in tensors.items():
+                own[name].copy_(value)
+
+    def _memory_names(self) -> set[str]:
+        is_memory = {id(parameter) for parameter in self.model.memory_parameters()}
+        return {name for name, parameter in self.model.named_parameters() if id(parameter) in is_memory}

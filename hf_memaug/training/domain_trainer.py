@@ -1,0 +1,355 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`DomainTrainer`: any classifier, trained on several domains to do well on one that it has not seen."""
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch.utils.data import SequentialSampler
+from transformers import (
+    EvalPrediction,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainerCallback,
+    default_data_collator,
+)
+
+from hf_memaug.data.collators import DomainCollator, PaddingCollator
+from hf_memaug.data.sampling import DomainBalancedSampler
+from hf_memaug.evaluation.scores import accuracy, macro_f1
+from hf_memaug.kernels.cuda_graphs import GraphedFunction
+from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
+from hf_memaug.training.arguments import DomainTrainingArguments
+from hf_memaug.training.checkpoints import last_complete_checkpoint
+from hf_memaug.training.guard import RunGuard
+
+# Lengths that CUDA graphs are recorded for: few enough to record, near enough to waste little.
+GRAPH_LENGTHS = 32
+
+
+class DomainTrainer(Trainer):
+    """
+    A `Trainer` for rows that have a `domain`. It draws batches in equal shares from the domains, minimises what
+    `args.algorithm` says, and reports every score for each domain (`eval_books_f1`) and as their mean (`eval_f1`).
+    The best checkpoint can only be chosen on domains that are trained on.
+
+    Args:
+        model (`PreTrainedModel`):
+            Any model of transformers or of this library that returns a loss for `labels`.
+        args (`DomainTrainingArguments`):
+            Arguments of `TrainingArguments`, the algorithm and what it needs.
+        train_dataset, eval_dataset:
+            Tokenized rows with a `domain` column: `DomainDataset.tokenize(tokenizer)`, or a `datasets.Dataset`.
+        compute_metrics (`Callable`, *optional*):
+            Called for the rows of each domain in turn. By default accuracy and macro-F1 (`f1`).
+
+    All other arguments are those of `Trainer`.
+    """
+
+    def __init__(
+        self,
+        model=None,
+        args: DomainTrainingArguments | None = None,
+        data_collator: Callable | None = None,
+        train_dataset=None,
+        eval_dataset=None,
+        processing_class=None,
+        compute_metrics: Callable | None = None,
+        callbacks: Sequence | None = None,
+        **kwargs,
+    ):
+        args = DomainTrainingArguments(output_dir="trainer_output") if args is None else args
+        if args.batch_eval_metrics:
+            raise ValueError("`batch_eval_metrics` cannot be had with scores per domain. Leave it out.")
+        if kwargs.get("compute_loss_func") is not None:
+            raise ValueError("`compute_loss_func` has no place here: `args.algorithm` says what is minimised.")
+        self.domains = sorted(set(domains_of(train_dataset, "train_dataset"))) if train_dataset is not None else []
+        _check_selection(args, self.domains, eval_dataset)
+        if data_collator is None:
+            is_tokenizer = isinstance(processing_class, PreTrainedTokenizerBase)
+            multiple = GRAPH_LENGTHS if args.cuda_graphs else 1
+            data_collator = PaddingCollator(processing_class, multiple) if is_tokenizer else default_data_collator
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=data_collator,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=processing_class,
+            compute_metrics=self._score_by_domain,
+            callbacks=[RunGuard(), *(callbacks or ())],
+            **kwargs,
+        )
+        # Losses here are means over a batch: `Trainer` must divide them by the accumulation steps.
+        self.model_accepts_loss_kwargs = False
+        self._score = compute_metrics or self._default_scores
+        self._scored_domains: list[str] | None = None
+        self._set_signature_columns_if_needed()
+        self.data_collator = DomainCollator(self.data_collator, self.domains, self._signature_columns)
+        with self.seeded():
+            algorithm = ALGORITHMS[args.algorithm](args, self.domains, getattr(self.model.config, "hidden_size", None))
+        self.algorithm = algorithm.to(args.device)
+        if self.domains and args.algorithm != "erm" and len(self.domains) < 2:
+            raise ValueError(
+                f'`train_dataset` has the one domain {self.domains}; `algorithm="{args.algorithm}"` compares several.'
+            )
+        if self.optimizer is not None and (args.memory_learning_rate is not None or any(algorithm.parameters())):
+            raise ValueError(
+                "`optimizers` leaves no place for the rates of the memory and of the discriminators. Give "
+                "`optimizer_cls_and_kwargs` instead."
+            )
+        self.add_callback(_AlgorithmGradients(self))
+        self._graphed_loss = GraphedFunction(self._loss_and_gradients)
+        self._grad_norm: torch.Tensor | None = None
+
+    @property
+    def method_name(self) -> str:
+        """The paper's name for what is trained, for the model card."""
+        has_memory = any(True for _ in getattr(self.model, "memory_parameters", tuple)())
+        return "+memory" if has_memory and self.args.algorithm == "erm" else self.args.algorithm
+
+    @contextmanager
+    def seeded(self):
+        """What is initialised in here depends on `args.seed` alone, and draws no random number from the training."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.args.seed)
+            yield
+
+    # Training
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
+        """As in `Trainer`; `resume_from_checkpoint=True` passes over a checkpoint that was only half written."""
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir)
+            if resume_from_checkpoint is None:
+                raise ValueError(
+                    f"`resume_from_checkpoint=True`, but `output_dir` ({self.args.output_dir}) has no complete "
+                    "checkpoint. Leave it out to start from the beginning."
+                )
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    def _remove_unused_columns(self, dataset, description=None):
+        # The collator drops what the model does not take, after it has read the domain.
+        return dataset
+
+    def _get_collator_with_removed_columns(self, data_collator, description=None):
+        return data_collator
+
+    def _get_train_sampler(self, train_dataset=None):
+        train_dataset = self.train_dataset if train_dataset is None else train_dataset
+        if not self.args.balanced_batches:
+            return super()._get_train_sampler(train_dataset)
+        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+        return DomainBalancedSampler(domains_of(train_dataset, "train_dataset"), seed)
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        if not self.args.cuda_graphs:
+            return super().training_step(model, inputs, num_items_in_batch)
+        if not model.training:
+            model.train()
+        # The penalty sets in at a step that Python knows of and the graph does not.
+        has_penalty = self.state.global_step >= self.args.penalty_anneal_steps
+        loss, gradients, self._grad_norm = self._graphed_loss(self._prepare_inputs(inputs), key=has_penalty)
+        for parameter, gradient in zip(self._learners, gradients, strict=True):
+            parameter.grad = gradient
+        return loss.clone()
+
+    @cached_property
+    def _learners(self) -> list[torch.nn.Parameter]:
+        learners = [*self.model.parameters(), *self.algorithm.parameters()]
+        return [parameter for parameter in learners if parameter.requires_grad]
+
+    def _loss_and_gradients(self, inputs: dict) -> tuple[torch.Tensor, list[torch.Tensor | None], torch.Tensor]:
+        for parameter in self._learners:
+            parameter.grad = None
+        with self.compute_loss_context_manager():
+            loss = self.compute_loss(self.model_wrapped, dict(inputs))
+        loss.backward()
+        # Clipped here, in the graph, as `Trainer` would clip: the model's gradients, not the algorithm's.
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.args.max_grad_norm or torch.inf)
+        return loss.detach(), [parameter.grad for parameter in self._learners], norm
+
+    def _clip_grad_norm(self, model):
+        return self._grad_norm if self.args.cuda_graphs else super()._clip_grad_norm(model)
+
+    def floating_point_ops(self, inputs: dict) -> float:
+        # `Trainer` counts the parameters again at each step, which takes as long as a small encoder's forward pass.
+        name = getattr(self.model, "main_input_name", "input_ids")
+        return 6 * inputs[name].numel() * self._parameter_count if name in inputs else 0.0
+
+    @cached_property
+    def _parameter_count(self) -> int:
+        return self.model.num_parameters(exclude_embeddings=True)
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        domain_ids = inputs.pop("domain_ids", None)
+        if not model.training:
+            outputs = model(**inputs)
+            loss = self._task_loss(outputs, inputs)
+        else:
+            with self._captured_features(model) as features:
+                outputs = model(**inputs)
+            batch = DomainBatch(
+                task_loss=self._task_loss(outputs, inputs),
+                logits=outputs["logits"] if isinstance(outputs, dict) else outputs[1],
+                labels=inputs["labels"],
+                features=features[0] if features else None,
+                domain_ids=domain_ids,
+                step=self.state.global_step,
+            )
+            loss = self.algorithm.loss(batch)
+        return (loss, outputs) if return_outputs else loss
+
+    def _task_loss(self, outputs, inputs) -> torch.Tensor:
+        if self.label_smoother is not None:
+            return self.label_smoother(outputs, inputs["labels"])
+        return outputs["loss"] if isinstance(outputs, dict) else outputs[0]
+
+    @contextmanager
+    def _captured_features(self, model):
+        """A list that holds, after the forward pass, the features that the head reads, if the algorithm wants them."""
+        features: list[torch.Tensor] = []
+        if not self.algorithm.needs_features:
+            yield features
+            return
+        encoder = self.accelerator.unwrap_model(model)
+        encoder = encoder.get_base_model() if hasattr(encoder, "get_base_model") else encoder
+        hook = encoder.base_model.register_forward_hook(lambda *call: features.append(pooled_features(call[-1])))
+        try:
+            yield features
+        finally:
+            hook.remove()
+
+    def create_optimizer(self, model=None):
+        created = self.optimizer is None
+        optimizer = super().create_optimizer(model)
+        if not created:
+            return optimizer
+        rate = self.args.memory_learning_rate
+        if rate is not None:
+            memory = {id(parameter) for parameter in getattr(self.model, "memory_parameters", tuple)()}
+            for group in list(optimizer.param_groups):
+                moved = [parameter for parameter in group["params"] if id(parameter) in memory]
+                if moved:
+                    group["params"] = [parameter for parameter in group["params"] if id(parameter) not in memory]
+                    optimizer.add_param_group({**group, "params": moved, "lr": rate})
+        adversaries = list(self.algorithm.parameters())
+        if adversaries:
+            group = {"params": adversaries, "lr": self.args.discriminator_learning_rate, "weight_decay": 0.0}
+            optimizer.add_param_group(group)
+        return optimizer
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        if self.args.should_save and self.algorithm.state_dict():
+            torch.save(self.algorithm.state_dict(), f"{output_dir}/algorithm.pt")
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        # `save_only_model` leaves it out, as it leaves out the optimizer.
+        if checkpoint is not None and os.path.isfile(f"{checkpoint}/algorithm.pt"):
+            state = torch.load(f"{checkpoint}/algorithm.pt", map_location=self.args.device, weights_only=True)
+            self.algorithm.load_state_dict(state)
+
+    # Evaluation
+
+    def prediction_step(self, model, inputs, *args, **kwargs):
+        inputs = {name: value for name, value in inputs.items() if name != "domain_ids"}
+        return super().prediction_step(model, inputs, *args, **kwargs)
+
+    def _get_eval_sampler(self, eval_dataset):
+        # In the order of the rows, so that the domain of each prediction is known.
+        return SequentialSampler(eval_dataset)
+
+    def evaluation_loop(self, dataloader, *args, **kwargs):
+        dataset = getattr(dataloader, "dataset", None)
+        has_domains = "domain" in (getattr(dataset, "column_names", None) or ())
+        self._scored_domains = list(dataset["domain"]) if has_domains else None
+        try:
+            return super().evaluation_loop(dataloader, *args, **kwargs)
+        finally:
+            self._scored_domains = None
+
+    def _score_by_domain(self, prediction: EvalPrediction) -> dict[str, float]:
+        """Every score for each domain, and its mean over the domains under the score's own name."""
+        if self._scored_domains is None:
+            return self._score(prediction)
+        domains = np.asarray(self._scored_domains)
+        names = list(dict.fromkeys(self._scored_domains))
+        scores = {name: self._score(_rows(prediction, domains == name)) for name in names}
+        metrics = {f"{name}_{metric}": value for name in names for metric, value in scores[name].items()}
+        for metric in scores[names[0]]:
+            metrics[metric] = float(np.mean([scores[name][metric] for name in names]))
+        return metrics
+
+    def _default_scores(self, prediction: EvalPrediction) -> dict[str, float]:
+        logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
+        predicted, labels = logits.argmax(axis=-1), prediction.label_ids
+        num_labels = logits.shape[-1]
+        return {
+            "accuracy": accuracy(predicted, labels),
+            # Over all labels, also where one is missing from a small domain.
+            "f1": macro_f1(predicted, labels, num_labels=num_labels),
+        }
+
+
+class _AlgorithmGradients(TrainerCallback):
+    """An algorithm's parameters lie outside the model: what is done to a model's gradients is done to theirs here."""
+
+    def __init__(self, trainer: DomainTrainer):
+        self.trainer = trainer
+
+    def on_pre_optimizer_step(self, args, state, control, **kwargs):
+        for parameter in self.trainer.algorithm.parameters():
+            if parameter.grad is not None and args.world_size > 1:
+                parameter.grad = self.trainer.accelerator.reduce(parameter.grad, reduction="mean")
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        self.trainer.algorithm.zero_grad()
+
+
+def pooled_features(outputs) -> torch.Tensor:
+    """What a head reads off an encoder's outputs: augmented features, or the pooler's, or the first position's."""
+    for name in ("augmented_features", "pooler_output"):
+        if getattr(outputs, name, None) is not None:
+            return getattr(outputs, name).flatten(1)
+    return (outputs[0] if isinstance(outputs, tuple) else outputs.last_hidden_state)[:, 0]
+
+
+def domains_of(dataset, argument: str) -> list[str]:
+    """The `domain` column of a dataset, or an error that says how to get one."""
+    if "domain" not in (getattr(dataset, "column_names", None) or ()):
+        raise ValueError(
+            f"`{argument}` has no `domain` column. Load it with `load_domains(..., domain=...)` and "
+            "`.tokenize(tokenizer)`, or add the column to your `datasets.Dataset`."
+        )
+    return list(dataset["domain"])
+
+
+def _check_selection(args, trained: Sequence[str], eval_dataset) -> None:
+    if not args.load_best_model_at_end or eval_dataset is None:
+        return
+    for dataset in eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]:
+        unseen = sorted(set(domains_of(dataset, "eval_dataset")) - set(trained))
+        if unseen:
+            raise ValueError(
+                f"`eval_dataset` has rows of {', '.join(unseen)}, which `train_dataset` has not, and "
+                "`load_best_model_at_end` would choose the checkpoint by them: the scores there would no longer be "
+                "those of an unseen domain. Leave them out, and score them after training with `trainer.predict`."
+            )
+
+
+def _rows(prediction: EvalPrediction, kept: np.ndarray) -> EvalPrediction:
+    def of(part):
+        return tuple(map(of, part)) if isinstance(part, tuple) else None if part is None else part[kept]
+
+    return EvalPrediction(
+        predictions=of(prediction.predictions),
+        label_ids=of(prediction.label_ids),
+        inputs=of(prediction.inputs),
+        losses=of(prediction.losses),
+    )

@@ -1,0 +1,332 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""MIL's meta-training (Jia and Zhang, 2023, Algorithm 2): episodes that teach the memory to bridge domains."""
+
+import math
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch.func import functional_call
+from torch.nn import functional as F
+from transformers import TrainerCallback, get_scheduler
+
+from hf_memaug.data.sampling import EpisodeSampler
+from hf_memaug.kernels.cuda_graphs import GraphedFunction
+from hf_memaug.layers.discriminator import DomainDiscriminators
+from hf_memaug.training.domain_trainer import DomainTrainer, domains_of
+from hf_memaug.training.hypergradient import InnerStep, optimizer_states, second_order_term
+
+OUTER_STATE = "outer.pt"
+_NOT_FOR_ENCODERS = ("labels", "domain_ids")
+
+
+class MetaTrainer(DomainTrainer):
+    """
+    One step of `Trainer` is one inner step (Eq. 8): encoder and head learn the task on the meta-source rows, by the
+    optimizer, schedule, clipping, accumulation and processes of `Trainer`. After every `inner_steps` of them follows an
+    outer step (Eq. 9): on the features that the updated encoder now gives, the discriminator of the meta-target learns
+    to tell it from the meta-source domains, and the memory to make that hard.
+
+    [`BilevelTrainer`] runs it; by itself it leaves a model whose memory is `theta_m*`.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        encoder = getattr(self.model, "base_model", None)
+        if not hasattr(encoder, "augment"):
+            raise TypeError(
+                f"`model` is a `{type(self.model).__name__}`, whose features meet no key-value memory last. Use "
+                "`RobertaWithKVMemoryForSequenceClassification.from_backbone(...)`, its prompted form, or BERT's."
+            )
+        self.encoder = encoder
+        # The task loss must not teach the memory (line 6 to 8), and its gradients need not be computed.
+        self.model.freeze_memory()
+        is_memory = {id(parameter) for parameter in self.model.memory_parameters()}
+        self.memory = {name: value for name, value in self.model.named_parameters() if id(value) in is_memory}
+        with self.seeded():
+            self.discriminators = DomainDiscriminators(
+                self.domains, self.model.config.hidden_size, self.args.discriminator_hidden_size
+            ).to(self.args.device)
+        # float64 models are for checks of the arithmetic; everything else plays in float32.
+        if self.model.dtype == torch.float64:
+            self.discriminators.double()
+        self.outer_optimizer, self.outer_scheduler = None, None
+        self.slots_ever_used: torch.Tensor | None = None
+        self._batches: list[dict] = []
+        self._inner_steps: list[InnerStep] = []
+        self._replays: list[tuple] = []
+        self._graphed_play: dict[str, GraphedFunction] = {}
+        self._sums: dict[str, torch.Tensor] = {}
+        self._counts: dict[str, int] = {}
+        self.add_callback(_OuterSteps(self))
+
+    # Rows
+
+    @property
+    def source_rows(self) -> int:
+        return self._train_batch_size
+
+    @property
+    def target_rows(self) -> int:
+        return self.args.meta_target_batch_size or self._train_batch_size
+
+    def _get_train_sampler(self, train_dataset=None):
+        args = self.args
+        self.episodes = EpisodeSampler(
+            domains_of(self.train_dataset if train_dataset is None else train_dataset, "train_dataset"),
+            episodes=args.episodes,
+            episode_steps=args.episode_steps,
+            inner_steps=args.inner_steps,
+            source_rows=self.source_rows,
+            target_rows=self.target_rows,
+            batches_per_step=args.gradient_accumulation_steps * args.world_size,
+            seed=args.seed if args.data_seed is None else args.data_seed,
+        )
+        return self.episodes
+
+    def get_train_dataloader(self):
+        return self._get_dataloader(
+            dataset=self.train_dataset,
+            description="Meta-training",
+            batch_size=self.source_rows + self.target_rows,
+            sampler_fn=self._get_train_sampler,
+            is_training=True,
+        )
+
+    # Inner step
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
+        attention = self.model.config._attn_implementation
+        if self.args.hypergradient == "exact":
+            # Fused attention has no forward-mode derivative.
+            self.model.set_attn_implementation("eager")
+        try:
+            return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        finally:
+            self.model.set_attn_implementation(attention)
+
+    @property
+    def is_outer_step(self) -> bool:
+        return (self.state.global_step + 1) % self.args.inner_steps == 0
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        inputs = self._prepare_inputs(inputs)
+        if self.is_outer_step:
+            self._batches.append({name: value for name, value in inputs.items() if name not in _NOT_FOR_ENCODERS})
+        source = {name: value[: self.source_rows] for name, value in inputs.items()}
+        exact = self.args.hypergradient == "exact"
+        if exact:
+            self._replays.append((source, _random_states(self.args.device)))
+        loss = super().training_step(model, source, num_items_in_batch)
+        if exact and self.accelerator.sync_gradients:
+            self._inner_steps.append(self._remember_step())
+        # `Trainer` has divided it by the accumulation steps.
+        self._log_mean("task_loss", loss * self.current_gradient_accumulation_steps)
+        return loss
+
+    # Outer step
+
+    def create_optimizer(self, model=None):
+        optimizer = super().create_optimizer(model)
+        if self.outer_optimizer is None:
+            self.outer_optimizer = torch.optim.AdamW(
+                [
+                    {"params": list(self.memory.values()), "lr": self.args.memory_learning_rate, "maximize": True},
+                    {"params": list(self.discriminators.parameters()), "lr": self.args.discriminator_learning_rate},
+                ],
+                weight_decay=0.0,
+            )
+            self.outer_scheduler = get_scheduler(
+                self.args.lr_scheduler_type,
+                self.outer_optimizer,
+                num_warmup_steps=self.args.get_warmup_steps(self.args.meta_steps) // self.args.inner_steps,
+                num_training_steps=self.args.meta_steps // self.args.inner_steps,
+                scheduler_specific_kwargs=self.args.lr_scheduler_kwargs,
+            )
+        return optimizer
+
+    def outer_step(self) -> None:
+        """Eq. 9, lines 9 to 11: the discriminator lowers the domain loss, the memory raises it."""
+        target = self.episodes.meta_target(self.state.global_step)
+        graphed = self.args.cuda_graphs
+        gradients: dict[str, torch.Tensor] = {}
+        for batch in self._batches:
+            if graphed:
+                play = self._graphed_play.setdefault(target, GraphedFunction(partial(self.play, target=target)))
+                found, seen = play(batch)
+            else:
+                found, seen = self.play(batch, target)
+            for name, gradient in found.items():
+                share = gradient / len(self._batches)
+                gradients[name] = gradients[name] + share if name in gradients else share
+            self._log_mean(f"domain_loss_{target}", seen["domain_loss"])
+            self._log_mean(f"discriminator_accuracy_{target}", seen["accuracy"])
+            self._log_mean("slot_entropy", seen["slot_entropy"])
+            used = seen["slots_used"]
+            self.slots_ever_used = used.clone() if self.slots_ever_used is None else self.slots_ever_used | used
+        gradients = self._mean_over_processes(gradients)
+        players = self._players(target)
+        for name, parameter in players.items():
+            parameter.grad = gradients[name]
+        if self._inner_steps:
+            adjoint = {name: gradients[name] for name in self._inner_steps[-1].parameters}
+            for name, term in self._second_order_term(adjoint).items():
+                self.memory[name].grad += term
+        self.outer_optimizer.step()
+        self.outer_scheduler.step()
+        for parameter in players.values():
+            parameter.grad = None
+        self._batches.clear()
+        self._inner_steps.clear()
+
+    def _players(self, target: str) -> dict[str, torch.nn.Parameter]:
+        """The memory and the meta-target's discriminator, by name."""
+        adversary = self.discriminators.discriminators[self.domains.index(target)]
+        return {**self.memory, **{f"discriminator {name}": value for name, value in adversary.named_parameters()}}
+
+    def play(self, batch: dict, target: str) -> tuple[dict, dict]:
+        """
+        Eq. 4 on one batch, whose first `source_rows` rows come from the meta-source domains.
+
+        Returns its gradients by the players (and by encoder and head, for the exact hyper-gradient), and what to log.
+        """
+        by = self._players(target)
+        exact = self.args.hypergradient == "exact"
+        if exact:
+            live = dict(self.model.named_parameters())
+            by |= {name: live[name] for name in self._inner_steps[-1].parameters}
+        was_training = self.model.training
+        # The features as they will be classified, without the noise of dropout.
+        self.model.eval()
+        # The memory is the last thing that the features meet: only the exact gradient needs a graph of the encoder.
+        with torch.set_grad_enabled(exact), self.compute_loss_context_manager():
+            features = self.encoder(**batch).features
+        self.model.train(was_training)
+        with self._memory_learns():
+            augmented, _, weights = self.encoder.augment(features)
+            logits = self.discriminators(augmented, target)
+            is_target = torch.zeros_like(logits)
+            is_target[self.source_rows :] = 1.0
+            # The mean: as a sum, the steps would depend on the size of the batch.
+            loss = F.binary_cross_entropy_with_logits(logits, is_target)
+            gradients = torch.autograd.grad(loss, list(by.values()), allow_unused=True, materialize_grads=True)
+        weights = weights.detach()
+        used = torch.zeros(weights.shape[-1], dtype=torch.bool, device=weights.device)
+        seen = {
+            "domain_loss": loss.detach(),
+            "accuracy": ((logits.detach() > 0) == (is_target > 0)).float().mean(),
+            # 1 for even attention to all slots.
+            "slot_entropy": torch.special.entr(weights).sum(dim=-1).mean() / math.log(max(weights.shape[-1], 2)),
+            "slots_used": used.index_fill(0, weights.argmax(dim=-1).flatten(), True),
+        }
+        return dict(zip(by, gradients, strict=True)), seen
+
+    @contextmanager
+    def _memory_learns(self):
+        self.model.freeze_memory(False)
+        try:
+            yield
+        finally:
+            self.model.freeze_memory()
+
+    def _mean_over_processes(self, tensors: dict) -> dict:
+        if self.args.world_size == 1:
+            return tensors
+        return {name: self.accelerator.reduce(value, reduction="mean") for name, value in tensors.items()}
+
+    # The exact hyper-gradient
+
+    def _remember_step(self) -> InnerStep:
+        live = {name: p for name, p in self.model.named_parameters() if p.requires_grad and p.grad is not None}
+        optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
+        states, groups = optimizer_states(optimizer, live)
+        replays, self._replays = self._replays, []
+
+        def task_loss(parameters, memory):
+            losses = []
+            for inputs, random_states in replays:
+                inputs = {name: value for name, value in inputs.items() if name != "domain_ids"}
+                with _replayed(random_states, self.args.device), self.compute_loss_context_manager():
+                    outputs = functional_call(self.model, {**parameters, **memory}, kwargs=inputs)
+                    losses.append(self._task_loss(outputs, inputs))
+            return torch.stack(losses).mean()
+
+        return InnerStep(
+            parameters={name: parameter.detach().clone() for name, parameter in live.items()},
+            gradients={name: parameter.grad.detach().clone() for name, parameter in live.items()},
+            states=states,
+            groups=groups,
+            task_loss=task_loss,
+        )
+
+    def _second_order_term(self, adjoint: dict) -> dict:
+        memory = {name: parameter.detach() for name, parameter in self.memory.items()}
+        self.model.train()
+        return second_order_term(self._inner_steps, memory, adjoint, self.args.max_grad_norm, self._mean_over_processes)
+
+    # Logs
+
+    def _log_mean(self, name: str, value: torch.Tensor) -> None:
+        self._sums[name] = self._sums.get(name, 0.0) + value.detach()
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def log(self, logs: dict, *args, **kwargs) -> None:
+        if self._sums and "loss" in logs:
+            means = {name: self._sums[name] / self._counts[name] for name in self._sums}
+            # Each process has drawn rows of the same meta-targets, so all have the same names.
+            means = self._mean_over_processes(means)
+            logs.update({name: float(value) for name, value in means.items()})
+            if self.slots_ever_used is not None:
+                used = self._mean_over_processes({"used": self.slots_ever_used.float()})["used"]
+                logs["slots_used"] = int((used > 0).sum())
+            self._sums.clear()
+            self._counts.clear()
+        super().log(logs, *args, **kwargs)
+
+    # Checkpoints
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        super()._save_optimizer_and_scheduler(output_dir)
+        if self.args.should_save:
+            state = {
+                "optimizer": self.outer_optimizer.state_dict(),
+                "scheduler": self.outer_scheduler.state_dict(),
+                "discriminators": self.discriminators.state_dict(),
+                "slots_ever_used": self.slots_ever_used,
+            }
+            torch.save(state, f"{output_dir}/{OUTER_STATE}")
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None:
+            state = torch.load(f"{checkpoint}/{OUTER_STATE}", map_location=self.args.device, weights_only=True)
+            self.outer_optimizer.load_state_dict(state["optimizer"])
+            self.outer_scheduler.load_state_dict(state["scheduler"])
+            self.discriminators.load_state_dict(state["discriminators"])
+            self.slots_ever_used = state["slots_ever_used"]
+
+
+class _OuterSteps(TrainerCallback):
+    """Line 9: the outer step comes when the optimizer has made `theta_g'`."""
+
+    def __init__(self, trainer: MetaTrainer):
+        self.trainer = trainer
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        if self.trainer.is_outer_step:
+            self.trainer.outer_step()
+
+
+def _random_states(device: torch.device) -> tuple:
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+@contextmanager
+def _replayed(states: tuple, device: torch.device):
+    """The random numbers that a forward pass drew before, so that dropout leaves out the same units."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.set_rng_state(states[0])
+        if states[1] is not None:
+            torch.cuda.set_rng_state(states[1], device)
+        yield

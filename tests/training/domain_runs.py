@@ -1,0 +1,107 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of `DomainTrainer` on tiny models. Also a script, so that it can be started under torchrun."""
+
+import json
+import random
+import sys
+from pathlib import Path
+
+DOMAINS = ("books", "films", "phones")
+
+
+def rows(count: int = 24, seed: int = 1, domains=DOMAINS):
+    """Tokenized rows of several lengths, by turns from each domain; a token tells most of the labels."""
+    from hf_memaug.data import DomainDataset
+
+    generator = random.Random(seed)
+    labels = [generator.randrange(3) for _ in range(count)]
+    ids = []
+    for label in labels:
+        hint = 11 + (label if generator.random() < 0.8 else generator.randrange(3))
+        ids.append([2, hint, *(generator.randrange(14, 99) for _ in range(generator.randrange(3, 8)))])
+    return DomainDataset(
+        {
+            "input_ids": ids,
+            "attention_mask": [[1] * len(row) for row in ids],
+            "labels": labels,
+            "domain": [domains[row % len(domains)] for row in range(count)],
+        }
+    )
+
+
+def tiny_model(kind: str, seed: int = 0, **config):
+    """`"kv"`, our RoBERTa with a memory, or `"bert"`, transformers' own class without one."""
+    import torch
+    from families import SIZES, kv_memory_config
+    from transformers import BertConfig, BertForSequenceClassification
+
+    from hf_memaug import RobertaWithKVMemoryForSequenceClassification
+
+    torch.manual_seed(seed)
+    if kind == "kv":
+        return RobertaWithKVMemoryForSequenceClassification(kv_memory_config("roberta_kv_memory", **config))
+    return BertForSequenceClassification(BertConfig(**{"vocab_size": 99, "num_labels": 3, **SIZES, **config}))
+
+
+def domain_trainer(kind: str, output, *, config=None, model=None, train=None, evaluate=None, seed=0, **kwargs):
+    """A `DomainTrainer` on the CPU. `kwargs` are arguments of the run, or of the trainer where it has them."""
+    import torch
+    from families import tiny_tokenizer
+
+    from hf_memaug import DomainTrainer, DomainTrainingArguments
+
+    torch.set_num_threads(1)
+    of_trainer = {name: kwargs.pop(name) for name in ("callbacks", "compute_metrics") if name in kwargs}
+    arguments = {
+        "per_device_train_batch_size": 6,
+        "learning_rate": 1e-2,
+        "logging_steps": 1,
+        "report_to": [],
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "seed": 0,
+        "num_train_epochs": 2,
+        "save_strategy": "no",
+        **kwargs,
+    }
+    return DomainTrainer(
+        model=tiny_model(kind, seed, **(config or {})) if model is None else model,
+        args=DomainTrainingArguments(output_dir=str(output), **arguments),
+        train_dataset=rows() if train is None else train,
+        eval_dataset=evaluate,
+        processing_class=tiny_tokenizer("roberta" if kind == "kv" else "bert"),
+        **of_trainer,
+    )
+
+
+def logged(trainer) -> list[tuple[float, float]]:
+    return [(entry["loss"], entry["grad_norm"]) for entry in trainer.state.log_history if "loss" in entry]
+
+
+def weights(trainer) -> dict:
+    """Copies of all that was trained: the model and the algorithm's own parameters."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    states = {"model": model.state_dict(), "algorithm": trainer.algorithm.state_dict()}
+    return {f"{part}.{name}": value.clone() for part, state in states.items() for name, value in state.items()}
+
+
+def scored(output) -> dict[str, float]:
+    """The evaluation of a model whose predictions differ from row to row."""
+    return domain_trainer("kv", output, config={"initializer_range": 1.0}, evaluate=rows(25, 5)).evaluate()
+
+
+if __name__ == "__main__":
+    import torch
+
+    output, per_device = Path(sys.argv[1]), int(sys.argv[2])
+    for algorithm in sys.argv[3:]:
+        trainer = domain_trainer("kv", output / algorithm, algorithm=algorithm, per_device_train_batch_size=per_device)
+        trainer.train()
+        if trainer.is_world_process_zero():
+            torch.save(weights(trainer), output / f"{algorithm}.pt")
+            found = {"logs": logged(trainer), "processes": trainer.args.world_size}
+            (output / f"{algorithm}.json").write_text(json.dumps(found))
+    metrics = scored(output)
+    if trainer.is_world_process_zero():
+        (output / "metrics.json").write_text(json.dumps(metrics))

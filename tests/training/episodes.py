@@ -1,0 +1,85 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Runs of `BilevelTrainer` on tiny data, also as a script: for torchrun, and to be killed."""
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+from transformers import TrainerCallback
+
+
+class KillAt(TrainerCallback):
+    """`kill -9` at a step of one of the phases, told apart by where they save."""
+
+    def __init__(self, phase: str, step: int):
+        self.phase, self.step = phase, step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        phase = "meta_train" if Path(args.output_dir).name == "meta_train" else "meta_test"
+        if phase == self.phase and state.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def make_trainer(output, rows: int = 8, accumulation: int = 1, callbacks=(), name=None, dropout: float = 0.1, **kwargs):
+    import torch
+    from families import CASES, SENTENCES, tiny_tokenizer
+
+    from hf_memaug import BilevelTrainer, BilevelTrainingArguments
+    from hf_memaug.data import load_domains
+
+    torch.set_num_threads(1)
+    case = next(case for case in CASES if case.name == (name or "RobertaWithKVMemoryForSequenceClassification"))
+    tokenizer = tiny_tokenizer(case.backbone)
+    texts = [f"{SENTENCES[row % 6]} {row}" for row in range(96)]
+    data = load_domains(
+        [{"text": text, "label": row // 3 % 3, "domain": "abc"[row % 3]} for row, text in enumerate(texts)]
+    ).tokenize(tokenizer)
+    dtype = kwargs.pop("dtype", torch.float32)
+    config = {"num_labels": 3, "vocab_size": len(tokenizer), "hidden_dropout_prob": dropout}
+    settings = {
+        "episodes": 3,
+        "episode_steps": 2,
+        "inner_steps": 1,
+        "max_steps": 8,
+        "learning_rate": 1e-2,
+        "memory_learning_rate": 1e-2,
+        "discriminator_learning_rate": 1e-2,
+        "discriminator_hidden_size": 16,
+        "save_strategy": "no",
+        "logging_steps": 1,
+        **kwargs,
+    }
+    args = BilevelTrainingArguments(
+        output_dir=str(output),
+        per_device_train_batch_size=rows,
+        gradient_accumulation_steps=accumulation,
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        seed=3,
+        **settings,
+    )
+    model = case.model(**config).to(dtype)
+    return BilevelTrainer(
+        model=model, args=args, train_dataset=data, processing_class=tokenizer, callbacks=list(callbacks)
+    )
+
+
+def weights_of(trainer) -> dict:
+    return {name: value.detach().clone() for name, value in trainer.model.state_dict().items()}
+
+
+if __name__ == "__main__":
+    import torch
+
+    task, output, settings = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
+    callbacks = [KillAt(*settings.pop("kill"))] if "kill" in settings else []
+    resume = settings.pop("resume", None)
+    trainer = make_trainer(output, callbacks=callbacks, **settings)
+    trainer.train(resume_from_checkpoint=resume)
+    if trainer.is_world_process_zero():
+        torch.save(weights_of(trainer), output / "weights.pt")
+        (output / "logs.json").write_text(json.dumps({"meta": trainer.meta_log, "processes": trainer.args.world_size}))

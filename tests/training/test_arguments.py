@@ -1,0 +1,165 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Arguments that cannot hold are refused before anything runs, by name and with the mend."""
+
+from dataclasses import fields
+
+import pytest
+from transformers import HfArgumentParser, TrainingArguments
+
+from hf_memaug import BilevelTrainingArguments, DomainTrainingArguments
+
+both = pytest.mark.parametrize("arguments_class", [DomainTrainingArguments, BilevelTrainingArguments])
+
+
+def make(arguments_class, **kwargs):
+    return arguments_class(**{"output_dir": "unused", "use_cpu": True, "report_to": [], **kwargs})
+
+
+def own_fields(arguments_class):
+    theirs = {field.name for field in fields(TrainingArguments)}
+    return [field for field in fields(arguments_class) if field.name not in theirs]
+
+
+@both
+def test_the_defaults_hold(arguments_class):
+    arguments = make(arguments_class)
+    assert arguments.algorithm == "erm" and arguments.balanced_batches and not arguments.cuda_graphs
+
+
+@pytest.mark.parametrize(
+    "given, meant", [("dan", "dann"), ("ERM", "erm"), ("corral", "coral"), ("deepcoral", "coral"), ("irmv1", "irm")]
+)
+def test_an_unknown_algorithm_is_refused_and_the_nearest_suggested(given, meant):
+    with pytest.raises(ValueError) as refusal:
+        make(DomainTrainingArguments, algorithm=given)
+    message = str(refusal.value)
+    assert message.startswith(f"`algorithm` is {given!r}; it can be 'erm', 'irm', 'coral', 'dann'.")
+    assert message.endswith(f"Did you mean {meant!r}?")
+
+
+def test_where_nothing_is_near_nothing_is_suggested():
+    with pytest.raises(ValueError, match="it can be 'erm', 'irm', 'coral', 'dann'.$"):
+        make(DomainTrainingArguments, algorithm="xyzzy")
+
+
+@both
+@pytest.mark.parametrize("name", ["penalty_weight", "penalty_anneal_steps", "discriminator_hidden_size"])
+def test_negative_values_are_refused(arguments_class, name):
+    with pytest.raises(ValueError, match=f"`{name}` is -1; it must be 0 or more."):
+        make(arguments_class, **{name: -1})
+    assert getattr(make(arguments_class, **{name: 0}), name) == 0
+
+
+@both
+@pytest.mark.parametrize("name", ["memory_learning_rate", "discriminator_learning_rate"])
+def test_negative_rates_are_refused(arguments_class, name):
+    with pytest.raises(ValueError, match=f"`{name}` is -0.001; a rate must be 0 or more."):
+        make(arguments_class, **{name: -0.001})
+    assert getattr(make(arguments_class, **{name: 0.0}), name) == 0.0
+
+
+class TestCudaGraphs:
+    def refused(self, reason, **kwargs):
+        with pytest.raises(ValueError, match=f"`cuda_graphs=True` cannot be had: {reason}. Leave it out, or mend that"):
+            make(DomainTrainingArguments, cuda_graphs=True, **kwargs)
+
+    @both
+    def test_without_a_gpu(self, arguments_class):
+        with pytest.raises(ValueError, match="`cuda_graphs=True` cannot be had: there is no CUDA device"):
+            make(arguments_class, cuda_graphs=True)
+
+    @pytest.fixture
+    def gpu(self, monkeypatch):
+        import torch
+
+        monkeypatch.setattr(DomainTrainingArguments, "device", torch.device("cuda"))
+        monkeypatch.setattr(DomainTrainingArguments, "world_size", 1)
+
+    @pytest.mark.parametrize(
+        "reason, kwargs",
+        [
+            ("`gradient_accumulation_steps` is not 1", {"gradient_accumulation_steps": 2}),
+            (r"`fp16` is set \(`bf16` can be\)", {"fp16": True}),
+            ("`gradient_checkpointing` is set", {"gradient_checkpointing": True}),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_what_they_cannot_be_had_with(self, gpu, reason, kwargs):
+        self.refused(reason, **kwargs)
+
+    def test_several_processes(self, gpu, monkeypatch):
+        monkeypatch.setattr(DomainTrainingArguments, "world_size", 2)
+        self.refused("there are several processes")
+
+    def test_one_gpu_without_any_of_that(self, gpu):
+        assert make(DomainTrainingArguments, cuda_graphs=True, bf16=True).cuda_graphs
+
+    def test_not_with_the_exact_hypergradient(self, gpu):
+        assert make(BilevelTrainingArguments, cuda_graphs=True).cuda_graphs
+        with pytest.raises(ValueError, match='`cuda_graphs=True` cannot be had with `hypergradient="exact"`. Leave'):
+            make(BilevelTrainingArguments, cuda_graphs=True, hypergradient="exact")
+
+
+class TestBilevel:
+    @pytest.mark.parametrize("algorithm", ["dann", "irm", "coral"])
+    def test_it_has_a_game_of_its_own(self, algorithm):
+        with pytest.raises(ValueError, match=f'`algorithm="{algorithm}"` is for `DomainTrainer`.*Leave it out'):
+            make(BilevelTrainingArguments, algorithm=algorithm)
+
+    def test_an_unknown_hypergradient_is_refused_and_the_nearest_suggested(self):
+        with pytest.raises(ValueError, match="`hypergradient` is 'exakt'.*'first_order', 'exact'.*mean 'exact'"):
+            make(BilevelTrainingArguments, hypergradient="exakt")
+
+    def test_exact_is_not_for_scaled_gradients(self):
+        with pytest.raises(ValueError, match='`hypergradient="exact"` cannot be had with `fp16`.*Use `bf16`'):
+            make(BilevelTrainingArguments, hypergradient="exact", fp16=True)
+        assert make(BilevelTrainingArguments, hypergradient="exact", bf16=True).hypergradient == "exact"
+
+    @pytest.mark.parametrize("name", ["episodes", "episode_steps", "inner_steps", "meta_target_batch_size"])
+    def test_counts_begin_at_one(self, name):
+        with pytest.raises(ValueError, match=f"`{name}` is 0; it must be 1 or more."):
+            make(BilevelTrainingArguments, **{name: 0})
+        assert getattr(make(BilevelTrainingArguments, **{name: 1}), name) == 1
+
+    def test_the_memory_needs_a_rate(self):
+        with pytest.raises(ValueError, match="`memory_learning_rate` is None; the memory needs a rate"):
+            make(BilevelTrainingArguments, memory_learning_rate=None)
+
+    def test_meta_steps_count_every_step_of_the_optimizer(self):
+        assert make(BilevelTrainingArguments, episodes=3, episode_steps=5, inner_steps=2).meta_steps == 30
+
+
+VALUES = {
+    "algorithm": ("erm", "erm"),
+    "penalty_weight": ("0.5", 0.5),
+    "penalty_anneal_steps": ("7", 7),
+    "memory_learning_rate": ("2e-3", 2e-3),
+    "discriminator_learning_rate": ("1e-2", 1e-2),
+    "discriminator_hidden_size": ("0", 0),
+    "balanced_batches": ("False", False),
+    "cuda_graphs": ("False", False),
+    "episodes": ("3", 3),
+    "episode_steps": ("4", 4),
+    "inner_steps": ("2", 2),
+    "hypergradient": ("exact", "exact"),
+    "meta_target_batch_size": ("6", 6),
+}
+
+
+@both
+class TestOnTheCommandLine:
+    def test_every_field_of_their_own_is_parsed(self, arguments_class):
+        names = [field.name for field in own_fields(arguments_class)]
+        line = [part for name in names for part in (f"--{name}", VALUES[name][0])]
+        (parsed,) = HfArgumentParser(arguments_class).parse_args_into_dataclasses(
+            ["--output_dir", "unused", "--use_cpu", *line]
+        )
+        assert {name: getattr(parsed, name) for name in names} == {name: VALUES[name][1] for name in names}
+
+    def test_every_field_of_their_own_has_help_and_a_docstring(self, arguments_class):
+        shown = " ".join(HfArgumentParser(arguments_class).format_help().split())
+        docs = "".join(ancestor.__doc__ or "" for ancestor in arguments_class.__mro__[:2])
+        for field in own_fields(arguments_class):
+            assert field.metadata["help"] in shown, field.name
+            assert f"        {field.name} (`" in docs, field.name

@@ -1,0 +1,289 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""MIL's two phases: who learns what, and runs that must come out the same."""
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.nn import functional as F
+
+from hf_memaug import BilevelTrainer, BilevelTrainingArguments
+from training.episodes import make_trainer, weights_of
+
+HERE = Path(__file__).parent
+PROMPTED = "BertWithKVMemoryForPromptClassification"
+
+
+def memory_names(trainer) -> set[str]:
+    return {name for name in weights_of(trainer) if ".memory." in name}
+
+
+def equal(first: dict, second: dict) -> list[str]:
+    return [name for name in first if not torch.equal(first[name], second[name])]
+
+
+def run_script(output: Path, processes: int = 1, **settings) -> subprocess.CompletedProcess:
+    output.mkdir(exist_ok=True)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE.parents[1])]),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable]
+    if processes > 1:
+        command += ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    command += [str(HERE / "episodes.py"), "train", str(output), json.dumps(settings)]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+
+
+def test_meta_training_teaches_the_memory_and_puts_the_rest_back(tmp_path):
+    trainer = make_trainer(tmp_path)
+    before = weights_of(trainer)
+    trainer.meta_train()
+    after = weights_of(trainer)
+    memory = memory_names(trainer)
+    assert memory and memory <= set(equal(before, after)), "a part of the memory was not learned"
+    assert set(equal(before, after)) == memory, "encoder and head must begin the meta-test as they were given"
+    assert set(load_file(tmp_path / "meta_train" / "memory.safetensors")) == memory
+    trainer.meta_test()
+    final = weights_of(trainer)
+    changed = set(equal(after, final))
+    assert not changed & memory, "the memory is frozen in the meta-test"
+    assert "classifier.dense.weight" in changed and any("encoder.layer" in name for name in changed)
+    assert all(not parameter.requires_grad for parameter in trainer.model.memory_parameters())
+
+
+def test_each_player_moves_as_algorithm_2_says(tmp_path):
+    """One outer step by hand: the memory climbs the domain loss, its discriminator descends, nothing else moves."""
+    trainer = make_trainer(tmp_path, dropout=0.0, episodes=1, episode_steps=1, optim="sgd", learning_rate=0.5)
+    meta = trainer._meta_trainer()
+    seen = {}
+    outer_step = meta.outer_step
+
+    def watched():
+        seen["encoder"] = {name: p.detach().clone() for name, p in meta.model.named_parameters()}
+        seen["adversary"] = {name: p.detach().clone() for name, p in meta.discriminators.named_parameters()}
+        seen["batch"] = meta._batches[0]
+        outer_step()
+
+    meta.outer_step = watched
+    start = weights_of(trainer)
+    meta.train()
+    target = meta.episodes.meta_targets[0]
+    memory = memory_names(trainer)
+
+    # Line 8: encoder and head have made their step before the domain loss is taken, and the memory has not.
+    moved = {name for name, value in seen["encoder"].items() if not torch.equal(value, start[name])}
+    assert moved and not moved & memory
+    # Lines 9 to 11 by hand, on the updated encoder: Adam's first step is the sign of the gradient times the rate.
+    model = meta.model.eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(seen["encoder"][name])
+        for name, parameter in meta.discriminators.named_parameters():
+            after = (
+                {n: p.detach().clone() for n, p in meta.discriminators.named_parameters()}
+                if not seen.get("after")
+                else seen["after"]
+            )
+            seen["after"] = after
+            parameter.copy_(seen["adversary"][name])
+    model.freeze_memory(False)
+    rows = seen["batch"]["input_ids"].shape[0]
+    assert rows == 16, "eight rows of the meta-source domains and as many of the meta-target"
+    logits = meta.discriminators(model.base_model(**seen["batch"]).augmented_features, target)
+    labels = torch.tensor([0.0] * 8 + [1.0] * 8)
+    loss = F.binary_cross_entropy_with_logits(logits, labels)
+    loss.backward()
+    learned = load_final(meta, trainer)
+    for name, parameter in model.named_parameters():
+        if name not in memory:
+            continue
+        step = learned[name] - seen["encoder"][name]
+        strong = parameter.grad.abs() > 1e-7
+        assert strong.any(), name
+        assert torch.equal(step.sign()[strong], parameter.grad.sign()[strong]), f"{name} must climb"
+    index = meta.domains.index(target)
+    for name, parameter in meta.discriminators.named_parameters():
+        step = seen["after"][name] - seen["adversary"][name]
+        if f"discriminators.{index}." not in name:
+            assert not step.any(), "only the meta-target's discriminator plays"
+            continue
+        strong = parameter.grad.abs() > 1e-7
+        assert torch.equal(step.sign()[strong], -parameter.grad.sign()[strong]), f"{name} must descend"
+
+
+def load_final(meta, trainer) -> dict:
+    """The memory after the step, read back from a second, identical run, as the first one's weights were put back."""
+    again = make_trainer(
+        Path(trainer.args.output_dir) / "again",
+        dropout=0.0,
+        episodes=1,
+        episode_steps=1,
+        optim="sgd",
+        learning_rate=0.5,
+    )
+    again.meta_train()
+    return load_file(Path(again.args.output_dir) / "meta_train" / "memory.safetensors")
+
+
+def test_the_first_order_step_builds_no_graph_of_the_encoder(tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path)
+    meta = trainer._meta_trainer()
+    seen = []
+    augment = meta.encoder.augment
+
+    def watched(features):
+        # In training steps the features carry a graph, in outer steps they must not.
+        if not meta.model.training or any(p.requires_grad for p in meta.model.memory_parameters()):
+            seen.append((features.requires_grad, torch.is_grad_enabled()))
+        return augment(features)
+
+    monkeypatch.setattr(meta.encoder, "augment", watched)
+    meta.train()
+    assert seen and not any(requires_grad for requires_grad, _ in seen)
+
+
+@pytest.mark.parametrize("hypergradient", ["first_order", "exact"])
+def test_what_is_logged(hypergradient, tmp_path):
+    trainer = make_trainer(tmp_path, hypergradient=hypergradient, episodes=6)
+    trainer.meta_train()
+    log = [entry for entry in trainer.meta_log if "task_loss" in entry]
+    assert len(log) == 12
+    targets = {name.removeprefix("domain_loss_") for entry in log for name in entry if name.startswith("domain_loss_")}
+    assert len(targets) >= 2 and targets <= set("abc")
+    for entry in log:
+        (target,) = (name.removeprefix("domain_loss_") for name in entry if name.startswith("domain_loss_"))
+        assert 0 <= entry[f"discriminator_accuracy_{target}"] <= 1
+        assert 0 < entry["slot_entropy"] <= 1 and 1 <= entry["slots_used"] <= 12
+        assert entry["task_loss"] == pytest.approx(entry["loss"], rel=1e-4)
+    used = [entry["slots_used"] for entry in log]
+    assert used == sorted(used), "slots that were ever used do not fall out of use"
+    assert json.loads((tmp_path / "meta_train" / "log.json").read_text()) == trainer.meta_log
+    assert trainer.model.config._attn_implementation == "sdpa", "put back after the eager attention of `exact`"
+
+
+def test_accumulation_is_one_batch(tmp_path):
+    whole = make_trainer(tmp_path / "whole", rows=8, accumulation=1, dropout=0.0)
+    parts = make_trainer(tmp_path / "parts", rows=2, accumulation=4, dropout=0.0)
+    for trainer in (whole, parts):
+        trainer.train()
+    for name, value in weights_of(whole).items():
+        torch.testing.assert_close(value, weights_of(parts)[name], rtol=2e-3, atol=5e-4)
+    for one, other in zip(whole.meta_log, parts.meta_log, strict=True):
+        for name in one:
+            if name.startswith(("task_loss", "domain_loss", "grad_norm")):
+                assert one[name] == pytest.approx(other[name], rel=2e-3), name
+
+
+@pytest.mark.parametrize("hypergradient", ["first_order", "exact"])
+def test_two_processes_are_one(hypergradient, tmp_path):
+    settings = {"hypergradient": hypergradient, "dropout": 0.0, "episodes": 2, "max_steps": 4}
+    done = run_script(tmp_path / "two", processes=2, rows=4, **settings)
+    assert done.returncode == 0, done.stderr[-3000:]
+    logs = json.loads((tmp_path / "two" / "logs.json").read_text())
+    assert logs["processes"] == 2, "torchrun started one process only"
+    one = make_trainer(tmp_path / "one", rows=8, **settings)
+    one.train()
+    for mine, theirs in zip(one.meta_log, logs["meta"], strict=True):
+        for name in mine:
+            if name.startswith(("task_loss", "domain_loss", "discriminator", "grad_norm", "slot")):
+                assert mine[name] == pytest.approx(theirs[name], rel=2e-3, abs=1e-5), name
+    for name, value in torch.load(tmp_path / "two" / "weights.pt").items():
+        torch.testing.assert_close(value, weights_of(one)[name], rtol=2e-3, atol=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("phase", "step", "hypergradient"),
+    [("meta_train", 1, "first_order"), ("meta_train", 5, "first_order"), ("meta_train", 4, "exact")]
+    + [("meta_test", 1, "first_order"), ("meta_test", 7, "first_order")],
+)
+def test_a_killed_run_resumes_to_the_same_bits(phase, step, hypergradient, tmp_path):
+    settings = {"save_strategy": "steps", "save_steps": 2, "hypergradient": hypergradient, "inner_steps": 1}
+    straight = make_trainer(tmp_path / "straight", **settings)
+    straight.train()
+    killed = run_script(tmp_path / "killed", kill=[phase, step], **settings)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr[-3000:]
+    # What a kill in the middle of saving leaves behind.
+    folder = tmp_path / "killed" / ("meta_train" if phase == "meta_train" else "")
+    (folder / "checkpoint-100").mkdir()
+    done = run_script(tmp_path / "killed", resume=True, **settings)
+    assert done.returncode == 0, done.stderr[-3000:]
+    weights = torch.load(tmp_path / "killed" / "weights.pt")
+    assert not equal(weights_of(straight), weights)
+
+
+def test_phases_alone_are_both_in_one_call(tmp_path):
+    both = make_trainer(tmp_path / "both")
+    both.train()
+    first = make_trainer(tmp_path / "alone")
+    first.meta_train()
+    second = make_trainer(tmp_path / "alone")
+    second.meta_test()
+    assert not equal(weights_of(both), weights_of(second))
+    assert second.meta_log == first.meta_log
+    # With the memory given, encoder and head are taken as they are: another head gives another model.
+    third = make_trainer(tmp_path / "third")
+    with torch.no_grad():
+        third.model.classifier.out_proj.weight.add_(1.0)
+    third.meta_test(memory=tmp_path / "alone" / "meta_train" / "memory.safetensors")
+    assert "classifier.out_proj.weight" in equal(weights_of(both), weights_of(third))
+    assert not set(equal(weights_of(both), weights_of(third))) & memory_names(third)
+
+
+def test_a_fresh_call_does_not_take_an_old_memory(tmp_path):
+    first = make_trainer(tmp_path)
+    first.train()
+    memory = load_file(tmp_path / "meta_train" / "memory.safetensors")
+    again = make_trainer(tmp_path, memory_learning_rate=1e-1)
+    again.train()
+    learned = load_file(tmp_path / "meta_train" / "memory.safetensors")
+    assert equal(memory, learned), "`train()` without `resume_from_checkpoint` begins anew"
+
+
+def test_prompted_models_learn_too(tmp_path):
+    trainer = make_trainer(tmp_path, name=PROMPTED)
+    trainer.train()
+    assert all(math.isfinite(entry["task_loss"]) for entry in trainer.meta_log if "task_loss" in entry)
+
+
+def test_refusals_say_the_mend(tmp_path):
+    trainer = make_trainer(tmp_path)
+    with pytest.raises(FileNotFoundError, match="Call `meta_train\\(\\)` first"):
+        trainer.meta_test()
+    with pytest.raises(TypeError, match="Give a `BilevelTrainingArguments`"):
+        from transformers import TrainingArguments
+
+        BilevelTrainer(model=trainer.model, args=TrainingArguments(output_dir=str(tmp_path)))
+    with pytest.raises(ValueError, match="needs two or more"):
+        rows = trainer.train_dataset.domain("a")
+        BilevelTrainer(
+            model=trainer.model,
+            args=BilevelTrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[]),
+            train_dataset=rows,
+            processing_class=trainer.processing_class,
+        ).meta_train()
+    from transformers import BertConfig, BertForSequenceClassification
+
+    plain = BertForSequenceClassification(
+        BertConfig(vocab_size=99, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8)
+    )
+    with pytest.raises(TypeError, match="meet no key-value memory"):
+        BilevelTrainer(
+            model=plain,
+            args=BilevelTrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[]),
+            train_dataset=trainer.train_dataset,
+        ).meta_train()
+    trainer.meta_train()
+    other = make_trainer(tmp_path / "other")
+    other.model.roberta.memory.slot_keys = torch.nn.Parameter(torch.zeros(5, 8))
+    with pytest.raises(ValueError, match="does not fit the model"):
+        other.meta_test(memory=tmp_path / "meta_train" / "memory.safetensors")

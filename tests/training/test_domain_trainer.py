@@ -1,0 +1,400 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`DomainTrainer`: what it trains, what it scores, and what it refuses. For its runs: test_domain_trajectory.py."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+
+from hf_memaug import DomainTrainer
+from hf_memaug.data.sampling import DomainBalancedSampler
+from hf_memaug.training.algorithms import ALGORITHMS
+from hf_memaug.training.selection import BestInMemory
+from training.domain_runs import DOMAINS, domain_trainer, logged, rows, tiny_model
+
+both_models = pytest.mark.parametrize("kind", ["kv", "bert"])
+every_algorithm = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+
+
+class Gradients(TrainerCallback):
+    """Which parameters have had no gradient at some step, and which began a step with that of the last."""
+
+    def __init__(self):
+        self.missing: set[str] = set()
+        self.stale: set[str] = set()
+        self.steps = 0
+
+    def on_step_begin(self, args, state, control, model=None, **kwargs):
+        named = [*model.named_parameters(), *self.trainer.algorithm.named_parameters()]
+        self.stale |= {name for name, parameter in named if parameter.grad is not None}
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.steps += 1
+        named = [*model.named_parameters(), *self.trainer.algorithm.named_parameters()]
+        for name, parameter in named:
+            # The softmax of attention does not change when every key is moved alike.
+            if parameter.requires_grad and not name.endswith("key.bias"):
+                if parameter.grad is None or not parameter.grad.any() or not parameter.grad.isfinite().all():
+                    self.missing.add(name)
+
+
+@both_models
+@every_algorithm
+def test_it_trains_every_parameter_with_every_algorithm(kind, algorithm, tmp_path):
+    gradients = Gradients()
+    trainer = domain_trainer(kind, tmp_path, algorithm=algorithm, callbacks=[gradients])
+    gradients.trainer = trainer
+    before = {name: value.detach().clone() for name, value in trainer.algorithm.named_parameters()}
+    trainer.train()
+    logs = logged(trainer)
+    assert len(logs) == gradients.steps == 8
+    assert all(math.isfinite(loss) and math.isfinite(norm) for loss, norm in logs)
+    assert gradients.missing == gradients.stale == set()
+    assert bool(before) == (algorithm == "dann")
+    for name, value in trainer.algorithm.named_parameters():
+        assert not torch.equal(value, before[name]), f"{name} was not trained"
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_erm_without_balance_is_the_trainer_of_transformers(smoothing, tmp_path):
+    ours = domain_trainer("bert", tmp_path, balanced_batches=False, label_smoothing_factor=smoothing)
+    theirs = Trainer(
+        model=tiny_model("bert"),
+        args=TrainingArguments(
+            output_dir=str(tmp_path),
+            per_device_train_batch_size=6,
+            learning_rate=1e-2,
+            logging_steps=1,
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+            seed=0,
+            num_train_epochs=2,
+            save_strategy="no",
+            label_smoothing_factor=smoothing,
+        ),
+        train_dataset=[{name: row[name] for name in row if name != "domain"} for row in rows()],
+        processing_class=ours.processing_class,
+    )
+    ours.train(), theirs.train()
+    np.testing.assert_allclose(logged(ours), logged(theirs), rtol=1e-4)
+
+
+def test_every_batch_holds_the_domains_in_equal_shares(tmp_path):
+    uneven = rows(40).select([row for row in range(40) if row % 3 == 0 or row < 12])
+    trainer = domain_trainer("kv", tmp_path, train=uneven)
+    dataloader = trainer.get_train_dataloader()
+    seen = [sorted(batch["domain_ids"].tolist()) for batch in dataloader]
+    assert seen[:-1] == [[0, 0, 1, 1, 2, 2]] * (len(uneven) // 6)
+    expected = [row for row, _ in zip(DomainBalancedSampler(uneven["domain"], seed=0), range(6), strict=False)]
+    first = next(iter(trainer.get_train_dataloader()))
+    assert first["labels"].tolist() == [uneven["labels"][row] for row in expected]
+
+
+def macro_f1(predicted, labels) -> float:
+    """2 TP / (2 TP + FP + FN), label by label."""
+    scores = []
+    for label in range(3):
+        hits = sum(p == label == a for p, a in zip(predicted, labels, strict=True))
+        wrong = sum((p == label) != (a == label) for p, a in zip(predicted, labels, strict=True))
+        scores.append(2 * hits / (2 * hits + wrong) if hits + wrong else 0.0)
+    return sum(scores) / 3
+
+
+@both_models
+def test_scores_are_those_of_each_domain_and_their_mean(kind, tmp_path):
+    # Unequal domains: the mean over domains is not the mean over rows.
+    data = rows(36, seed=3).select([*range(9), *range(9, 36, 3)])
+    trainer = domain_trainer(
+        kind, tmp_path, evaluate=data, per_device_eval_batch_size=5, config={"initializer_range": 1.0}
+    )
+    metrics = trainer.evaluate()
+    predicted = trainer.predict(data).predictions.argmax(-1).tolist()
+    f1, right = {}, {}
+    for name in DOMAINS:
+        own = [row for row, domain in enumerate(data["domain"]) if domain == name]
+        chosen, labels = [predicted[row] for row in own], [data["labels"][row] for row in own]
+        f1[name] = macro_f1(chosen, labels)
+        right[name] = sum(map(int.__eq__, chosen, labels)) / len(own)
+        assert metrics[f"eval_{name}_f1"] == pytest.approx(f1[name])
+        assert metrics[f"eval_{name}_accuracy"] == pytest.approx(right[name])
+    assert metrics["eval_f1"] == pytest.approx(sum(f1.values()) / 3)
+    assert metrics["eval_accuracy"] == pytest.approx(sum(right.values()) / 3)
+    assert len(set(predicted)) > 1, "a constant prediction would hide a wrong order of the rows"
+    by_rows = sum(map(int.__eq__, predicted, data["labels"])) / len(data)
+    assert metrics["eval_accuracy"] != pytest.approx(by_rows), "the two means must differ for this test to say a thing"
+
+
+def test_own_metrics_are_called_once_for_each_domain(tmp_path):
+    calls = []
+
+    def compute_metrics(prediction):
+        calls.append(prediction)
+        return {"rows": float(len(prediction.label_ids)), "label_sum": float(prediction.label_ids.sum())}
+
+    data = rows(20, seed=4)
+    trainer = domain_trainer("kv", tmp_path, evaluate=data, compute_metrics=compute_metrics)
+    metrics = trainer.evaluate()
+    assert len(calls) == 3
+    by_domain = data.by_domain()
+    for name, call in zip(by_domain, calls, strict=True):
+        assert call.label_ids.tolist() == by_domain[name]["labels"]
+        assert call.predictions.shape == (len(by_domain[name]), 3)
+        assert metrics[f"eval_{name}_rows"] == len(by_domain[name])
+        assert metrics[f"eval_{name}_label_sum"] == sum(by_domain[name]["labels"])
+    assert metrics["eval_rows"] == pytest.approx(20 / 3)
+    assert "eval_f1" not in metrics
+
+
+def test_an_evaluation_set_by_its_name(tmp_path):
+    trainer = domain_trainer("kv", tmp_path, evaluate={"one": rows(12), "two": rows(12, seed=8)})
+    metrics = trainer.evaluate()
+    assert {"eval_one_films_f1", "eval_one_f1", "eval_two_books_accuracy", "eval_two_f1"} <= set(metrics)
+
+
+class Strict(BertForSequenceClassification):
+    """A model that takes no `**kwargs`, as many do."""
+
+    def forward(self, input_ids=None, attention_mask=None, labels=None):
+        return super().forward(input_ids=input_ids, attention_mask=attention_mask, labels=labels)
+
+
+@pytest.mark.parametrize("kind", ["kv", "bert", "strict"])
+def test_rows_without_a_label_are_predicted(kind, tmp_path):
+    data = rows(7)
+    model = Strict(tiny_model("bert").config) if kind == "strict" else None
+    trainer = domain_trainer(kind, tmp_path, model=model)
+    expected = trainer.predict(data).predictions
+    found = trainer.predict(data.without_columns("labels"))
+    np.testing.assert_allclose(found.predictions, expected, rtol=1e-5)
+    assert not any("f1" in name for name in found.metrics)
+
+
+def test_rows_without_a_domain_are_predicted_and_scored_together(tmp_path):
+    data = rows(7)
+    trainer = domain_trainer("kv", tmp_path)
+    plain = [{name: row[name] for name in row if name != "domain"} for row in data]
+    found = trainer.predict(plain)
+    np.testing.assert_allclose(found.predictions, trainer.predict(data).predictions, rtol=1e-5)
+    predicted = found.predictions.argmax(-1).tolist()
+    assert found.metrics["test_f1"] == pytest.approx(macro_f1(predicted, data["labels"]))
+    assert not any("books" in name for name in found.metrics)
+
+
+class TestRefusals:
+    BEST = {"eval_strategy": "steps", "eval_steps": 4, "save_strategy": "steps", "save_steps": 4}
+
+    def test_no_domain_column(self, tmp_path):
+        plain = [{name: row[name] for name in row if name != "domain"} for row in rows()]
+        with pytest.raises(ValueError, match=r"`train_dataset` has no `domain` column.*load_domains.*tokenize"):
+            domain_trainer("kv", tmp_path, train=plain)
+
+    @pytest.mark.parametrize("as_dict", [False, True])
+    def test_choosing_the_checkpoint_on_an_unseen_domain(self, tmp_path, as_dict):
+        data = rows(16, domains=(*DOMAINS, "hotels"))
+        data = {"all": data} if as_dict else data
+        with pytest.raises(ValueError, match=r"`eval_dataset` has rows of hotels.*Leave them out.*`trainer.predict`"):
+            domain_trainer("kv", tmp_path, evaluate=data, load_best_model_at_end=True, **self.BEST)
+
+    def test_an_unseen_domain_is_scored_where_nothing_is_chosen_by_it(self, tmp_path):
+        trainer = domain_trainer("kv", tmp_path, evaluate=rows(16, domains=(*DOMAINS, "hotels")), **self.BEST)
+        trainer.train()
+        entry = next(entry for entry in trainer.state.log_history if "eval_f1" in entry)
+        assert "eval_hotels_f1" in entry
+
+    def test_choosing_the_checkpoint_on_the_trained_domains(self, tmp_path):
+        trainer = domain_trainer(
+            "kv",
+            tmp_path,
+            evaluate=rows(15, seed=5),
+            load_best_model_at_end=True,
+            metric_for_best_model="f1",
+            **self.BEST,
+        )
+        trainer.train()
+        scores = [entry["eval_f1"] for entry in trainer.state.log_history if "eval_f1" in entry]
+        assert trainer.state.best_metric == max(scores)
+        assert trainer.evaluate()["eval_f1"] == max(scores)
+
+    def test_metrics_by_the_batch(self, tmp_path):
+        with pytest.raises(ValueError, match="`batch_eval_metrics` cannot be had with scores per domain"):
+            domain_trainer("kv", tmp_path, batch_eval_metrics=True)
+
+
+def test_the_memory_has_a_rate_of_its_own(tmp_path):
+    trainer = domain_trainer("kv", tmp_path, memory_learning_rate=0.5, learning_rate=0.25, weight_decay=0.1)
+    trainer.create_optimizer()
+    groups = trainer.optimizer.param_groups
+    memory = {id(parameter) for parameter in trainer.model.memory_parameters()}
+    at_rate = {id(p): group for group in groups for p in group["params"] if group["lr"] == 0.5}
+    assert len(memory) > 0 and set(at_rate) == memory
+    assert all(group["lr"] in (0.25, 0.5) for group in groups)
+    every = [id(parameter) for group in groups for parameter in group["params"]]
+    assert sorted(every) == sorted(id(parameter) for parameter in trainer.model.parameters()), "once each"
+    # A parameter keeps the decay that it would have had.
+    plain = domain_trainer("kv", tmp_path, weight_decay=0.1)
+    plain.create_optimizer()
+    names = {id(p): name for name, p in plain.model.named_parameters()}
+    decays = {names[id(p)]: group["weight_decay"] for group in plain.optimizer.param_groups for p in group["params"]}
+    names = {id(p): name for name, p in trainer.model.named_parameters()}
+    assert decays == {names[id(p)]: group["weight_decay"] for group in groups for p in group["params"]}
+
+
+def test_without_a_rate_of_its_own_the_memory_has_the_common_one(tmp_path):
+    trainer = domain_trainer("kv", tmp_path)
+    trainer.create_optimizer()
+    assert {group["lr"] for group in trainer.optimizer.param_groups} == {1e-2}
+
+
+def test_discriminators_have_a_rate_of_their_own_and_no_decay(tmp_path):
+    trainer = domain_trainer("bert", tmp_path, algorithm="dann", discriminator_learning_rate=0.125, weight_decay=0.1)
+    trainer.create_optimizer()
+    (group,) = (group for group in trainer.optimizer.param_groups if group["lr"] == 0.125)
+    assert [id(p) for p in group["params"]] == [id(p) for p in trainer.algorithm.parameters()]
+    assert group["weight_decay"] == 0.0
+
+
+@pytest.mark.parametrize("label", ["labels", "label"])
+def test_a_dataset_of_the_datasets_library_with_more_columns(label, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    data = rows()
+    columns = {name: data[name] for name in data.column_names if name != "labels"}
+    texts = [f"text {row}" for row in range(len(data))]
+    extra = datasets.Dataset.from_dict({**columns, label: data["labels"], "text": texts})
+    trainer = domain_trainer("kv", tmp_path, train=extra, evaluate=extra, algorithm="coral")
+    trainer.train()
+    reference = domain_trainer("kv", tmp_path, train=data, evaluate=data, algorithm="coral")
+    reference.train()
+    assert logged(trainer) == logged(reference)
+    assert trainer.evaluate()["eval_books_f1"] == reference.evaluate()["eval_books_f1"]
+
+
+class TestBestInMemory:
+    def test_the_run_ends_with_the_weights_of_its_best_evaluation(self, tmp_path):
+        # The best score comes twice, and not at the end.
+        scores = [0.2, 0.5, 0.7, 0.3, 0.7, 0.6, 0.1, 0.4]
+        snapshots = []
+
+        def scripted(prediction):
+            state = trainer.model.state_dict()
+            snapshots.append({name: value.clone() for name, value in state.items()})
+            return {"f1": scores[trainer.state.global_step - 1]}
+
+        best = BestInMemory()
+        trainer = domain_trainer(
+            "kv",
+            tmp_path,
+            evaluate=rows(9),
+            eval_strategy="steps",
+            eval_steps=1,
+            compute_metrics=scripted,
+            callbacks=[best],
+        )
+        trainer.train()
+        assert (best.best_score, best.best_step) == (pytest.approx(0.7), 3)
+        at_step = snapshots[:: len(DOMAINS)]
+        assert len(at_step) == len(scores)
+        for name, value in trainer.model.state_dict().items():
+            assert torch.equal(value, at_step[2][name]), name
+        assert any(not torch.equal(value, at_step[2][name]) for name, value in at_step[4].items())
+
+    def test_a_score_that_never_came_is_named(self, tmp_path):
+        trainer = domain_trainer(
+            "kv", tmp_path, evaluate=rows(9), eval_strategy="epoch", callbacks=[BestInMemory("eval_macro")]
+        )
+        with pytest.raises(KeyError, match="`metric` is 'eval_macro', and no evaluation gave it"):
+            trainer.train()
+
+    def test_an_unseen_domain_chooses_nothing(self, tmp_path):
+        from hf_memaug.data import DomainDataset
+
+        seen = rows(9)
+        unseen = DomainDataset({**{n: seen[n] for n in seen.column_names}, "domain": ["elsewhere"] * 9})
+        best = BestInMemory()
+        trainer = domain_trainer("kv", tmp_path, evaluate=unseen, eval_strategy="epoch", callbacks=[best])
+        with pytest.raises(ValueError, match="rows of elsewhere, which `train_dataset` has not"):
+            trainer.train()
+        trainer = domain_trainer(
+            "kv", tmp_path, evaluate=seen, eval_strategy="epoch", callbacks=[best := BestInMemory()]
+        )
+        trainer.train()
+        score, weights = best.best_score, {n: v.clone() for n, v in trainer.model.state_dict().items()}
+        trainer.evaluate(unseen)
+        trainer.predict(unseen)
+        assert best.best_score == score
+        assert all(torch.equal(value, weights[name]) for name, value in trainer.model.state_dict().items())
+
+
+@both_models
+def test_lora_deceives_the_discriminators(kind, tmp_path):
+    peft = pytest.importorskip("peft")
+    lora = peft.LoraConfig(task_type="SEQ_CLS", target_modules=["query", "value"], r=4)
+    model = peft.get_peft_model(tiny_model(kind), lora)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trainer = domain_trainer(kind, tmp_path, model=model, algorithm="dann", evaluate=rows(9))
+    batches = []
+    loss = trainer.algorithm.loss
+    trainer.algorithm.loss = lambda batch: (batches.append(batch), loss(batch))[1]
+    trainer.train()
+    assert [batch.features.shape for batch in batches] == [(6, 32)] * 8
+    assert all(batch.features.requires_grad for batch in batches)
+    changed = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+    assert changed and all("lora_" in name or "modules_to_save" in name for name in changed)
+    assert any("lora_A" in name for name in changed)
+    assert "eval_films_f1" in trainer.evaluate()
+
+
+def test_features_are_those_that_the_head_reads(tmp_path):
+    for kind in ("kv", "bert"):
+        trainer = domain_trainer(kind, tmp_path, algorithm="coral")
+        batch = next(iter(trainer.get_train_dataloader()))
+        seen = []
+        trainer.algorithm.loss = lambda found, seen=seen: (seen.append(found), found.task_loss)[1]
+        trainer.compute_loss(trainer.model.train(), dict(batch))
+        (found,) = seen
+        batch.pop("domain_ids")
+        outputs = trainer.model.base_model(**{name: batch[name] for name in batch if name != "labels"})
+        expected = outputs.augmented_features if kind == "kv" else outputs.pooler_output
+        torch.testing.assert_close(found.features, expected)
+        torch.testing.assert_close(found.logits, trainer.model(**batch).logits)
+        assert not trainer.model.base_model._forward_hooks, "the hook was left behind"
+
+
+def test_without_arguments_it_is_erm(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer = DomainTrainer(model=tiny_model("bert"), train_dataset=rows())
+    assert trainer.args.algorithm == trainer.method_name == "erm"
+    assert domain_trainer("kv", tmp_path).method_name == "+memory"
+    assert domain_trainer("kv", tmp_path, algorithm="irm").method_name == "irm"
+
+
+def test_what_would_be_ignored_is_refused(tmp_path):
+    import transformers
+
+    from hf_memaug import DomainTrainer, DomainTrainingArguments
+
+    arguments = {"output_dir": str(tmp_path), "use_cpu": True, "report_to": []}
+    model = tiny_model("kv", 0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    schedule = transformers.get_constant_schedule(optimizer)
+    for own in ({"algorithm": "dann"}, {"memory_learning_rate": 1e-3}):
+        with pytest.raises(ValueError, match="Give `optimizer_cls_and_kwargs` instead"):
+            DomainTrainer(
+                model=model,
+                args=DomainTrainingArguments(**arguments, **own),
+                train_dataset=rows(),
+                optimizers=(optimizer, schedule),
+            )
+    with pytest.raises(ValueError, match="`args.algorithm` says what is minimised"):
+        DomainTrainer(
+            model=model,
+            args=DomainTrainingArguments(**arguments),
+            train_dataset=rows(),
+            compute_loss_func=lambda outputs, labels, num_items_in_batch=None: outputs.loss,
+        )
+    one = rows().domain(rows().domains[0])
+    with pytest.raises(ValueError, match="compares several"):
+        DomainTrainer(model=model, args=DomainTrainingArguments(**arguments, algorithm="coral"), train_dataset=one)
