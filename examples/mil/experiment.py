@@ -158,7 +158,13 @@ def build_model(job: Job, backbone: str, labels: list[str]):
 
 
 def run(
-    job: Job, root: str, backbone: str, score_target: bool = True, diagnose: bool = False, quiet: bool = True, keep=None
+    job: Job,
+    root: str,
+    backbone: str,
+    score_target: bool = True,
+    diagnose: bool = False,
+    features: str | None = None,
+    quiet: bool = True,
 ) -> dict:
     """
     Trains, selects on the source domains' dev rows, and scores. Returns `{"job", "dev", "scores", "log", ...}`.
@@ -168,7 +174,7 @@ def run(
         backbone: the checkpoint that `job.backbone` names.
         score_target: whether to look at the target at all; tuning does not.
         diagnose: whether to measure what the memory does to the features of the dev rows.
-        keep: called with the trainer at the end, for figures.
+        features: a folder for the features of the runs with seed 0, for figures.
     """
     import torch
     from transformers import logging
@@ -232,13 +238,13 @@ def run(
             trainer.train()
     scores, found = {}, {}
     if diagnose:
-        found = diagnostics(trainer, dev)
+        name = f"{job.data}-{job.target}-{job.method.strip('+')}-{job.backbone}-{job.seed}.npz"
+        kept = os.path.join(features, name) if features and job.seed == 0 else None
+        found = diagnostics(trainer, dev, tests if score_target else {}, folder=kept)
     if score_target:
         for target, rows in tests.items():
             metrics = trainer.predict(rows).metrics
             scores[target] = 100 * metrics["test_f1"]
-    if keep is not None:
-        keep(trainer, train, dev, tests)
     log = [entry for entry in trainer.state.log_history if "eval_f1" in entry]
     return {
         "job": dataclasses.asdict(job),
@@ -267,21 +273,35 @@ def features_of(trainer, rows, batch_size: int = 256) -> dict:
     return {name: torch.cat(found).numpy() for name, found in parts.items()}
 
 
-def diagnostics(trainer, dev) -> dict:
-    """How large the memory is beside the features, how much it varies, and how well domains can be told apart."""
+def diagnostics(trainer, dev, tests: dict, rows: int = 400, folder: str | None = None) -> dict:
+    """
+    How large the memory is beside the features, how much it varies, and how well a domain can be told from the sources:
+    the first source from the others, and each target from all sources where targets may be looked at. In `folder`, the
+    features themselves are kept.
+    """
     import numpy as np
 
     from hf_memaug.evaluation import a_distance
 
-    found = features_of(trainer, dev)
-    norm = {name: float(np.linalg.norm(values, axis=1).mean()) for name, values in found.items()}
-    spread = {name: float(np.linalg.norm(values - values.mean(0), axis=1).mean()) for name, values in found.items()}
-    domains = np.asarray(dev["domain"])
+    parts = {"dev": dev.shuffle(0)[: 2 * rows], **{name: part.shuffle(0)[:rows] for name, part in tests.items()}}
+    found = {name: features_of(trainer, part) for name, part in parts.items()}
+    domains = np.asarray(parts["dev"]["domain"])
     first = domains == dev.domains[0]
-    distance = {
-        name: a_distance(found[name][first], found[name][~first]) for name in ("features", "augmented_features")
+    kinds = ("features", "memory_features", "augmented_features")
+    sources = found["dev"]
+    result = {
+        "norm": {kind: float(np.linalg.norm(sources[kind], axis=1).mean()) for kind in kinds},
+        "spread": {kind: float(np.linalg.norm(sources[kind] - sources[kind].mean(0), axis=1).mean()) for kind in kinds},
+        "a_distance": {kind: a_distance(sources[kind][first], sources[kind][~first]) for kind in kinds},
+        "a_distance_to_target": {
+            name: {kind: a_distance(found[name][kind], sources[kind][:rows]) for kind in kinds} for name in tests
+        },
     }
-    return {"norm": norm, "spread": spread, "a_distance": distance}
+    if folder is not None:
+        arrays = {f"{name}/{kind}": values[kind].astype(np.float16) for name, values in found.items() for kind in kinds}
+        labels = {f"{name}/domain": np.asarray(part["domain"]) for name, part in parts.items()}
+        np.savez_compressed(folder, **arrays, **labels)
+    return result
 
 
 def rows_of(result: dict) -> list[dict]:

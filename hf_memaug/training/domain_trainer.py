@@ -97,7 +97,7 @@ class DomainTrainer(Trainer):
             raise ValueError(
                 f'`train_dataset` has the one domain {self.domains}; `algorithm="{args.algorithm}"` compares several.'
             )
-        if self.optimizer is not None and (args.memory_learning_rate is not None or any(algorithm.parameters())):
+        if self.optimizer is not None and (args.memory_learning_rate is not None or list(algorithm.parameters())):
             raise ValueError(
                 "`optimizers` leaves no place for the rates of the memory and of the discriminators. Give "
                 "`optimizer_cls_and_kwargs` instead."
