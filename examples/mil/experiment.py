@@ -26,11 +26,13 @@ METHODS = {
 }
 # Leave-one-domain-out data, and the data of the cross-dataset columns, with the rows that are scored of each.
 CROSS = {"amazon": {"imdb": 2000, "sst2": None}, "mnli5": {"snli": None, "sick": None}}
+# `g(x)`, `m(g(x))` and `g_m(x)`.
+FEATURES = ("features", "memory_features", "augmented_features")
 PROMPTS = {
     "amazon": ("{text} It was {mask}.", {"negative": "bad", "positive": "good"}),
     "mnli5": ("{text} ? {mask} , {text_pair}", {"entailment": "yes", "neutral": "maybe", "contradiction": "no"}),
 }
-MAX_LENGTH = {"amazon": 256, "mnli5": 128, "vader4": 128}
+MAX_LENGTH = {"amazon": 256, "mnli5": 96, "vader4": 128}
 # `movie` of vader4 and sst2 are largely the same sentences, and sst2 is a target of the tables.
 LEFT_OUT = {"vader4": ("movie",)}
 
@@ -238,9 +240,11 @@ def run(
             trainer.train()
     scores, found = {}, {}
     if diagnose:
-        name = f"{job.data}-{job.target}-{job.method.strip('+')}-{job.backbone}-{job.seed}.npz"
-        kept = os.path.join(features, name) if features and job.seed == 0 else None
-        found = diagnostics(trainer, dev, tests if score_target else {}, folder=kept)
+        parts = {"dev": dev.shuffle(0)[:800]}
+        if score_target:
+            parts |= {name: part.shuffle(0)[:400] for name, part in tests.items()}
+        arrays = {name: features_of(trainer, part) for name, part in parts.items()}
+        found = describe(arrays, {name: part["domain"] for name, part in parts.items()}, features_path(features, job))
     if score_target:
         for target, rows in tests.items():
             metrics = trainer.predict(rows).metrics
@@ -262,7 +266,7 @@ def features_of(trainer, rows, batch_size: int = 256) -> dict:
     import torch
 
     encoder = trainer.model.eval().base_model
-    parts: dict[str, list] = {"features": [], "memory_features": [], "augmented_features": []}
+    parts: dict[str, list] = {name: [] for name in FEATURES}
     with torch.no_grad():
         for start in range(0, len(rows), batch_size):
             batch = trainer.data_collator([rows[row] for row in range(start, min(start + batch_size, len(rows)))])
@@ -273,35 +277,43 @@ def features_of(trainer, rows, batch_size: int = 256) -> dict:
     return {name: torch.cat(found).numpy() for name, found in parts.items()}
 
 
-def diagnostics(trainer, dev, tests: dict, rows: int = 400, folder: str | None = None) -> dict:
+def describe(found: dict, domains: dict, path: str | None = None) -> dict:
     """
     How large the memory is beside the features, how much it varies, and how well a domain can be told from the sources:
-    the first source from the others, and each target from all sources where targets may be looked at. In `folder`, the
-    features themselves are kept.
+    the first source from the others, and each target from all sources.
+
+    Args:
+        found: for "dev" and for each target that may be looked at, the arrays of `features_of`.
+        domains: the domain of each of their rows.
+        path: where to keep the features themselves.
     """
     import numpy as np
 
     from hf_memaug.evaluation import a_distance
 
-    parts = {"dev": dev.shuffle(0)[: 2 * rows], **{name: part.shuffle(0)[:rows] for name, part in tests.items()}}
-    found = {name: features_of(trainer, part) for name, part in parts.items()}
-    domains = np.asarray(parts["dev"]["domain"])
-    first = domains == dev.domains[0]
-    kinds = ("features", "memory_features", "augmented_features")
-    sources = found["dev"]
-    result = {
-        "norm": {kind: float(np.linalg.norm(sources[kind], axis=1).mean()) for kind in kinds},
-        "spread": {kind: float(np.linalg.norm(sources[kind] - sources[kind].mean(0), axis=1).mean()) for kind in kinds},
-        "a_distance": {kind: a_distance(sources[kind][first], sources[kind][~first]) for kind in kinds},
+    sources, names = found["dev"], np.asarray(domains["dev"])
+    first = names == names[0]
+    targets = [name for name in found if name != "dev"]
+    if path is not None:
+        arrays = {f"{name}/{kind}": found[name][kind].astype(np.float16) for name in found for kind in FEATURES}
+        np.savez_compressed(path, **arrays, **{f"{name}/domain": np.asarray(domains[name]) for name in found})
+    return {
+        "norm": {kind: float(np.linalg.norm(sources[kind], axis=1).mean()) for kind in FEATURES},
+        "spread": {
+            kind: float(np.linalg.norm(sources[kind] - sources[kind].mean(0), axis=1).mean()) for kind in FEATURES
+        },
+        "a_distance": {kind: a_distance(sources[kind][first], sources[kind][~first]) for kind in FEATURES},
         "a_distance_to_target": {
-            name: {kind: a_distance(found[name][kind], sources[kind][:rows]) for kind in kinds} for name in tests
+            name: {kind: a_distance(found[name][kind], sources[kind]) for kind in FEATURES} for name in targets
         },
     }
-    if folder is not None:
-        arrays = {f"{name}/{kind}": values[kind].astype(np.float16) for name, values in found.items() for kind in kinds}
-        labels = {f"{name}/domain": np.asarray(part["domain"]) for name, part in parts.items()}
-        np.savez_compressed(folder, **arrays, **labels)
-    return result
+
+
+def features_path(folder: str | None, job: Job) -> str | None:
+    """Where the features of a job are kept: those of seed 0 only, for figure 3."""
+    if folder is None or job.seed != 0:
+        return None
+    return os.path.join(folder, f"{job.data}-{job.target}-{job.method.strip('+')}-{job.backbone}-{job.head}.npz")
 
 
 def rows_of(result: dict) -> list[dict]:

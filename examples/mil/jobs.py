@@ -25,18 +25,7 @@ def run_all(
         workers: jobs at a time, each in a process of its own.
         kwargs: arguments of `experiment.run`.
     """
-    record.parent.mkdir(parents=True, exist_ok=True)
-    done = {}
-    if record.is_file():
-        for line in record.read_text().splitlines():
-            try:
-                result = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # a kill may have cut the last line
-            done[Job(**result["job"])] = result
-    todo = [job for job in dict.fromkeys(jobs) if job not in done]
-    if len(todo) < len(jobs):
-        print(f"{len(jobs) - len(todo)} of {len(jobs)} jobs are in {record} already.", flush=True)
+    done, todo = _recorded(jobs, record)
     start = time.time()
     arguments = [(job, root, backbones[job.backbone], kwargs) for job in todo]
     with open(record, "a") as file:
@@ -52,6 +41,45 @@ def run_all(
             file.flush()
             _report(number, len(todo), result, time.time() - start)
     return [done[job] for job in jobs if job in done]
+
+
+def run_together(jobs: list[Job], root: str, backbones: dict[str, str], record: Path, at_once: int, **kwargs):
+    """As `run_all`, but jobs that differ in target and seed only are trained on top of each other (together.py)."""
+    from together import Together
+
+    done, todo = _recorded(jobs, record)
+    groups: dict[tuple, list[Job]] = {}
+    for job in todo:
+        # All domains and all but one are different numbers of domains.
+        groups.setdefault((dataclasses.replace(job, target="", seed=0), job.target == "cross"), []).append(job)
+    parts = [group[start : start + at_once] for group in groups.values() for start in range(0, len(group), at_once)]
+    start, number = time.time(), 0
+    with open(record, "a") as file:
+        for part in parts:
+            for result in Together(part, root, backbones[part[0].backbone]).run(**kwargs):
+                number += 1
+                done[Job(**result["job"])] = result
+                file.write(json.dumps(result) + "\n")
+                _report(number, len(todo), result, time.time() - start)
+            file.flush()
+    return [done[job] for job in jobs if job in done]
+
+
+def _recorded(jobs: list[Job], record: Path) -> tuple[dict[Job, dict], list[Job]]:
+    """What the record holds, and what is still to do."""
+    record.parent.mkdir(parents=True, exist_ok=True)
+    done = {}
+    if record.is_file():
+        for line in record.read_text().splitlines():
+            try:
+                result = json.loads(line)
+            except json.JSONDecodeError:
+                continue  # a kill may have cut the last line
+            done[Job(**result["job"])] = result
+    todo = [job for job in dict.fromkeys(jobs) if job not in done]
+    if len(todo) < len(jobs):
+        print(f"{len(jobs) - len(todo)} of {len(jobs)} jobs are in {record} already.", flush=True)
+    return done, todo
 
 
 def _results(arguments: list[tuple], workers: int):

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from experiment import CROSS, Job, backbone_paths
-from jobs import run_all
+from jobs import run_all, run_together
 
 # Round 1 asked what matters at all. It found that the memory outgrows the features (norm 200 and more beside 12) and
 # attends to single slots. Round 2 asks for rates and weights that keep it within bounds.
@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--learning-rate", type=float, default=5e-5, help="of all but ERM (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=1, help="jobs at a time (default: %(default)s)")
+    parser.add_argument("--together", type=int, metavar="N", help="train up to N models on top of each other instead")
     parser.add_argument("--record", type=Path, default=Path("runs/tune.jsonl"), help="default: %(default)s")
     options = parser.parse_args()
     backbones = backbone_paths([options.backbone])
@@ -74,12 +75,13 @@ def main() -> None:
             for seed in range(options.seeds)
         ]
         # A target of the tables is never scored here.
-        run_all(
+        run, at_a_time = (run_together, options.together) if options.together else (run_all, options.workers)
+        run(
             jobs,
             options.data,
             backbones,
             options.record,
-            options.workers,
+            at_a_time,
             score_target=data not in CROSS,
             diagnose=True,
         )

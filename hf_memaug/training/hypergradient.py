@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch.autograd import forward_ad
 
 Tensors = dict[str, torch.Tensor]
 
@@ -76,12 +77,15 @@ def second_order_term(
 
 def _second_derivatives(step: InnerStep, memory: Tensors, direction: Tensors, by_parameters: bool) -> Tensors:
     """`d/d(theta_m)`, and `d/d(phi)` if asked for, of the product of `direction` and the gradient of `L_t` by `phi`."""
-
-    def gradients(parameters: Tensors) -> tuple[Tensors, ...]:
-        return torch.func.grad(step.task_loss, argnums=(0, 1) if by_parameters else (1,))(parameters, memory)
-
-    _, tangents = torch.func.jvp(gradients, (step.parameters,), (direction,))
-    return {name: value for part in tangents for name, value in part.items()}
+    with forward_ad.dual_level(), torch.enable_grad():
+        memory = {name: value.detach().requires_grad_() for name, value in memory.items()}
+        parameters = {name: value.detach().requires_grad_(by_parameters) for name, value in step.parameters.items()}
+        duals = {name: forward_ad.make_dual(value, direction[name]) for name, value in parameters.items()}
+        by = {**memory, **(parameters if by_parameters else {})}
+        # Along the direction, the gradient changes at the rate of its tangent.
+        gradients = torch.autograd.grad(step.task_loss(duals, memory), list(by.values()))
+        tangents = {name: forward_ad.unpack_dual(value).tangent for name, value in zip(by, gradients, strict=True)}
+        return {name: torch.zeros_like(by[name]) if t is None else t.detach() for name, t in tangents.items()}
 
 
 def _update_adjoint(

@@ -200,7 +200,8 @@ class MetaTrainer(DomainTrainer):
         # The features as they will be classified, without the noise of dropout.
         self.model.eval()
         # The memory is the last thing that the features meet: only the exact gradient needs a graph of the encoder.
-        with torch.set_grad_enabled(exact), self.compute_loss_context_manager():
+        # `Trainer`'s mixed precision sits in the whole model's forward, which is not what is called here.
+        with torch.set_grad_enabled(exact), self.accelerator.autocast():
             features = self.encoder(**batch).features
         self.model.train(was_training)
         with self._memory_learns():

@@ -153,6 +153,18 @@ def test_the_first_order_step_builds_no_graph_of_the_encoder(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("hypergradient", ["first_order", "exact"])
+def test_mixed_precision_reaches_the_outer_step(hypergradient, tmp_path, monkeypatch):
+    trainer = make_trainer(tmp_path, bf16=True, hypergradient=hypergradient)
+    meta = trainer._meta_trainer()
+    seen = set()
+    layer = meta.encoder.encoder.layer[0].intermediate.dense
+    layer.register_forward_hook(lambda module, inputs, output: seen.add((meta.model.training, output.dtype)))
+    meta.train()
+    assert seen == {(True, torch.bfloat16), (False, torch.bfloat16)}
+    assert all(parameter.isfinite().all() for parameter in meta.memory.values())
+
+
+@pytest.mark.parametrize("hypergradient", ["first_order", "exact"])
 def test_what_is_logged(hypergradient, tmp_path):
     trainer = make_trainer(tmp_path, hypergradient=hypergradient, episodes=6)
     trainer.meta_train()

@@ -1,0 +1,142 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+Figures 3, 4, 5 and 7 of MIL, as PNG beside their raw JSON. One command a figure.
+
+    python examples/mil/tables.py table1 --backbone minilm=FOLDER --features runs/mil/features --together 20
+    python examples/mil/figures.py figure3 --features runs/mil/features/amazon-books-mil-minilm-fine-tuning.npz
+    python examples/mil/figures.py figure4 --record runs/mil/table1.jsonl runs/mil/table2.jsonl
+    python examples/mil/figures.py figure5 --backbone minilm=FOLDER --together 20
+    python examples/mil/figures.py figure7 --backbone minilm=FOLDER --together 20
+
+Figure 3: features of target and source domains, before and after the memory. Figure 4: how far the target lies from the
+sources. Figures 5 and 7: scores on the source domains' dev rows by the memory's size and by its learning rate.
+"""
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from experiment import Job, backbone_paths, load_data
+from jobs import run_all, run_together
+from tables import SETTINGS
+
+CURVES = {
+    "figure5": ("memory_slots", [128, 256, 512, 1024, 2048, 4096], "memory slots"),
+    "figure7": ("memory_learning_rate", [0.0, 1e-6, 1e-5, 1e-4, 3e-4, 1e-3], "learning rate of the memory"),
+}
+# Which of a method's features its head reads.
+READ = {"mil": "augmented_features", "+memory": "augmented_features", "erm": "features", "dann": "features"}
+PANELS = {
+    "features": "Transformer features",
+    "memory_features": "memory",
+    "augmented_features": "memory-augmented features",
+}
+
+
+def command() -> str:
+    return "python " + " ".join(sys.argv)
+
+
+def figure3(options) -> None:
+    import numpy as np
+
+    from hf_memaug.reporting.plots import plot_features
+
+    with np.load(options.features) as stored:
+        (target,) = {name.partition("/")[0] for name in stored.files} - {"dev"}
+        parts = ("dev", target)
+        found = {
+            title: np.concatenate([stored[f"{part}/{kind}"] for part in parts]).astype(np.float32)
+            for kind, title in PANELS.items()
+        }
+        domains = [str(name) for part in parts for name in stored[f"{part}/domain"]]
+    for method in ("pca", "tsne"):
+        path = options.output / f"figure3_{method}.png"
+        print("wrote", plot_features(found, domains, target, path, method=method))
+
+
+def figure4(options) -> None:
+    from hf_memaug.reporting.plots import plot_a_distance
+    from hf_memaug.reporting.results import write_results
+
+    rows = []
+    for record in options.record:
+        for line in record.read_text().splitlines():
+            result = json.loads(line)
+            job = result["job"]
+            for target, distances in result["diagnostics"].get("a_distance_to_target", {}).items():
+                if job["method"] in READ:
+                    shared = {name: job[name] for name in ("method", "data", "backbone", "head", "seed")}
+                    value = round(distances[READ[job["method"]]], 4)
+                    rows.append({**shared, "target": target, "metric": "a_distance", "value": value})
+    if not rows:
+        raise SystemExit("`--record` has no distances: make it with examples/mil/tables.py --diagnose.")
+    write_results(options.output / "figure4.json", table="figure4", command=command(), rows=rows)
+    bars: dict[str, dict[str, list]] = {method: {} for method in READ if any(row["method"] == method for row in rows)}
+    for row in rows:
+        bars[row["method"]].setdefault(row["target"], []).append(row["value"])
+    print("wrote", plot_a_distance(bars, options.output / "figure4.png"))
+
+
+def curve(options) -> None:
+    from hf_memaug.reporting.plots import plot_curve
+    from hf_memaug.reporting.results import write_results
+
+    field, values, label = CURVES[options.figure]
+    backbones = backbone_paths(options.backbone)
+    (backbone,) = backbones
+    jobs = []
+    for data in options.sets:
+        for target in load_data(options.data, data, "train").domains:
+            for seed in range(options.seeds):
+                jobs.append(Job(data, target, "erm", backbone, seed, **SETTINGS))
+                jobs += [Job(data, target, "mil", backbone, seed, **{**SETTINGS, field: value}) for value in values]
+    record = options.record[0] if options.record else Path("runs/mil") / f"{options.figure}.jsonl"
+    run, at_a_time = (run_together, options.together) if options.together else (run_all, options.workers)
+    results = run(jobs, options.data, backbones, record, at_a_time, score_target=False)
+    rows = []
+    for result in results:
+        job = result["job"]
+        shared = {name: job[name] for name in ("method", "data", "target", "backbone", "head", "seed")}
+        own = {field: job[field]} if job["method"] == "mil" else {}
+        rows.append({**shared, **own, "metric": "dev_macro_f1", "value": round(result["dev"], 4)})
+    write_results(options.output / f"{options.figure}.json", table=options.figure, command=command(), rows=rows)
+    curves: dict[str, dict] = {}
+    baseline: dict[str, list] = {}
+    for data in options.sets:
+        for seed in range(options.seeds):
+            chosen = [row for row in rows if row["data"] == data and row["seed"] == seed]
+            plain = [row["value"] for row in chosen if row["method"] == "erm"]
+            baseline.setdefault(data, []).append(sum(plain) / len(plain))
+            for value in values:
+                points = [row["value"] for row in chosen if row.get(field) == value]
+                curves.setdefault(data, {}).setdefault(value, []).append(sum(points) / len(points))
+    means = {data: sum(scores) / len(scores) for data, scores in baseline.items()}
+    path = options.output / f"{options.figure}.png"
+    plot_curve(curves, path, label, "macro-F1 on source dev rows", log_x=True, baseline=means)
+    print("wrote", path)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("figure", choices=["figure3", "figure4", *CURVES])
+    parser.add_argument("--features", help="figure 3: a file that tables.py --features made")
+    parser.add_argument("--record", type=Path, nargs="+", help="figure 4: records of tables.py; else where to keep one")
+    parser.add_argument("--backbone", action="append", help="figures 5 and 7: name=folder of an encoder")
+    parser.add_argument("--data", default="../shared/data", help="folder of the data sets (default: %(default)s)")
+    parser.add_argument("--sets", nargs="+", default=["amazon", "mnli5"], help="default: amazon mnli5")
+    parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--workers", type=int, default=1, help="processes, each with a trainer (default: %(default)s)")
+    parser.add_argument("--together", type=int, metavar="N", help="train up to N models on top of each other instead")
+    parser.add_argument("--output", type=Path, default=Path("docs/results/mil"), help="default: %(default)s")
+    options = parser.parse_args()
+    needed = {"figure3": "features", "figure4": "record"}.get(options.figure, "backbone")
+    if getattr(options, needed) is None:
+        parser.error(f"{options.figure} needs --{needed}")
+    {"figure3": figure3, "figure4": figure4}.get(options.figure, curve)(options)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,533 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+Models that differ only in their target domain and seed, trained at the same time on one device.
+
+A small encoder leaves a large GPU idle. Here the parameters of all models of a row of a table lie on top of each other,
+`torch.func.vmap` runs them as one, and the step is recorded as a CUDA graph: the same batches, losses, clipping,
+optimizer and schedules as `DomainTrainer` and `BilevelTrainer`, model by model (tests/test_mil_together.py compares the
+weights), in a fraction of the time. One thing differs: an epoch's last, smaller batch is filled up with its first rows.
+"""
+
+import concurrent.futures
+import dataclasses
+import math
+import os
+import time
+from functools import cached_property
+
+import numpy as np
+import torch
+from experiment import FEATURES, Job, build_model, describe, features_path, tokenized
+from torch import nn
+from torch.func import functional_call, vmap
+from torch.nn import functional as F
+from transformers import Trainer, logging
+
+from hf_memaug.data.sampling import DomainBalancedSampler, EpisodeSampler
+from hf_memaug.evaluation.scores import macro_f1
+from hf_memaug.kernels.cuda_graphs import GraphedFunction
+from hf_memaug.layers.discriminator import DomainDiscriminators
+from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
+
+EVALUATION_ROWS = 256
+
+
+class Table:
+    """The tokenized rows of one part of the data, one data set a model, padded to one shape, on the device."""
+
+    def __init__(self, parts: list, domains: list[list[str]], padding: dict[str, int], length: int, device):
+        rows = max(map(len, parts))
+        self.count = [len(part) for part in parts]
+        self.names = [part["domain"] for part in parts]
+        self.columns = {}
+        for name in [name for name in padding if name in parts[0].column_names]:
+            array = np.full((len(parts), rows, length), padding[name], dtype=np.int64)
+            for model, part in enumerate(parts):
+                for row, values in enumerate(part[name]):
+                    array[model, row, : len(values)] = values
+            self.columns[name] = torch.from_numpy(array).to(device)
+        self.labels = np.full((len(parts), rows), 0, dtype=np.int64)
+        ids = np.full((len(parts), rows), -1, dtype=np.int64)
+        for model, part in enumerate(parts):
+            self.labels[model, : len(part)] = part["labels"]
+            order = {name: index for index, name in enumerate(domains[model])}
+            ids[model, : len(part)] = [order.get(name, -1) for name in part["domain"]]
+        self.columns["labels"] = torch.from_numpy(self.labels).to(device)
+        self.columns["domain_ids"] = torch.from_numpy(ids).to(device)
+
+    def batch(self, index: torch.Tensor) -> dict[str, torch.Tensor]:
+        """`(models, rows)` row numbers to columns `(models, rows, ...)`, with the mask in the form attention takes."""
+        models = torch.arange(index.shape[0], device=index.device).unsqueeze(-1)
+        batch = {name: values[models, index] for name, values in self.columns.items()}
+        mask = batch["attention_mask"].bool()[:, :, None, None, :]
+        # Already in four dimensions, so that nothing looks at its values: that would stop the device.
+        batch["attention_mask"] = mask.expand(-1, -1, 1, mask.shape[-1], -1)
+        return batch
+
+
+class Together:
+    """
+    Args:
+        jobs: jobs that differ in `target` and `seed` only.
+        root, backbone: as in `experiment.run`.
+        dropout: `False` turns it off, for comparisons with the trainers.
+    """
+
+    def __init__(self, jobs: list[Job], root: str, backbone: str, device=None, dropout: bool = True):
+        self.jobs, self.job = jobs, jobs[0]
+        shared = {dataclasses.replace(job, target="", seed=0) for job in jobs}
+        if len(shared) > 1:
+            raise ValueError("`jobs` may differ in `target` and `seed` only.")
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        prompted = self.job.head == "prompting"
+        data = [tokenized(root, job.data, job.target, job.train_rows, backbone, prompted) for job in jobs]
+        self.tokenizer = data[0][0]
+        self.train_parts, self.dev_parts = [part[1] for part in data], [part[2] for part in data]
+        self.test_parts = [part[3] for part in data]
+        self.domains = [sorted(part.domains) for part in self.train_parts]
+        models = [
+            build_model(job, backbone, part.label_names).to(self.device)
+            for job, part in zip(jobs, self.train_parts, strict=True)
+        ]
+        self.model = models[0].train()
+        if not dropout:
+            for module in self.model.modules():
+                if isinstance(module, nn.Dropout):
+                    module.p = 0.0
+        self.encoder = self.model.base_model
+        named = [dict(model.named_parameters()) for model in models]
+        memory = {id(parameter) for parameter in self.model.memory_parameters()}
+        self.memory_names = [name for name, value in named[0].items() if id(value) in memory]
+        self.parameters = {name: torch.stack([one[name].detach() for one in named]) for name in named[0]}
+        self.num_labels = self.train_parts[0].num_labels
+        self.is_graphed = self.device.type == "cuda"
+
+    # Data
+
+    def _table(self, parts: list) -> Table:
+        padding = {
+            "input_ids": self.tokenizer.pad_token_id,
+            "token_type_ids": self.tokenizer.pad_token_type_id,
+            "attention_mask": 0,
+        }
+        length = max(len(row) for part in parts for row in part["input_ids"])
+        # A fully masked row would have no attention at all: rows that only fill up are masked but for one position.
+        table = Table(parts, self.domains, padding, length, self.device)
+        table.columns["attention_mask"][:, :, 0] = 1
+        return table
+
+    @cached_property
+    def train_table(self) -> Table:
+        return self._table(self.train_parts)
+
+    @cached_property
+    def dev_table(self) -> Table:
+        return self._table(self.dev_parts)
+
+    def _autocast(self):
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda")
+
+    def _forward(self, parameters: dict, batch: dict) -> tuple:
+        """Logits and what the head reads, for all models."""
+
+        def one(parameters, inputs):
+            outputs = functional_call(self.model, parameters, kwargs=inputs)
+            return outputs.logits, outputs.augmented_features, outputs.features, outputs.memory_features
+
+        inputs = {name: value for name, value in batch.items() if name not in ("labels", "domain_ids")}
+        with self._autocast():
+            return vmap(one, randomness="different")(parameters, inputs)
+
+    # The task
+
+    def train_task(self, order: np.ndarray, frozen: list[str], algorithm: str = "erm", evaluate_every: int = 0):
+        """
+        `order` is `(steps, models, rows)`. What is not frozen learns. With `evaluate_every`, ends with each model's
+        best parameters on its source domains' dev rows.
+        """
+        total, best = len(order), _Best(len(self.jobs))
+        one_step = self._task_steps(frozen, total, algorithm)
+        order = torch.from_numpy(order).to(self.device)
+        for number in range(total):
+            one_step(order[number], number)
+            # The last step too, as a run that is not a whole number of epochs would else end unseen.
+            if evaluate_every and ((number + 1) % evaluate_every == 0 or number + 1 == total):
+                best.offer(self.score(self.dev_table, self.dev_parts), number + 1, self.parameters)
+        self.parameters = {
+            name: value.detach() for name, value in (best.parameters if evaluate_every else self.parameters).items()
+        }
+        return best
+
+    def _task_steps(self, frozen: list[str], total: int, algorithm: str = "erm"):
+        """A function of a step's rows and number, that makes the step: loss, clipping, optimizer, schedule."""
+        job = self.job
+        learners = {name: value for name, value in self.parameters.items() if name not in frozen}
+        for value in learners.values():
+            value.requires_grad_()
+        adversaries = _Adversaries(self, algorithm) if algorithm == "dann" else None
+        decayed = set(Trainer.get_decay_parameter_names(None, self.model))
+        groups: dict[tuple, list] = {}
+        for name, value in learners.items():
+            rate = job.memory_learning_rate if name in self.memory_names else job.learning_rate
+            groups.setdefault((rate, 0.01 if name in decayed else 0.0), []).append(value)
+        if adversaries is not None:
+            groups[adversaries.rate, 0.0] = [*groups.get((adversaries.rate, 0.0), []), *adversaries.values.values()]
+        optimizer = torch.optim.AdamW(
+            [{"params": values, "lr": rate, "weight_decay": decay} for (rate, decay), values in groups.items()],
+            fused=self.is_graphed,
+        )
+        rates = [group["lr"] for group in optimizer.param_groups]
+        clipped = list(learners.values())
+        everything = [value for values in groups.values() for value in values]
+
+        def step(inputs):
+            for value in everything:
+                value.grad = None
+            batch = self.train_table.batch(inputs["index"])
+            constants = {name: self.parameters[name].detach() for name in frozen}
+            logits, features, _, _ = self._forward({**learners, **constants}, batch)
+            losses = self._losses(algorithm, logits, features, batch, adversaries)
+            losses.sum().backward()
+            _clip([value.grad for value in clipped])
+            return losses.detach(), [value.grad for value in everything]
+
+        run = GraphedFunction(step) if self.is_graphed else step
+
+        def one_step(index: torch.Tensor, number: int) -> torch.Tensor:
+            losses, gradients = run({"index": index})
+            for value, gradient in zip(everything, gradients, strict=True):
+                value.grad = gradient
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
+                group["lr"] = rate * _linear(number, total, job.warmup)
+            optimizer.step()
+            return losses
+
+        return one_step
+
+    def _losses(self, algorithm: str, logits, features, batch, adversaries) -> torch.Tensor:
+        task = vmap(lambda one, labels: F.cross_entropy(one.float(), labels))(logits, batch["labels"])
+        if algorithm == "erm":
+            return task
+        if algorithm == "dann":
+            return task + adversaries.losses(features, batch["domain_ids"])
+        arguments = _AlgorithmArguments(penalty_weight=self.job.penalty_weight)
+        rule = ALGORITHMS[algorithm](arguments, self.domains[0], features.shape[-1])
+
+        def one(task, logits, labels, features, domain_ids):
+            return rule.loss(DomainBatch(task, logits, labels, features, domain_ids))
+
+        return vmap(one)(task, logits, batch["labels"], features, batch["domain_ids"])
+
+    # Evaluation
+
+    @torch.no_grad()
+    def predict(self, table: Table, outputs: str = "logits") -> list[np.ndarray]:
+        """Logits of each model on its own rows, or, with `outputs="features"`, `g`, `m(g)` and `g_m`."""
+        was_training, found = self.model.training, []
+        self.model.eval()
+        parameters = {name: value.detach() for name, value in self.parameters.items()}
+        rows = max(table.count)
+        size = min(EVALUATION_ROWS, rows)
+        for start in range(0, rows, size):
+            index = torch.arange(start, start + size, device=self.device).clamp(max=rows - 1)
+            batch = table.batch(index.expand(len(self.jobs), -1))
+            logits, augmented, features, memory = self._forward(parameters, batch)
+            kept = (logits,) if outputs == "logits" else (features, memory, augmented)
+            found.append(torch.stack([part.float() for part in kept], dim=1).cpu())
+        self.model.train(was_training)
+        whole = torch.cat(found, dim=2).numpy()
+        found = [whole[model, :, :count] for model, count in enumerate(table.count)]
+        return [one[0] for one in found] if outputs == "logits" else found
+
+    def score(self, table: Table, parts: list) -> list[float]:
+        """Macro-F1 in points, the mean over the domains of each part."""
+        scores = []
+        for part, logits in zip(parts, self.predict(table), strict=True):
+            predicted, labels, domains = logits.argmax(-1), np.asarray(part["labels"]), np.asarray(part["domain"])
+            per_domain = [
+                macro_f1(predicted[domains == name], labels[domains == name], num_labels=self.num_labels)
+                for name in part.domains
+            ]
+            scores.append(100 * float(np.mean(per_domain)))
+        return scores
+
+    # Meta-training
+
+    def meta_train(self) -> list[dict]:
+        """Algorithm 2 for all models; encoder and head are as before at its end. Returns a log for each model."""
+        job, start = self.job, {name: value.clone() for name, value in self.parameters.items()}
+        samplers = [
+            EpisodeSampler(
+                part["domain"],
+                episodes=job.episodes,
+                episode_steps=job.episode_steps,
+                inner_steps=job.inner_steps,
+                source_rows=job.batch_size,
+                target_rows=job.batch_size,
+                seed=one.seed,
+            )
+            for one, part in zip(self.jobs, self.train_parts, strict=True)
+        ]
+        order = np.stack([np.array(list(sampler)).reshape(-1, 2 * job.batch_size) for sampler in samplers], axis=1)
+        adversaries = _Adversaries(self, "mil")
+        memory = {name: self.parameters[name].requires_grad_() for name in self.memory_names}
+        memory_optimizer = torch.optim.AdamW(
+            list(memory.values()), lr=job.memory_learning_rate, weight_decay=0.0, maximize=True
+        )
+        total = len(order)
+        outer_total = total // job.inner_steps
+        warmup = math.ceil(total * job.warmup) // job.inner_steps
+        device_order = torch.from_numpy(order).to(self.device)
+        prefix = next(name for name, module in self.model.named_modules() if module is self.encoder.memory) + "."
+        is_target = torch.zeros(len(self.jobs), 2 * job.batch_size, device=self.device)
+        is_target[:, job.batch_size :] = 1.0
+
+        def play(inputs):
+            self.model.eval()
+            with torch.no_grad():
+                batch = self.train_table.batch(inputs["index"])
+                _, _, features, _ = self._forward({**self.parameters, **memory}, batch)
+            self.model.train()
+            features = features.float()
+
+            def augment(values, features):
+                found, weights = functional_call(self.encoder.memory, values, (features,))
+                return torch.lerp(features, found, float(self.model.config.memory_weight)), weights
+
+            own = {name.removeprefix(prefix): value for name, value in memory.items()}
+            augmented, weights = vmap(augment)(own, features)
+            chosen = adversaries.chosen(inputs["target"])
+            logits = adversaries.logits(chosen, augmented)
+            losses = F.binary_cross_entropy_with_logits(logits, is_target, reduction="none").mean(dim=1)
+            gradients = torch.autograd.grad(losses.sum(), [*memory.values(), *chosen.values()])
+            accuracy = ((logits > 0) == (is_target > 0)).float().mean(dim=1)
+            entropy = torch.special.entr(weights).sum(-1).mean(dim=(1, 2)) / math.log(weights.shape[-1])
+            return gradients, (losses.detach(), accuracy, entropy.detach())
+
+        run = GraphedFunction(play) if self.is_graphed else play
+        # Line 6 to 8: a step of encoder and head, with the memory as it is.
+        inner = self._task_steps(self.memory_names, total)
+        logs: list[list[dict]] = [[] for _ in self.jobs]
+        sums: list = [0.0] * 4
+        for number in range(total):
+            task = inner(device_order[number, :, : job.batch_size].contiguous(), number)
+            if (number + 1) % job.inner_steps:
+                continue
+            targets = [sampler.meta_target(number) for sampler in samplers]
+            ids = [names.index(target) for names, target in zip(self.domains, targets, strict=True)]
+            outer = number // job.inner_steps
+            chosen = torch.tensor(ids, device=self.device)
+            gradients, seen = run({"index": device_order[number], "target": chosen})
+            for value, gradient in zip(memory.values(), gradients, strict=False):
+                value.grad = gradient
+            factor = _linear(outer, outer_total, warmup)
+            memory_optimizer.param_groups[0]["lr"] = job.memory_learning_rate * factor
+            memory_optimizer.step()
+            adversaries.learn(chosen, gradients[len(memory) :], factor)
+            sums = [total + value for total, value in zip(sums, (task, *seen), strict=True)]
+            if (outer + 1) % job.episode_steps == 0:
+                values = [(value / job.episode_steps).tolist() for value in sums]
+                sums = [0.0] * 4
+                for model, target in enumerate(targets):
+                    loss, domain_loss, accuracy, entropy = (value[model] for value in values)
+                    logs[model].append(
+                        {
+                            "step": number + 1,
+                            "task_loss": loss,
+                            f"domain_loss_{target}": domain_loss,
+                            f"discriminator_accuracy_{target}": accuracy,
+                            "slot_entropy": entropy,
+                        }
+                    )
+        learned = {name: value.detach() for name, value in memory.items()}
+        self.parameters = {**start, **learned}
+        return logs
+
+    # A row of a table
+
+    def run(self, score_target: bool = True, diagnose: bool = False, features: str | None = None) -> list[dict]:
+        """What `experiment.run` returns, for each job."""
+        job, begin = self.job, time.time()
+        steps_per_epoch = math.ceil(max(map(len, self.train_parts)) / job.batch_size)
+        steps = round(job.epochs * steps_per_epoch)
+        logs: list[list[dict]] = [[] for _ in self.jobs]
+        frozen = [] if job.method == "+memory" else list(self.memory_names)
+        if job.method == "mil":
+            logs = self.meta_train()
+        else:
+            steps += job.meta_steps
+        order = np.stack([self._balanced(model, steps) for model in range(len(self.jobs))], axis=1)
+        algorithm = job.method if job.method in ("irm", "coral", "dann") else "erm"
+        best = self.train_task(order, frozen, algorithm, evaluate_every=steps_per_epoch)
+        scores: list[dict] = [{} for _ in self.jobs]
+        if score_target:
+            for name in sorted({name for part in self.test_parts for name in part}):
+                # A target that is not every model's: the others are scored on some other and their score is dropped.
+                parts = [part.get(name, next(iter(part.values()))) for part in self.test_parts]
+                for model, value in enumerate(self.score(self._table(parts), parts)):
+                    if name in self.test_parts[model]:
+                        scores[model][name] = value
+        found = self._diagnose(score_target, features) if diagnose else [{}] * len(self.jobs)
+        seconds = (time.time() - begin) / len(self.jobs)
+        return [
+            {
+                "job": dataclasses.asdict(one),
+                "dev": best.scores[model],
+                "best_step": best.steps[model],
+                "scores": scores[model],
+                "log": best.log[model],
+                "meta_log": logs[model],
+                "diagnostics": found[model],
+                "seconds": round(seconds, 2),
+            }
+            for model, one in enumerate(self.jobs)
+        ]
+
+    def _diagnose(self, score_target: bool, folder: str | None, rows: int = 400) -> list[dict]:
+        """`experiment.describe` for each model, on some rows of its dev part and of its targets."""
+        names = sorted({name for part in self.test_parts for name in part}) if score_target else []
+        parts = [{"dev": part.shuffle(0)[: 2 * rows]} for part in self.dev_parts]
+        for own, tests in zip(parts, self.test_parts, strict=True):
+            own |= {name: tests[name].shuffle(0)[:rows] for name in names if name in tests}
+        found: list[dict] = [{} for _ in self.jobs]
+        for name in ["dev", *names]:
+            table = self._table([own.get(name, own["dev"]) for own in parts])
+            for model, arrays in enumerate(self.predict(table, "features")):
+                if name in parts[model]:
+                    found[model][name] = dict(zip(FEATURES, arrays, strict=True))
+        arguments = [
+            (values, {name: part["domain"] for name, part in own.items()}, features_path(folder, job))
+            for values, own, job in zip(found, parts, self.jobs, strict=True)
+        ]
+        # A classifier for each model and kind of features: the slowest part, on the CPU.
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(lambda one: describe(*one), arguments))
+
+    def _balanced(self, model: int, steps: int) -> np.ndarray:
+        """The rows of each step, epoch after epoch, as `DomainTrainer` draws them."""
+        size = self.job.batch_size
+        sampler = DomainBalancedSampler(self.train_parts[model]["domain"], self.jobs[model].seed)
+        batches: list[list[int]] = []
+        epoch = 0
+        while len(batches) < steps:
+            sampler.set_epoch(epoch)
+            rows = list(sampler)
+            # The last, smaller batch of an epoch begins the row again: all batches have one shape here.
+            rows += rows[: -len(rows) % size]
+            batches += [rows[start : start + size] for start in range(0, len(rows), size)]
+            epoch += 1
+        return np.array(batches[:steps])
+
+
+class _Adversaries:
+    """The discriminators of all models, `(models, domains, ...)`, and their optimizer."""
+
+    def __init__(self, together: Together, method: str):
+        job = together.job
+        self.rate, self.weight = job.discriminator_learning_rate, job.penalty_weight
+        stacks = []
+        for one, domains in zip(together.jobs, together.domains, strict=True):
+            # As the trainers seed them.
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(one.seed)
+                found = DomainDiscriminators(domains, together.model.config.hidden_size, job.discriminator_hidden_size)
+            parts = [dict(part.named_parameters()) for part in found.discriminators]
+            stacks.append({name: torch.stack([part[name].detach() for part in parts]) for name in parts[0]})
+        self.module = found.discriminators[0].to(together.device)
+        self.values = {name: torch.stack([one[name] for one in stacks]).to(together.device) for name in stacks[0]}
+        self.first = {name: torch.zeros_like(value) for name, value in self.values.items()}
+        self.second = {name: torch.zeros_like(value) for name, value in self.values.items()}
+        shape = next(iter(self.values.values())).shape[:2]
+        self.counts = torch.zeros(shape, device=together.device)
+        self.models = torch.arange(shape[0], device=together.device)
+        if method == "dann":
+            self.weight = ALGORITHMS["dann"].default_penalty_weight if self.weight is None else self.weight
+            for value in self.values.values():
+                value.requires_grad_()
+
+    def chosen(self, target: torch.Tensor) -> dict:
+        """Each model's discriminator of its meta-target, as leaves of their own."""
+        return {name: value[self.models, target].detach().requires_grad_() for name, value in self.values.items()}
+
+    def logits(self, values: dict, features: torch.Tensor) -> torch.Tensor:
+        def one(values, features):
+            return functional_call(self.module, values, (features,)).squeeze(-1)
+
+        return vmap(one)(values, features.float())
+
+    @torch.no_grad()
+    def learn(self, target: torch.Tensor, gradients, factor: float) -> None:
+        """A step of AdamW for the chosen ones alone: the others' moments stay as they are."""
+        self.counts[self.models, target] += 1
+        count = self.counts[self.models, target].double()
+        for name, gradient in zip(self.values, gradients, strict=True):
+            shape = (-1, *[1] * (gradient.ndim - 1))
+            first, second = self.first[name], self.second[name]
+            moment = first[self.models, target].lerp(gradient, 0.1)
+            square = second[self.models, target] * 0.999 + 0.001 * gradient.square()
+            first[self.models, target], second[self.models, target] = moment, square
+            bias1, bias2 = (1 - 0.9**count).float().view(shape), (1 - 0.999**count).float().view(shape)
+            change = moment / bias1 / (square.sqrt() / bias2.sqrt() + 1e-8)
+            self.values[name][self.models, target] -= self.rate * factor * change
+
+    def losses(self, features: torch.Tensor, domain_ids: torch.Tensor) -> torch.Tensor:
+        """DANN's, with the gradient turned round by a second reading of the features instead of a hook."""
+        domains = self.counts.shape[1]
+        total = 0.0
+        for domain in range(domains):
+            labels = (domain_ids == domain).float()
+            weights = 1 + labels * (domains - 2)
+            for reading, held, sign in ((features.detach(), False, 1.0), (features, True, -self.weight)):
+                values = {n: (v.detach() if held else v)[:, domain] for n, v in self.values.items()}
+                found = F.binary_cross_entropy_with_logits(self.logits(values, reading), labels, reduction="none")
+                total = total + sign * (weights * found).mean(dim=1) / domains
+        return total
+
+
+class _Best:
+    """Each model's best parameters so far."""
+
+    def __init__(self, models: int):
+        self.scores: list[float] = [-1.0] * models
+        self.steps = [0] * models
+        self.log: list[list[dict]] = [[] for _ in range(models)]
+        self.parameters: dict = {}
+
+    def offer(self, scores: list[float], step: int, parameters: dict) -> None:
+        better = [new > old for new, old in zip(scores, self.scores, strict=True)]
+        for model, score in enumerate(scores):
+            self.log[model].append({"step": step, "dev": score})
+            if better[model]:
+                self.scores[model], self.steps[model] = score, step
+        if not self.parameters:
+            self.parameters = {name: value.detach().clone() for name, value in parameters.items()}
+            return
+        for model, improved in enumerate(better):
+            if improved:
+                for name, value in parameters.items():
+                    self.parameters[name][model] = value[model].detach()
+
+
+@dataclasses.dataclass
+class _AlgorithmArguments:
+    penalty_weight: float | None = None
+    penalty_anneal_steps: int = 0
+    discriminator_hidden_size: int = 256
+
+
+def _clip(gradients: list) -> None:
+    """Each model's gradients by their own norm, as `Trainer` clips them."""
+    squares = [g.float().flatten(1).square().sum(dim=1) for g in gradients if g is not None]
+    scale = (1.0 / (torch.stack(squares).sum(dim=0).sqrt() + 1e-6)).clamp(max=1.0)
+    for gradient in gradients:
+        if gradient is not None:
+            gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))
+
+
+def _linear(step: int, total: int, warmup: float) -> float:
+    """The factor of the learning rate before `step` is made; `warmup` in steps, or as a share of the total."""
+    warm = int(warmup) if warmup >= 1 else math.ceil(total * warmup)
+    return step / max(1, warm) if step < warm else max(0.0, (total - step) / max(1, total - warm))

@@ -1,0 +1,87 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Models trained on top of each other are the models that the trainers train one by one."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from families import SENTENCES
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "mil"
+METHODS = ["erm", "+memory", "irm", "coral", "dann", "mil"]
+
+
+@pytest.fixture
+def here(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if str(EXAMPLES) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def write_data(root: Path) -> None:
+    folder = root / "amazon"
+    folder.mkdir(parents=True)
+    (folder / "labels.json").write_text(json.dumps(["negative", "positive"]))
+    for number, domain in enumerate(("books", "dvd", "electronics", "kitchen")):
+        for split, count in (("train", 16), ("test", 12)):
+            rows = [
+                {"text": f"{SENTENCES[(row + number) % 6]} {split} {row} {domain}", "label": row % 2, "domain": domain}
+                for row in range(count)
+            ]
+            (folder / f"{domain}.{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_together_is_one_by_one(method, here, backbones, tmp_path, monkeypatch):
+    import experiment
+    from together import Together
+
+    write_data(tmp_path)
+    sizes = {"epochs": 2.0, "batch_size": 8, "learning_rate": 1e-3, "memory_slots": 12, "memory_key_size": 8}
+    sizes |= {"episodes": 2, "episode_steps": 2, "memory_learning_rate": 1e-2, "discriminator_hidden_size": 16}
+    jobs = [
+        experiment.Job("amazon", target, method, "tiny", seed, **sizes) for target, seed in (("books", 0), ("dvd", 3))
+    ]
+    torch.set_num_threads(1)
+    together = Together(jobs, str(tmp_path), backbones["bert"], device="cpu")
+    results = together.run()
+
+    # Without the choice of the best evaluation: what must agree is the weights.
+    weights = {}
+    from hf_memaug.training.selection import BestInMemory
+
+    at_end = BestInMemory.on_train_end
+
+    def remember(self, args, state, control, model=None, **kwargs):
+        at_end(self, args, state, control, model=model, **kwargs)
+        weights[args.seed] = {name: value.detach().clone() for name, value in model.named_parameters()}
+
+    monkeypatch.setattr(BestInMemory, "on_train_end", remember)
+    for number, job in enumerate(jobs):
+        alone = experiment.run(job, str(tmp_path), backbones["bert"])
+        assert [entry["step"] for entry in alone["log"]] == [entry["step"] for entry in results[number]["log"]]
+        assert alone["best_step"] == results[number]["best_step"]
+        assert alone["dev"] == pytest.approx(results[number]["dev"], abs=1e-6)
+        assert alone["scores"] == pytest.approx(results[number]["scores"], abs=1e-6)
+        for name, value in weights[job.seed].items():
+            mine = together.parameters[name][number]
+            torch.testing.assert_close(mine, value, rtol=2e-3, atol=2e-4, msg=lambda text, name=name: f"{name}: {text}")
+        if method == "mil":
+            last, mine = alone["meta_log"][-2], results[number]["meta_log"][-1]
+            for name in mine:
+                assert mine[name] == pytest.approx(last[name], rel=1e-2, abs=1e-4), name
+
+
+def test_jobs_of_different_settings_are_refused(here, backbones, tmp_path):
+    import experiment
+    from together import Together
+
+    jobs = [experiment.Job("amazon", "books", "erm", "tiny", 0, epochs=epochs) for epochs in (1.0, 2.0)]
+    with pytest.raises(ValueError, match="may differ in `target` and `seed` only"):
+        Together(jobs, str(tmp_path), backbones["bert"])
