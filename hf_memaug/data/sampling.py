@@ -36,6 +36,39 @@ class DomainBalancedSampler(Sampler[int]):
         return (next(rows) for _ in range(len(self)))
 
 
+class OneDomainSampler(Sampler[int]):
+    """
+    Algorithm 3, lines 2 to 4, of MIL as printed: a domain is drawn, and the next `rows` rows all come from it.
+
+    Args:
+        domains (`Sequence[str]`): the domain of each row.
+        rows (`int`): how long a domain stays, in rows: `T` steps of a batch.
+        seed (`int`): with the epoch, it decides the order.
+    """
+
+    def __init__(self, domains: Sequence[str], rows: int, seed: int = 0):
+        self.domains = list(domains)
+        self.rows = rows
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return len(self.domains)
+
+    def __iter__(self) -> Iterator[int]:
+        generator = random.Random(f"{self.seed} {self.epoch}")
+        rows_of = _rows_of(self.domains, generator)
+        left = len(self)
+        while left > 0:
+            domain = generator.choice(list(rows_of))
+            stay = min(self.rows, left)
+            yield from (next(rows_of[domain]) for _ in range(stay))
+            left -= stay
+
+
 class EpisodeSampler(Sampler[int]):
     """
     Algorithm 2, lines 2 to 5, of MIL: each episode draws a meta-target domain, and each of its steps a batch from the

@@ -72,6 +72,10 @@ class DomainTrainingArguments(TrainingArguments):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"`{name}` is {value}; a rate must be 0 or more.")
+        if self.algorithm == "erm" and (self.penalty_weight or self.penalty_anneal_steps):
+            raise ValueError(
+                '`algorithm="erm"` has no penalty for `penalty_weight` and `penalty_anneal_steps` to act on.'
+            )
         if self.cuda_graphs:
             self._check_cuda_graphs()
 
@@ -107,6 +111,9 @@ class BilevelTrainingArguments(DomainTrainingArguments):
         meta_target_batch_size (`int`, *optional*):
             Rows of the meta-target beside each batch of `per_device_train_batch_size` rows of the other domains. By
             default as many.
+        meta_test_batches (`str`, *optional*, defaults to `"balanced"`):
+            `"balanced"` draws the meta-test's batches in equal shares from the source domains; `"one_domain"` is
+            Algorithm 3 as printed: `episode_steps` batches from one domain, then from another.
         memory_learning_rate (`float`, *optional*, defaults to 1e-3):
             `gamma * eta`, the learning rate of the memory.
     """
@@ -123,10 +130,15 @@ class BilevelTrainingArguments(DomainTrainingArguments):
     meta_target_batch_size: int | None = field(
         default=None, metadata={"help": "Rows of the meta-target in a batch (default: per_device_train_batch_size)."}
     )
+    meta_test_batches: str = field(
+        default="balanced",
+        metadata={"help": "balanced, or one_domain: episode_steps batches from one domain at a time."},
+    )
 
     def __post_init__(self):
         super().__post_init__()
         _one_of("hypergradient", self.hypergradient, ("first_order", "exact"))
+        _one_of("meta_test_batches", self.meta_test_batches, ("balanced", "one_domain"))
         for name in ("episodes", "episode_steps", "inner_steps", "meta_target_batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -11,9 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
 
+from hf_memaug.data.sampling import OneDomainSampler
 from hf_memaug.training.arguments import BilevelTrainingArguments
 from hf_memaug.training.checkpoints import last_complete_checkpoint
-from hf_memaug.training.domain_trainer import DomainTrainer
+from hf_memaug.training.domain_trainer import DomainTrainer, domains_of
 from hf_memaug.training.meta_trainer import MetaTrainer
 
 META_TRAIN = "meta_train"
@@ -123,6 +124,15 @@ class BilevelTrainer(DomainTrainer):
         self.model.freeze_memory()
         set_seed(self.args.seed)
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    def _get_train_sampler(self, train_dataset=None):
+        args = self.args
+        if args.meta_test_batches == "balanced":
+            return super()._get_train_sampler(train_dataset)
+        rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size * args.episode_steps
+        train_dataset = self.train_dataset if train_dataset is None else train_dataset
+        seed = args.seed if args.data_seed is None else args.data_seed
+        return OneDomainSampler(domains_of(train_dataset, "train_dataset"), rows, seed)
 
     def _meta_trainer(self) -> MetaTrainer:
         args = copy.copy(self.args)

@@ -50,6 +50,7 @@ def make_trainer(output, rows: int = 8, accumulation: int = 1, callbacks=(), nam
         "discriminator_hidden_size": 16,
         "save_strategy": "no",
         "logging_steps": 1,
+        "use_cpu": True,
         **kwargs,
     }
     args = BilevelTrainingArguments(
@@ -57,7 +58,6 @@ def make_trainer(output, rows: int = 8, accumulation: int = 1, callbacks=(), nam
         per_device_train_batch_size=rows,
         gradient_accumulation_steps=accumulation,
         report_to=[],
-        use_cpu=True,
         disable_tqdm=True,
         seed=3,
         **settings,

@@ -160,7 +160,8 @@ def test_every_algorithm_comes_from_the_arguments_with_a_weight_of_its_own(name,
     algorithm = make(name, tmp_path)
     assert type(algorithm) is ALGORITHMS[name]
     assert algorithm.penalty_weight == {"erm": 0.0, "irm": 1.0, "coral": 1.0, "dann": 0.1}[name]
-    assert make(name, tmp_path, penalty_weight=0.25).penalty_weight == 0.25
+    if name != "erm":  # which has none to weigh
+        assert make(name, tmp_path, penalty_weight=0.25).penalty_weight == 0.25
     assert algorithm.needs_features == (name in ("coral", "dann"))
     loss = algorithm.loss(Encoder(BATCHES["all"]).batch())
     assert loss.shape == () and torch.isfinite(loss)

@@ -132,8 +132,8 @@ class TestBilevel:
 
 VALUES = {
     "algorithm": ("erm", "erm"),
-    "penalty_weight": ("0.5", 0.5),
-    "penalty_anneal_steps": ("7", 7),
+    "penalty_weight": ("0.0", 0.0),
+    "penalty_anneal_steps": ("0", 0),
     "memory_learning_rate": ("2e-3", 2e-3),
     "discriminator_learning_rate": ("1e-2", 1e-2),
     "discriminator_hidden_size": ("0", 0),
@@ -144,6 +144,7 @@ VALUES = {
     "inner_steps": ("2", 2),
     "hypergradient": ("exact", "exact"),
     "meta_target_batch_size": ("6", 6),
+    "meta_test_batches": ("one_domain", "one_domain"),
 }
 
 
@@ -163,3 +164,10 @@ class TestOnTheCommandLine:
         for field in own_fields(arguments_class):
             assert field.metadata["help"] in shown, field.name
             assert f"        {field.name} (`" in docs, field.name
+
+
+def test_a_penalty_without_one_to_weigh_is_refused():
+    for own in ({"penalty_weight": 0.5}, {"penalty_anneal_steps": 3}):
+        with pytest.raises(ValueError, match='`algorithm="erm"` has no penalty'):
+            make(DomainTrainingArguments, **own)
+        assert make(DomainTrainingArguments, algorithm="irm", **own).algorithm == "irm"

@@ -183,6 +183,29 @@ def test_what_is_logged(hypergradient, tmp_path):
     assert trainer.model.config._attn_implementation == "sdpa", "put back after the eager attention of `exact`"
 
 
+@pytest.mark.gpu
+def test_cuda_graphs_are_the_eager_run(tmp_path):
+    settings = {"use_cpu": False, "dropout": 0.0, "episodes": 4}
+    eager = make_trainer(tmp_path / "eager", **settings)
+    graphed = make_trainer(tmp_path / "graphed", cuda_graphs=True, **settings)
+    for trainer in (eager, graphed):
+        trainer.train()
+    for one, other in zip(eager.meta_log, graphed.meta_log, strict=True):
+        for name in one:
+            if name.startswith(("task_loss", "domain_loss", "slot_entropy", "grad_norm")):
+                assert one[name] == pytest.approx(other[name], rel=5e-3, abs=1e-4), name
+    for name, value in weights_of(eager).items():
+        torch.testing.assert_close(value, weights_of(graphed)[name], rtol=1e-2, atol=1e-3)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("hypergradient", ["first_order", "exact"])
+def test_bf16_on_a_gpu(hypergradient, tmp_path):
+    trainer = make_trainer(tmp_path, use_cpu=False, bf16=True, hypergradient=hypergradient)
+    trainer.meta_train()
+    assert all(parameter.isfinite().all() for parameter in trainer.model.memory_parameters())
+
+
 def test_accumulation_is_one_batch(tmp_path):
     whole = make_trainer(tmp_path / "whole", rows=8, accumulation=1, dropout=0.0)
     parts = make_trainer(tmp_path / "parts", rows=2, accumulation=4, dropout=0.0)
@@ -259,6 +282,21 @@ def test_a_fresh_call_does_not_take_an_old_memory(tmp_path):
     again.train()
     learned = load_file(tmp_path / "meta_train" / "memory.safetensors")
     assert equal(memory, learned), "`train()` without `resume_from_checkpoint` begins anew"
+
+
+def test_algorithm_3_as_printed_draws_one_domain_at_a_time(tmp_path):
+    trainer = make_trainer(tmp_path, meta_test_batches="one_domain", episode_steps=2)
+    seen = []
+    step = trainer.training_step
+
+    def watched(model, inputs, *args, **kwargs):
+        seen.append(sorted(set(inputs["domain_ids"].tolist())))
+        return step(model, inputs, *args, **kwargs)
+
+    trainer.training_step = watched
+    trainer.train()
+    assert len(seen) == 8 and all(len(domains) == 1 for domains in seen)
+    assert all(seen[number] == seen[number + 1] for number in range(0, 8, 2))
 
 
 def test_prompted_models_learn_too(tmp_path):
