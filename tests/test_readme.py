@@ -10,26 +10,72 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDE = (ROOT / "docs" / "mil.md").read_text(encoding="utf-8")
 
 
-def blocks(language: str) -> list[str]:
-    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
+def blocks(language: str, text: str = README) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_example_on_a_csv_runs(tmp_path, monkeypatch, backbones, capsys):
+def lines(example: str) -> int:
+    return len([line for line in example.splitlines() if line.strip()])
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch, backbones):
+    """Runs an example in a folder that has the CSV, on a tiny checkpoint, for a few steps."""
     from hf_memaug.data import generated_reviews
 
-    example = blocks("python")[0]
-    assert len([line for line in example.splitlines() if line.strip()]) <= 15 + 1
     rows = generated_reviews(rows_per_domain=12)
     with (tmp_path / "reviews.csv").open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["text", "stars", "shop"])
         writer.writerows((row["text"], rows.label_names[row["label"]], row["domain"]) for row in rows)
     monkeypatch.chdir(tmp_path)
-    code = example.replace("FacebookAI/roberta-base", backbones["roberta"]).replace("max_length=256", "max_length=64")
-    exec(compile(code, "README.md", "exec"), {})
+    names = {}
+    smaller = {
+        "FacebookAI/roberta-base": backbones["roberta"],
+        "max_length=256": "max_length=64",
+        "episodes=30": "episodes=2, episode_steps=2",
+    }
+
+    def run_example(code: str) -> None:
+        for written, tiny in smaller.items():
+            code = code.replace(written, tiny)
+        exec(compile(code, "README.md", "exec"), names)
+
+    return run_example
+
+
+def test_the_example_on_a_csv_runs(run, capsys):
+    example = blocks("python")[0]
+    assert lines(example) <= 15 + 1
+    run(example)
     assert "test_macro_f1" in capsys.readouterr().out
+
+
+def test_the_example_with_our_trainers_runs(run, capsys):
+    first, example = blocks("python")[:2]
+    assert lines(example) <= 16 and "episodes=30" in example
+    # It goes on with the rows and the tokenizer of the first example.
+    run(first.split("model = ")[0])
+    run(example)
+    found = re.findall(r"^(\w+) (0\.\d+|1\.0)$", capsys.readouterr().out, re.MULTILINE)
+    assert [method for method, _ in found] == ["erm", "mil"]
+    assert Path("runs/reviews-mil/meta_train/memory.safetensors").is_file()
+
+
+def test_the_guide_to_the_trainers_runs(run, monkeypatch):
+    from hf_memaug.training import ALGORITHMS
+
+    monkeypatch.setitem(ALGORITHMS, "worst", None)  # what the guide adds is gone again after the test
+    domain_trainer, algorithm, bilevel_trainer, figure, *_ = blocks("python", GUIDE)
+    run(domain_trainer)
+    run(algorithm)
+    run("DomainTrainer(model, args, train_dataset=train, processing_class=tokenizer).train()")
+    run(bilevel_trainer.replace("    episode_steps=20,\n", ""))
+    run(figure)
+    assert Path("meta_training.png").is_file()
 
 
 def test_commands_exist():
@@ -38,6 +84,10 @@ def test_commands_exist():
         assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
 
 
-@pytest.mark.parametrize("link", sorted(set(re.findall(r"\]\((?!http)([^)#]+)\)", README))))
+def links(text: str, folder: str) -> set[str]:
+    return {f"{folder}{link}" for link in re.findall(r"\]\((?!http)([^)#]+)\)", text)}
+
+
+@pytest.mark.parametrize("link", sorted(links(README, "") | links(GUIDE, "docs/")))
 def test_links_lead_somewhere(link):
     assert (ROOT / link).exists()

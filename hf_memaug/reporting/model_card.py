@@ -23,6 +23,8 @@ _TASKS = {
     "ForPromptClassification": ("text-classification", "text classification by prompting"),
 }
 _FEATURES = ("feature-extraction", "feature extraction")
+# Scores that belong to no single domain.
+_WHOLE = {"average": "mean over the domains", "all": "all domains"}
 
 
 def is_ours_to_write(readme: Path) -> bool:
@@ -65,7 +67,7 @@ def model_card(
             EvalResult(
                 task_type=task,
                 dataset_type=(data_name or "data").lower().replace(" ", "-"),
-                dataset_name=f"{data_name or 'data'}, domain {row['domain']}",
+                dataset_name=f"{data_name or 'data'}, {_WHOLE.get(row['domain'], 'domain ' + row['domain'])}",
                 dataset_config=row["domain"],
                 dataset_split=row["split"],
                 metric_type=row["metric"],

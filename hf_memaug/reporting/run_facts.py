@@ -57,6 +57,7 @@ def facts_from_trainer(trainer) -> dict:
     args, model = trainer.args, trainer.model
     known = _config(model).run_facts or {}
     domains = known.get("domains") or _domains_of(trainer.train_dataset)
+    method = known.get("method") or getattr(trainer, "method_name", None)
     training = {
         "learning_rate": args.learning_rate,
         "train_batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
@@ -67,8 +68,9 @@ def facts_from_trainer(trainer) -> dict:
         "seed": args.seed,
         "train_rows": len(trainer.train_dataset) if hasattr(trainer.train_dataset, "__len__") else None,
         "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
+        **_own_settings(trainer),
     }
-    facts = record_run(model, domains=domains, scores=_logged_scores(trainer), training=training)
+    facts = record_run(model, domains=domains, method=method, scores=_logged_scores(trainer), training=training)
     facts["versions"] = library_versions()
     return facts
 
@@ -105,6 +107,18 @@ def _score_key(score: dict) -> tuple:
     return score["domain"], score["split"], score["metric"], score["seed"]
 
 
+def _own_settings(trainer) -> dict:
+    """The settings of the library's own trainers that had a part in the run."""
+    if hasattr(trainer, "meta_log"):
+        # Without a log there were no episodes: the memory came from elsewhere, and was not learned here.
+        names = ("episodes", "episode_steps", "inner_steps", "meta_steps", "hypergradient", "memory_learning_rate")
+        names = names if trainer.meta_log else ()
+    else:
+        names = ("algorithm", "memory_learning_rate")
+    settings = {name: getattr(trainer.args, name, None) for name in names}
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 def _domains_of(dataset) -> list[str] | None:
     if hasattr(dataset, "domains"):
         return list(dataset.domains)
@@ -124,21 +138,54 @@ def _logged_scores(trainer) -> list[dict]:
     logs = [entry for entry in trainer.state.log_history if any(name.startswith("eval_") for name in entry)]
     best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
     logs = [entry for entry in logs if best is None or entry.get("step") == best]
-    latest = {name: value for entry in logs for name, value in entry.items()}
+    latest = {
+        name.removeprefix("eval_"): value
+        for entry in logs
+        for name, value in entry.items()
+        if name.startswith("eval_") and not name.endswith(_BOOKKEEPING) and isinstance(value, (int, float))
+    }
+    split_names = _split_names(latest, trainer.eval_dataset)
     scores = []
     for name, value in latest.items():
-        if not name.startswith("eval_") or name.endswith(_BOOKKEEPING) or not isinstance(value, (int, float)):
-            continue
-        domain, metric = _split_name(name.removeprefix("eval_"), trainer.eval_dataset)
+        domain, metric = split_names[name]
         value = 100 * value if metric in FRACTIONS and abs(value) <= 1 else value
+        if metric == "f1" and _scores_by_default(trainer):
+            metric = "macro_f1"
         scores.append({"domain": domain, "split": "dev", "metric": metric, "value": value, "seed": trainer.args.seed})
     return scores
 
 
-def _split_name(name: str, eval_dataset) -> tuple[str, str]:
-    """`books_macro_f1` belongs to `books` where the evaluation was over a dictionary of domains."""
-    domains = eval_dataset if isinstance(eval_dataset, dict) else ()
-    for domain in sorted(domains, key=len, reverse=True):
-        if name.startswith(f"{domain}_"):
-            return domain, name.removeprefix(f"{domain}_")
-    return "all", name
+def _scores_by_default(trainer) -> bool:
+    """Whether `DomainTrainer` was given no `compute_metrics`: what it then calls `f1` is macro-F1."""
+    default = getattr(trainer, "_default_scores", None)
+    return default is not None and trainer._score == default
+
+
+def _split_names(names: Iterable[str], eval_dataset) -> dict[str, tuple[str, str]]:
+    """
+    The domain and the metric of each name. `books_macro_f1` belongs to `books` where that is a domain of the rows, or a
+    name in a dictionary of data. `macro_f1` alone is the mean over the domains if these have been scored one by one,
+    and otherwise the score of all rows.
+    """
+    parts = eval_dataset if isinstance(eval_dataset, dict) else {}
+    domains = {part: _domains_of(rows) or () for part, rows in {**parts, None: eval_dataset}.items()}
+    found = {}
+    for name in names:
+        part, rest = _cut(name, parts)
+        domain, metric = _cut(rest, domains[part])
+        # A dictionary with a part for each domain, scored by domain, names each of them twice.
+        known = [word for word in dict.fromkeys((part, domain)) if word is not None]
+        found[name] = "/".join(known), metric
+    by_domain = {metric for domain, metric in found.values() if domain and not parts}
+    return {
+        name: (domain or ("average" if metric in by_domain else "all"), metric)
+        for name, (domain, metric) in found.items()
+    }
+
+
+def _cut(name: str, prefixes: Iterable[str]) -> tuple[str | None, str]:
+    """`books_f1` is `books` and `f1`, the longest of the prefixes that fit."""
+    for prefix in sorted(prefixes, key=len, reverse=True):
+        if name.startswith(f"{prefix}_"):
+            return prefix, name.removeprefix(f"{prefix}_")
+    return None, name

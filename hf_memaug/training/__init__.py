@@ -12,6 +12,7 @@ _EXPORTS = {
     "domain_trainer": ("DomainTrainer",),
     "guard": ("NonFiniteGradientError", "RunGuard"),
     "meta_trainer": ("MetaTrainer",),
+    "selection": ("BestInMemory",),
 }
 _MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 

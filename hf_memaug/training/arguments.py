@@ -32,8 +32,8 @@ class DomainTrainingArguments(TrainingArguments):
             Whether every batch holds the domains in equal shares. `False` leaves the order to
             `train_sampling_strategy`.
         cuda_graphs (`bool`, *optional*, defaults to `False`):
-            Whether to record the forward and backward pass as CUDA graphs, one for each multiple of 32 tokens. Small
-            encoders, for which a GPU otherwise waits for Python, train several times as fast. For one GPU, without
+            Whether to record the forward and backward pass as CUDA graphs, one for each multiple of 32 tokens. For
+            small encoders, for which a GPU otherwise waits for Python; for one GPU, without
             accumulation and without fp16.
     """
 
@@ -107,7 +107,7 @@ class BilevelTrainingArguments(DomainTrainingArguments):
             `L`, the steps of encoder and head before each step of the memory.
         hypergradient (`str`, *optional*, defaults to `"first_order"`):
             `"first_order"` takes the updated encoder as given; `"exact"` also differentiates through its update, which
-            costs about twice as much and keeps the attention in its eager form while the memory is learned.
+            costs more, and keeps the attention in its eager form while the memory is learned.
         meta_target_batch_size (`int`, *optional*):
             Rows of the meta-target beside each batch of `per_device_train_batch_size` rows of the other domains. By
             default as many.

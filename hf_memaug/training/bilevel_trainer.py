@@ -5,17 +5,22 @@
 import copy
 import json
 import os
+import shutil
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
+from transformers import DefaultFlowCallback, EarlyStoppingCallback, PrinterCallback, ProgressCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
 
 from hf_memaug.data.sampling import OneDomainSampler
 from hf_memaug.training.arguments import BilevelTrainingArguments
 from hf_memaug.training.checkpoints import last_complete_checkpoint
-from hf_memaug.training.domain_trainer import DomainTrainer, domains_of
-from hf_memaug.training.meta_trainer import MetaTrainer
+from hf_memaug.training.domain_trainer import AlgorithmGradients, DomainTrainer, domains_of
+from hf_memaug.training.guard import RunGuard
+from hf_memaug.training.meta_trainer import MetaTrainer, check_memory_is_last
+from hf_memaug.training.selection import BestInMemory
 
 META_TRAIN = "meta_train"
 START = "start.safetensors"
@@ -29,7 +34,7 @@ class BilevelTrainer(DomainTrainer):
 
     `train()` does both phases. `meta_train()` (Algorithm 2) learns the memory; it works in `output_dir/meta_train`, and
     leaves there `memory.safetensors` and `log.json`. `meta_test()` (Algorithm 3) puts encoder and head back to what
-    they were when the trainer got them, and trains them with the learned memory held fixed; its checkpoints lie in
+    they were when meta-training began, and trains them with the learned memory held fixed; its checkpoints lie in
     `output_dir` as any trainer's. Each phase can also be called alone, and each resumes after a kill:
     `train(resume_from_checkpoint=True)` goes on in whichever phase was broken off.
 
@@ -48,9 +53,14 @@ class BilevelTrainer(DomainTrainer):
         args = BilevelTrainingArguments(output_dir="trainer_output") if args is None else args
         if not isinstance(args, BilevelTrainingArguments):
             raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `BilevelTrainingArguments`.")
-        # Both phases get the callbacks that the user gave.
-        self._given = {name: kwargs.get(name) for name in ("data_collator", "processing_class", "callbacks")}
+        self._given = {name: kwargs.get(name) for name in ("data_collator", "processing_class")}
         super().__init__(model=model, args=args, **kwargs)
+        # Now, not when a baseline has been trained already.
+        check_memory_is_last(self.model)
+        if self.train_dataset is not None and len(self.domains) < 2:
+            raise ValueError(
+                f"`train_dataset` has the one domain {self.domains}; learning to bridge domains needs two or more."
+            )
         self.meta_log: list[dict] = []
 
     @property
@@ -67,21 +77,23 @@ class BilevelTrainer(DomainTrainer):
             return self.meta_test(resume, **kwargs)
         if resume is not True or not (self.meta_folder / MEMORY).is_file():
             self.meta_train(resume)
-        return self.meta_test(resume is True and last_complete_checkpoint(self.args.output_dir) or None, **kwargs)
+        last = last_complete_checkpoint(self.args.output_dir, self._has_this_memory) if resume is True else None
+        return self.meta_test(last, **kwargs)
 
     def meta_train(self, resume_from_checkpoint: str | bool | None = None):
         """Algorithm 2. Afterwards the model has the learned memory, and encoder and head as they were before."""
-        trainer = self._meta_trainer()
         resume = resume_from_checkpoint or None
         if resume is True:
             # Killed before the first checkpoint: from the beginning.
             resume = last_complete_checkpoint(self.meta_folder)
         start = self.meta_folder / START
-        if resume is None or not start.is_file():
-            self._write(start, memory=False)
+        if resume is None:
+            # What an earlier run left there must not be taken for this one's.
             if self.is_world_process_zero():
-                (self.meta_folder / MEMORY).unlink(missing_ok=True)
+                shutil.rmtree(self.meta_folder, ignore_errors=True)
+            self._write(start, memory=False)
         self.accelerator.wait_for_everyone()
+        trainer = self._meta_trainer()
         # A phase's random numbers depend on the seed alone, not on what ran before it in the process.
         set_seed(self.args.seed)
         output = trainer.train(resume_from_checkpoint=resume)
@@ -134,12 +146,24 @@ class BilevelTrainer(DomainTrainer):
         seed = args.seed if args.data_seed is None else args.data_seed
         return OneDomainSampler(domains_of(train_dataset, "train_dataset"), rows, seed)
 
+    def _has_this_memory(self, checkpoint: str) -> bool:
+        """Whether a checkpoint of the meta-test belongs to the memory of `output_dir`, not to an earlier run's."""
+        weights = Path(checkpoint) / "model.safetensors"
+        if not weights.is_file():
+            return True  # in several files, or an adapter's: not to be told here
+        learned = load_file(self.meta_folder / MEMORY)
+        with safe_open(weights, "pt") as stored:
+            return all(
+                name in stored.keys() and torch.equal(stored.get_tensor(name), learned[name]) for name in learned
+            )
+
     def _meta_trainer(self) -> MetaTrainer:
         args = copy.copy(self.args)
         args.output_dir = str(self.meta_folder)
         args.max_steps = args.meta_steps
         args.eval_strategy = IntervalStrategy.NO
         args.load_best_model_at_end = False
+        args.eval_on_start = False
         args.push_to_hub = False
         episode = args.episode_steps * args.inner_steps
         # There are no epochs here: an episode takes their place.
@@ -147,7 +171,21 @@ class BilevelTrainer(DomainTrainer):
             args.save_strategy, args.save_steps = SaveStrategy.STEPS, episode
         if args.logging_strategy == IntervalStrategy.EPOCH:
             args.logging_strategy, args.logging_steps = IntervalStrategy.STEPS, episode
-        return MetaTrainer(model=self.model, args=args, train_dataset=self.train_dataset, **self._given)
+        # An episode is what there is to see.
+        args.logging_steps = min(args.logging_steps, episode)
+        own = (DefaultFlowCallback, RunGuard, ProgressCallback, PrinterCallback, AlgorithmGradients)
+        # These choose by evaluations, and here are none.
+        choosing = (BestInMemory, EarlyStoppingCallback)
+        here = self.callback_handler.callbacks
+        given = [callback for callback in here if not isinstance(callback, (*own, *choosing))]
+        trainer = MetaTrainer(
+            model=self.model, args=args, train_dataset=self.train_dataset, callbacks=given, **self._given
+        )
+        # What was taken out of this trainer is not to be in that one.
+        for callback in own:
+            if not any(isinstance(one, callback) for one in here):
+                trainer.remove_callback(callback)
+        return trainer
 
     def _write(self, path: Path, memory: bool) -> None:
         """The memory's part of the weights, or all but the memory's, in one stroke: a kill leaves no half of a file."""

@@ -102,7 +102,7 @@ class DomainTrainer(Trainer):
                 "`optimizers` leaves no place for the rates of the memory and of the discriminators. Give "
                 "`optimizer_cls_and_kwargs` instead."
             )
-        self.add_callback(_AlgorithmGradients(self))
+        self.add_callback(AlgorithmGradients(self))
         self._graphed_loss = GraphedFunction(self._loss_and_gradients)
         self._grad_norm: torch.Tensor | None = None
 
@@ -297,7 +297,7 @@ class DomainTrainer(Trainer):
         }
 
 
-class _AlgorithmGradients(TrainerCallback):
+class AlgorithmGradients(TrainerCallback):
     """An algorithm's parameters lie outside the model: what is done to a model's gradients is done to theirs here."""
 
     def __init__(self, trainer: DomainTrainer):

@@ -31,15 +31,12 @@ class MetaTrainer(DomainTrainer):
     [`BilevelTrainer`] runs it; by itself it leaves a model whose memory is `theta_m*`.
     """
 
+    method_name = "mil"
+
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        encoder = getattr(self.model, "base_model", None)
-        if not hasattr(encoder, "augment"):
-            raise TypeError(
-                f"`model` is a `{type(self.model).__name__}`, whose features meet no key-value memory last. Use "
-                "`RobertaWithKVMemoryForSequenceClassification.from_backbone(...)`, its prompted form, or BERT's."
-            )
-        self.encoder = encoder
+        check_memory_is_last(self.model)
+        self.encoder = self.model.base_model
         # The task loss must not teach the memory (line 6 to 8), and its gradients need not be computed.
         self.model.freeze_memory()
         is_memory = {id(parameter) for parameter in self.model.memory_parameters()}
@@ -306,6 +303,15 @@ class MetaTrainer(DomainTrainer):
             self.outer_scheduler.load_state_dict(state["scheduler"])
             self.discriminators.load_state_dict(state["discriminators"])
             self.slots_ever_used = state["slots_ever_used"]
+
+
+def check_memory_is_last(model) -> None:
+    """Refuses models whose memory is not the last thing that their features meet."""
+    if not hasattr(getattr(model, "base_model", None), "augment"):
+        raise TypeError(
+            f"`model` is a `{type(model).__name__}`, whose features meet no key-value memory last. Use "
+            "`RobertaWithKVMemoryForSequenceClassification.from_backbone(...)`, its prompted form, or BERT's."
+        )
 
 
 class _OuterSteps(TrainerCallback):

@@ -210,7 +210,7 @@ def test_value_must_be_a_finite_number_in_points(tmp_path, value):
         ({"method": ""}, "`method` is ''.*: name it"),
         ({"backbone": None}, "`backbone` is None"),
         ({"target": "average"}, "`target` is 'average'.*is kept for the mean over targets"),
-        ({"head": object()}, "`rows` entry .* is no JSON .*: use texts and finite numbers"),
+        ({"head": Ellipsis}, "`rows` entry .* is no JSON .*: use texts and finite numbers"),
         ({"dev": math.nan}, "`rows` entry .* is no JSON"),
     ],
     ids=str,

@@ -299,6 +299,46 @@ def test_algorithm_3_as_printed_draws_one_domain_at_a_time(tmp_path):
     assert all(seen[number] == seen[number + 1] for number in range(0, 8, 2))
 
 
+def test_an_old_checkpoint_of_another_memory_is_not_resumed(tmp_path):
+    settings = {"save_strategy": "steps", "save_steps": 2}
+    old = make_trainer(tmp_path, memory_learning_rate=1e-1, **settings)
+    old.train()
+    new = make_trainer(tmp_path, **settings)
+    new.meta_train()  # and broken off there
+    again = make_trainer(tmp_path, **settings)
+    again.train(resume_from_checkpoint=True)
+    straight = make_trainer(tmp_path / "straight", **settings)
+    straight.train()
+    assert not equal(weights_of(straight), weights_of(again))
+
+
+def test_callbacks_reach_the_phase_that_they_are_for(tmp_path):
+    from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback
+
+    from hf_memaug.training import BestInMemory, RunGuard
+
+    class Seen(TrainerCallback):
+        folders: set = set()
+
+        def on_train_begin(self, args, state, control, **kwargs):
+            self.folders.add(Path(args.output_dir).name)
+
+    trainer = make_trainer(tmp_path / "run", callbacks=[BestInMemory(), EarlyStoppingCallback()], eval_on_start=False)
+    trainer.add_callback(Seen)
+    for callback in (PrinterCallback, RunGuard):
+        trainer.remove_callback(callback)
+    kinds = {type(callback) for callback in trainer._meta_trainer().callback_handler.callbacks}
+    assert Seen in kinds and not kinds & {BestInMemory, EarlyStoppingCallback, PrinterCallback, RunGuard}
+    trainer.meta_train()
+    assert Seen.folders == {"meta_train"}
+
+
+def test_an_episode_is_logged_without_asking(tmp_path):
+    trainer = make_trainer(tmp_path, logging_steps=500, episodes=3, episode_steps=2)
+    trainer.meta_train()
+    assert [entry["step"] for entry in trainer.meta_log if "task_loss" in entry] == [2, 4, 6]
+
+
 def test_prompted_models_learn_too(tmp_path):
     trainer = make_trainer(tmp_path, name=PROMPTED)
     trainer.train()
@@ -320,7 +360,7 @@ def test_refusals_say_the_mend(tmp_path):
             args=BilevelTrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[]),
             train_dataset=rows,
             processing_class=trainer.processing_class,
-        ).meta_train()
+        )
     from transformers import BertConfig, BertForSequenceClassification
 
     plain = BertForSequenceClassification(
@@ -331,7 +371,7 @@ def test_refusals_say_the_mend(tmp_path):
             model=plain,
             args=BilevelTrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[]),
             train_dataset=trainer.train_dataset,
-        ).meta_train()
+        )
     trainer.meta_train()
     other = make_trainer(tmp_path / "other")
     other.model.roberta.memory.slot_keys = torch.nn.Parameter(torch.zeros(5, 8))

@@ -1,0 +1,108 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a trainer knows of its run: method, settings, and whose score is whose."""
+
+import pytest
+from families import tiny_tokenizer
+from training.domain_runs import domain_trainer, rows, tiny_model
+
+from hf_memaug import BilevelTrainer, BilevelTrainingArguments, record_run
+from hf_memaug.reporting.model_card import model_card
+from hf_memaug.reporting.run_facts import facts_from_trainer
+
+EVALUATION = {"max_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
+EPISODES = {"episodes": 2, "episode_steps": 1}
+
+
+def scores_of(facts) -> dict:
+    return {(score["domain"], score["metric"]): score["value"] for score in facts["scores"]}
+
+
+def accuracy(prediction) -> dict:
+    return {"f1": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
+
+
+def bilevel_trainer(output, **kwargs):
+    args = BilevelTrainingArguments(
+        output_dir=str(output),
+        per_device_train_batch_size=6,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        **{**EVALUATION, **EPISODES, **kwargs},
+    )
+    return BilevelTrainer(
+        tiny_model("kv"), args, train_dataset=rows(), eval_dataset=rows(), processing_class=tiny_tokenizer("roberta")
+    )
+
+
+def test_scores_of_each_domain_and_their_average(tmp_path):
+    trainer = domain_trainer("kv", tmp_path, evaluate=rows(25, 5), **EVALUATION)
+    trainer.train()
+    logged = next(entry for entry in trainer.state.log_history if "eval_f1" in entry)
+    scores = scores_of(facts_from_trainer(trainer))
+    wheres = {"books", "films", "phones", "average"}
+    assert set(scores) == {(where, metric) for where in wheres for metric in ("accuracy", "macro_f1")}
+    assert scores["books", "macro_f1"] == 100 * logged["eval_books_f1"]
+    assert scores["average", "macro_f1"] == 100 * logged["eval_f1"]
+
+
+def test_a_users_own_score_keeps_its_name(tmp_path):
+    trainer = domain_trainer("kv", tmp_path, evaluate=rows(), compute_metrics=accuracy, **EVALUATION)
+    trainer.train()
+    assert set(scores_of(facts_from_trainer(trainer))) == {(w, "f1") for w in ("books", "films", "phones", "average")}
+
+
+def test_a_dictionary_of_data_names_whose_score_it_is(tmp_path):
+    by_domain = domain_trainer("kv", tmp_path, evaluate=rows().by_domain(), **EVALUATION)
+    by_domain.train()
+    assert {domain for domain, _ in scores_of(facts_from_trainer(by_domain))} == {"books", "films", "phones"}
+    in_parts = {"near": rows(), "far": rows(domains=("books",))}
+    parts = domain_trainer("kv", tmp_path, evaluate=in_parts, **EVALUATION)
+    parts.train()
+    expected = {"near", "near/books", "near/films", "near/phones", "far", "far/books"}
+    assert {domain for domain, _ in scores_of(facts_from_trainer(parts))} == expected
+
+
+def test_one_score_of_all_rows_is_no_average_over_domains(tmp_path):
+    """The unmodified `Trainer` scores the rows of all domains together."""
+    trainer = domain_trainer("kv", tmp_path, evaluate=rows(), **EVALUATION)
+    trainer.state.log_history = [{"eval_macro_f1": 0.5, "eval_loss": 1.0, "step": 2}]
+    assert scores_of(facts_from_trainer(trainer)) == {("all", "macro_f1"): 50.0}
+
+
+@pytest.mark.parametrize("algorithm, method", [("erm", "+memory"), ("coral", "coral")])
+def test_domain_trainer_says_its_method_and_algorithm(tmp_path, algorithm, method):
+    trainer = domain_trainer("kv", tmp_path, algorithm=algorithm, max_steps=1)
+    facts = facts_from_trainer(trainer)
+    assert facts["method"] == method and facts["training"]["algorithm"] == algorithm
+    assert "memory_learning_rate" not in facts["training"], "it was not set"
+    assert "episodes" not in facts["training"]
+
+
+def test_a_method_that_is_known_stays(tmp_path):
+    trainer = domain_trainer("kv", tmp_path, max_steps=1)
+    record_run(trainer.model, method="mil-fresh")
+    assert facts_from_trainer(trainer)["method"] == "mil-fresh"
+
+
+def test_bilevel_trainer_says_how_the_memory_was_learned(tmp_path):
+    trainer = bilevel_trainer(tmp_path)
+    trainer.train()
+    facts = facts_from_trainer(trainer)
+    assert facts["method"] == "mil"
+    expected = {**EPISODES, "inner_steps": 1, "meta_steps": 2, "hypergradient": "first_order"}
+    expected["memory_learning_rate"] = 1e-3
+    assert expected.items() <= facts["training"].items() and "algorithm" not in facts["training"]
+    card = model_card(trainer.model.config, type(trainer.model).__name__, "me/x").content
+    assert "Trained as `mil` of the paper's tables." in card and "| episodes | 2 |" in card
+    assert "name: data without a name, mean over the domains" in card
+
+
+def test_a_memory_from_a_file_was_not_learned_in_this_run(tmp_path):
+    bilevel_trainer(tmp_path / "first").meta_train()
+    second = bilevel_trainer(tmp_path / "second")
+    second.meta_test(memory=tmp_path / "first" / "meta_train" / "memory.safetensors")
+    facts = facts_from_trainer(second)
+    assert facts["method"] == "mil" and "episodes" not in facts["training"]
