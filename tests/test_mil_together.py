@@ -43,7 +43,14 @@ def test_together_is_one_by_one(method, here, backbones, tmp_path, monkeypatch):
     from together import Together
 
     write_data(tmp_path)
-    sizes = {"epochs": 2.0, "batch_size": 8, "learning_rate": 1e-3, "memory_slots": 12, "memory_key_size": 8}
+    sizes = {
+        "steps": 12,
+        "evaluations": 3,
+        "batch_size": 8,
+        "learning_rate": 1e-3,
+        "memory_slots": 12,
+        "memory_key_size": 8,
+    }
     sizes |= {"episodes": 2, "episode_steps": 2, "memory_learning_rate": 1e-2, "discriminator_hidden_size": 16}
     jobs = [
         experiment.Job("amazon", target, method, "tiny", seed, **sizes) for target, seed in (("books", 0), ("dvd", 3))
@@ -82,6 +89,9 @@ def test_jobs_of_different_settings_are_refused(here, backbones, tmp_path):
     import experiment
     from together import Together
 
-    jobs = [experiment.Job("amazon", "books", "erm", "tiny", 0, epochs=epochs) for epochs in (1.0, 2.0)]
+    jobs = [experiment.Job("amazon", "books", "erm", "tiny", 0, steps=steps) for steps in (1, 2)]
     with pytest.raises(ValueError, match="may differ in `target` and `seed` only"):
         Together(jobs, str(tmp_path), backbones["bert"])
+    job = experiment.Job("amazon", "books", "mil", "tiny", 0, hypergradient="exact")
+    with pytest.raises(ValueError, match="Only the first-order hyper-gradient"):
+        Together([job], str(tmp_path), backbones["bert"])

@@ -40,8 +40,9 @@ LEFT_OUT = {"vader4": ("movie",)}
 @dataclass(frozen=True)
 class Job:
     """
-    What is trained. The settings are those of the trainers; a method is given `epochs` and, where it has no
-    meta-training, as many steps on top as that would take.
+    What is trained. The settings are those of the trainers. A method is given `steps` of encoder and head and, where it
+    has no meta-training, as many on top as that would take; only `mil-fresh` has no more than `mil` has after it. All
+    are evaluated `evaluations` times, so that all choose among as many checkpoints.
     """
 
     data: str
@@ -50,7 +51,8 @@ class Job:
     backbone: str
     seed: int
     head: str = "fine-tuning"
-    epochs: float = 4.0
+    steps: int = 600
+    evaluations: int = 6
     learning_rate: float = 5e-5
     batch_size: int = 32
     warmup: float = 0.1
@@ -73,6 +75,15 @@ class Job:
     def meta_steps(self) -> int:
         return self.episodes * self.episode_steps * self.inner_steps
 
+    @property
+    def task_steps(self) -> int:
+        """Steps of the run whose checkpoint is scored."""
+        return self.steps if self.method in ("mil", "mil-fresh") else self.steps + self.meta_steps
+
+    @property
+    def evaluation_steps(self) -> int:
+        return math.ceil(self.task_steps / self.evaluations)
+
 
 @functools.lru_cache(maxsize=8)
 def load_data(root: str, name: str, split: str):
@@ -87,7 +98,6 @@ def load_data(root: str, name: str, split: str):
 def load_split(root: str, name: str, target: str, train_rows: int | None = None):
     """(train, dev, {target: test}) for a domain of the data, or for all its domains and the cross-dataset targets."""
     from hf_memaug.data import leave_one_domain_out
-    from hf_memaug.data.overlap import find_overlap
 
     train, held_out = load_data(root, name, "train"), load_data(root, name, "test")
     if target != "cross":
@@ -98,14 +108,22 @@ def load_split(root: str, name: str, target: str, train_rows: int | None = None)
         for other, rows in CROSS[name].items():
             test = load_data(root, other, "test")
             test = test[:rows] if rows else test
-            # Movie reviews are everywhere: no training row may be among the test rows.
-            shared = {row for row, _ in find_overlap(train, test)}
-            train = train.select(row for row in range(len(train)) if row not in shared)
             tests[other] = test
+        # Movie reviews are everywhere: no row of dev or train may be among the test rows, nor of train in dev.
+        for test in tests.values():
+            dev, train = _without(dev, test), _without(train, test)
+        train = _without(train, dev)
     if train_rows is not None:
         parts = [part.shuffle(0)[:train_rows] for part in train.by_domain().values()]
         train = type(train).concatenate(parts)
     return train, dev, tests
+
+
+def _without(rows, others):
+    from hf_memaug.data.overlap import find_overlap
+
+    shared = {row for row, _ in find_overlap(rows, others)}
+    return rows.select(row for row in range(len(rows)) if row not in shared)
 
 
 @functools.lru_cache(maxsize=64)
@@ -191,24 +209,22 @@ def run(
     prompted = job.head == "prompting"
     tokenizer, train, dev, tests = tokenized(root, job.data, job.target, job.train_rows, backbone, prompted)
     model = build_model(job, backbone, train.label_names)
-    steps_per_epoch = math.ceil(len(train) / job.batch_size)
-    steps = round(job.epochs * steps_per_epoch)
     is_mil = job.method == "mil"
     best = BestInMemory()
     silence = contextlib.redirect_stdout(io.StringIO()) if quiet else contextlib.nullcontext()
     with tempfile.TemporaryDirectory() as folder, silence:
         common = {
             "output_dir": folder,
-            "max_steps": steps if is_mil else steps + job.meta_steps,
+            "max_steps": job.task_steps,
             "learning_rate": job.learning_rate,
             "warmup_steps": job.warmup,
             "weight_decay": 0.01,
             "per_device_train_batch_size": job.batch_size,
             "per_device_eval_batch_size": 256,
             "eval_strategy": "steps",
-            "eval_steps": steps_per_epoch,
+            "eval_steps": job.evaluation_steps,
             "save_strategy": "no",
-            "logging_steps": job.episode_steps * job.inner_steps if is_mil else steps_per_epoch,
+            "logging_steps": job.evaluation_steps,
             "disable_tqdm": quiet,
             "report_to": [],
             "seed": job.seed,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from experiment import Job, backbone_paths, load_data
 from jobs import run_all, run_together
-from tables import SETTINGS
+from tables import SETTINGS, STEPS
 
 CURVES = {
     "figure5": ("memory_slots", [128, 256, 512, 1024, 2048, 4096], "memory slots"),
@@ -91,8 +91,9 @@ def curve(options) -> None:
     for data in options.sets:
         for target in load_data(options.data, data, "train").domains:
             for seed in range(options.seeds):
-                jobs.append(Job(data, target, "erm", backbone, seed, **SETTINGS))
-                jobs += [Job(data, target, "mil", backbone, seed, **{**SETTINGS, field: value}) for value in values]
+                own = {"steps": STEPS[data], **SETTINGS}
+                jobs.append(Job(data, target, "erm", backbone, seed, **own))
+                jobs += [Job(data, target, "mil", backbone, seed, **{**own, field: value}) for value in values]
     record = options.record[0] if options.record else Path("runs/mil") / f"{options.figure}.jsonl"
     run, at_a_time = (run_together, options.together) if options.together else (run_all, options.workers)
     results = run(jobs, options.data, backbones, record, at_a_time, score_target=False)

@@ -76,9 +76,12 @@ class Together:
 
     def __init__(self, jobs: list[Job], root: str, backbone: str, device=None, dropout: bool = True):
         self.jobs, self.job = jobs, jobs[0]
+        if self.job.hypergradient != "first_order" or self.job.pooling != "cls":
+            raise ValueError("Only the first-order hyper-gradient and `cls` pooling are had here: use `--workers`.")
         shared = {dataclasses.replace(job, target="", seed=0) for job in jobs}
         if len(shared) > 1:
             raise ValueError("`jobs` may differ in `target` and `seed` only.")
+        torch.set_float32_matmul_precision("high")  # as in jobs.py
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
@@ -279,7 +282,7 @@ class Together:
         )
         total = len(order)
         outer_total = total // job.inner_steps
-        warmup = math.ceil(total * job.warmup) // job.inner_steps
+        warmup = _warm_steps(total, job.warmup) // job.inner_steps
         device_order = torch.from_numpy(order).to(self.device)
         prefix = next(name for name, module in self.model.named_modules() if module is self.encoder.memory) + "."
         is_target = torch.zeros(len(self.jobs), 2 * job.batch_size, device=self.device)
@@ -351,17 +354,13 @@ class Together:
     def run(self, score_target: bool = True, diagnose: bool = False, features: str | None = None) -> list[dict]:
         """What `experiment.run` returns, for each job."""
         job, begin = self.job, time.time()
-        steps_per_epoch = math.ceil(max(map(len, self.train_parts)) / job.batch_size)
-        steps = round(job.epochs * steps_per_epoch)
         logs: list[list[dict]] = [[] for _ in self.jobs]
         frozen = [] if job.method == "+memory" else list(self.memory_names)
         if job.method == "mil":
             logs = self.meta_train()
-        else:
-            steps += job.meta_steps
-        order = np.stack([self._balanced(model, steps) for model in range(len(self.jobs))], axis=1)
+        order = np.stack([self._balanced(model, job.task_steps) for model in range(len(self.jobs))], axis=1)
         algorithm = job.method if job.method in ("irm", "coral", "dann") else "erm"
-        best = self.train_task(order, frozen, algorithm, evaluate_every=steps_per_epoch)
+        best = self.train_task(order, frozen, algorithm, evaluate_every=job.evaluation_steps)
         scores: list[dict] = [{} for _ in self.jobs]
         if score_target:
             for name in sorted({name for part in self.test_parts for name in part}):
@@ -527,7 +526,11 @@ def _clip(gradients: list) -> None:
             gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))
 
 
+def _warm_steps(total: int, warmup: float) -> int:
+    return int(warmup) if warmup >= 1 else math.ceil(total * warmup)
+
+
 def _linear(step: int, total: int, warmup: float) -> float:
     """The factor of the learning rate before `step` is made; `warmup` in steps, or as a share of the total."""
-    warm = int(warmup) if warmup >= 1 else math.ceil(total * warmup)
+    warm = _warm_steps(total, warmup)
     return step / max(1, warm) if step < warm else max(0.0, (total - step) / max(1, total - warm))

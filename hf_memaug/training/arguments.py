@@ -4,7 +4,7 @@
 
 from dataclasses import dataclass, field
 
-from transformers import TrainingArguments
+from transformers import SchedulerType, TrainingArguments
 
 from hf_memaug.suggestions import nearest
 
@@ -153,6 +153,21 @@ class BilevelTrainingArguments(DomainTrainingArguments):
             raise ValueError(
                 '`hypergradient="exact"` cannot be had with `fp16`, whose gradients are scaled. Use `bf16`.'
             )
+        if self.hypergradient == "exact" and self.gradient_checkpointing:
+            raise ValueError(
+                '`hypergradient="exact"` cannot be had with `gradient_checkpointing`. Leave one of them out.'
+            )
+        refused = {
+            "ignore_data_skip": (self.ignore_data_skip, "the rows of a step say which domain is the meta-target"),
+            "auto_find_batch_size": (self.auto_find_batch_size, "an episode's rows are laid out for one batch size"),
+            "lr_scheduler_type": (
+                self.lr_scheduler_type == SchedulerType.REDUCE_ON_PLATEAU,
+                "meta-training has no evaluation to watch",
+            ),
+        }
+        for name, (holds, reason) in refused.items():
+            if holds:
+                raise ValueError(f"`{name}={getattr(self, name)}` cannot be had here: {reason}. Leave it out.")
         if self.hypergradient == "exact" and self.cuda_graphs:
             raise ValueError('`cuda_graphs=True` cannot be had with `hypergradient="exact"`. Leave one of them out.')
 

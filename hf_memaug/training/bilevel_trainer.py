@@ -3,6 +3,7 @@
 """`BilevelTrainer`: MIL in one call. Learns a memory across the source domains, then a classifier that reads it."""
 
 import copy
+import gc
 import json
 import os
 import shutil
@@ -17,7 +18,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
 from hf_memaug.data.sampling import OneDomainSampler
 from hf_memaug.training.arguments import BilevelTrainingArguments
 from hf_memaug.training.checkpoints import last_complete_checkpoint
-from hf_memaug.training.domain_trainer import AlgorithmGradients, DomainTrainer, domains_of
+from hf_memaug.training.domain_trainer import AlgorithmGradients, DomainTrainer, EpochOrder, domains_of
 from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.meta_trainer import MetaTrainer, check_memory_is_last
 from hf_memaug.training.selection import BestInMemory
@@ -53,7 +54,8 @@ class BilevelTrainer(DomainTrainer):
         args = BilevelTrainingArguments(output_dir="trainer_output") if args is None else args
         if not isinstance(args, BilevelTrainingArguments):
             raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `BilevelTrainingArguments`.")
-        self._given = {name: kwargs.get(name) for name in ("data_collator", "processing_class")}
+        both = ("data_collator", "processing_class", "optimizer_cls_and_kwargs")
+        self._given = {name: kwargs.get(name) for name in both}
         super().__init__(model=model, args=args, **kwargs)
         # Now, not when a baseline has been trained already.
         check_memory_is_last(self.model)
@@ -103,6 +105,9 @@ class BilevelTrainer(DomainTrainer):
         self._write(self.meta_folder / MEMORY, memory=True)
         self.accelerator.wait_for_everyone()
         self._read(start)
+        # It holds optimizer states and graphs, in a circle that waits for the collector.
+        del trainer
+        gc.collect()
         return output
 
     def meta_test(
@@ -134,6 +139,8 @@ class BilevelTrainer(DomainTrainer):
             if not self.meta_log and (self.meta_folder / LOG).is_file():
                 self.meta_log = json.loads((self.meta_folder / LOG).read_text())
         self.model.freeze_memory()
+        # Not the moments of weights that are gone.
+        self.optimizer = self.lr_scheduler = None
         set_seed(self.args.seed)
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
@@ -144,7 +151,8 @@ class BilevelTrainer(DomainTrainer):
         rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size * args.episode_steps
         train_dataset = self.train_dataset if train_dataset is None else train_dataset
         seed = args.seed if args.data_seed is None else args.data_seed
-        return OneDomainSampler(domains_of(train_dataset, "train_dataset"), rows, seed)
+        self._sampler = OneDomainSampler(domains_of(train_dataset, "train_dataset"), rows, seed)
+        return self._sampler
 
     def _has_this_memory(self, checkpoint: str) -> bool:
         """Whether a checkpoint of the meta-test belongs to the memory of `output_dir`, not to an earlier run's."""
@@ -169,11 +177,14 @@ class BilevelTrainer(DomainTrainer):
         # There are no epochs here: an episode takes their place.
         if args.save_strategy in (SaveStrategy.EPOCH, SaveStrategy.BEST):
             args.save_strategy, args.save_steps = SaveStrategy.STEPS, episode
+        if args.save_strategy == SaveStrategy.STEPS and args.save_steps >= 1:
+            # Between the steps that lead to one outer step there is nothing to resume from.
+            args.save_steps = -(-int(args.save_steps) // args.inner_steps) * args.inner_steps
         if args.logging_strategy == IntervalStrategy.EPOCH:
             args.logging_strategy, args.logging_steps = IntervalStrategy.STEPS, episode
         # An episode is what there is to see.
         args.logging_steps = min(args.logging_steps, episode)
-        own = (DefaultFlowCallback, RunGuard, ProgressCallback, PrinterCallback, AlgorithmGradients)
+        own = (DefaultFlowCallback, RunGuard, ProgressCallback, PrinterCallback, AlgorithmGradients, EpochOrder)
         # These choose by evaluations, and here are none.
         choosing = (BestInMemory, EarlyStoppingCallback)
         here = self.callback_handler.callbacks

@@ -9,14 +9,17 @@ from functools import cached_property
 
 import numpy as np
 import torch
-from torch.utils.data import SequentialSampler
+from torch.utils.data import Sampler, SequentialSampler
 from transformers import (
+    EarlyStoppingCallback,
     EvalPrediction,
     PreTrainedTokenizerBase,
+    SchedulerType,
     Trainer,
     TrainerCallback,
     default_data_collator,
 )
+from transformers.trainer_utils import SaveStrategy
 
 from hf_memaug.data.collators import DomainCollator, PaddingCollator
 from hf_memaug.data.sampling import DomainBalancedSampler
@@ -68,7 +71,7 @@ class DomainTrainer(Trainer):
         if kwargs.get("compute_loss_func") is not None:
             raise ValueError("`compute_loss_func` has no place here: `args.algorithm` says what is minimised.")
         self.domains = sorted(set(domains_of(train_dataset, "train_dataset"))) if train_dataset is not None else []
-        _check_selection(args, self.domains, eval_dataset)
+        _check_selection(args, self.domains, eval_dataset, callbacks or ())
         if data_collator is None:
             is_tokenizer = isinstance(processing_class, PreTrainedTokenizerBase)
             multiple = GRAPH_LENGTHS if args.cuda_graphs else 1
@@ -103,6 +106,8 @@ class DomainTrainer(Trainer):
                 "`optimizer_cls_and_kwargs` instead."
             )
         self.add_callback(AlgorithmGradients(self))
+        self._sampler: Sampler | None = None
+        self.add_callback(EpochOrder(self))
         self._graphed_loss = GraphedFunction(self._loss_and_gradients)
         self._grad_norm: torch.Tensor | None = None
 
@@ -144,7 +149,8 @@ class DomainTrainer(Trainer):
         if not self.args.balanced_batches:
             return super()._get_train_sampler(train_dataset)
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        return DomainBalancedSampler(domains_of(train_dataset, "train_dataset"), seed)
+        self._sampler = DomainBalancedSampler(domains_of(train_dataset, "train_dataset"), seed)
+        return self._sampler
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         if not self.args.cuda_graphs:
@@ -312,6 +318,20 @@ class AlgorithmGradients(TrainerCallback):
         self.trainer.algorithm.zero_grad()
 
 
+class EpochOrder(TrainerCallback):
+    """
+    Tells the sampler the epoch. Within several processes that resume inside an epoch, accelerate (1.15) does not: it
+    skips batches through a sampler that passes the epoch on to nobody.
+    """
+
+    def __init__(self, trainer: DomainTrainer):
+        self.trainer = trainer
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        if self.trainer._sampler is not None:
+            self.trainer._sampler.set_epoch(int(state.epoch or 0))
+
+
 def pooled_features(outputs) -> torch.Tensor:
     """What a head reads off an encoder's outputs: augmented features, or the pooler's, or the first position's."""
     for name in ("augmented_features", "pooler_output"):
@@ -330,16 +350,25 @@ def domains_of(dataset, argument: str) -> list[str]:
     return list(dataset["domain"])
 
 
-def _check_selection(args, trained: Sequence[str], eval_dataset) -> None:
-    if not args.load_best_model_at_end or eval_dataset is None:
+def _check_selection(args, trained: Sequence[str], eval_dataset, callbacks: Sequence) -> None:
+    chooses = {
+        "`load_best_model_at_end`": args.load_best_model_at_end,
+        '`save_strategy="best"`': args.save_strategy == SaveStrategy.BEST,
+        '`lr_scheduler_type="reduce_lr_on_plateau"`': args.lr_scheduler_type == SchedulerType.REDUCE_ON_PLATEAU,
+        "`EarlyStoppingCallback`": any(
+            callback is EarlyStoppingCallback or isinstance(callback, EarlyStoppingCallback) for callback in callbacks
+        ),
+    }
+    reason = next((name for name, holds in chooses.items() if holds), None)
+    if reason is None or eval_dataset is None:
         return
     for dataset in eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]:
         unseen = sorted(set(domains_of(dataset, "eval_dataset")) - set(trained))
         if unseen:
             raise ValueError(
-                f"`eval_dataset` has rows of {', '.join(unseen)}, which `train_dataset` has not, and "
-                "`load_best_model_at_end` would choose the checkpoint by them: the scores there would no longer be "
-                "those of an unseen domain. Leave them out, and score them after training with `trainer.predict`."
+                f"`eval_dataset` has rows of {', '.join(unseen)}, which `train_dataset` has not, and {reason} would "
+                "choose by them: the scores there would no longer be those of an unseen domain. Leave them out, and "
+                "score them after training with `trainer.predict`."
             )
 
 

@@ -39,7 +39,10 @@ class RunGuard(TrainerCallback):
         check_labels(getattr(train_dataloader, "dataset", None), getattr(model.config, "num_labels", None))
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        gradients = [parameter.grad for parameter in model.parameters() if parameter.grad is not None]
+        self.check([parameter.grad for parameter in model.parameters() if parameter.grad is not None], args, state)
+
+    def check(self, gradients: list[torch.Tensor], args, state) -> None:
+        """Raises `NonFiniteGradientError` if one of the gradients is not finite."""
         # One number for all of them: one pass over the memory and one wait for the device.
         if not gradients or torch.isfinite(torch.nn.utils.get_total_norm(gradients)):
             self.non_finite_steps = 0

@@ -3,6 +3,7 @@
 """MIL's meta-training (Jia and Zhang, 2023, Algorithm 2): episodes that teach the memory to bridge domains."""
 
 import math
+import os
 from contextlib import contextmanager
 from functools import partial
 
@@ -15,6 +16,7 @@ from hf_memaug.data.sampling import EpisodeSampler
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.layers.discriminator import DomainDiscriminators
 from hf_memaug.training.domain_trainer import DomainTrainer, domains_of
+from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.hypergradient import InnerStep, optimizer_states, second_order_term
 
 OUTER_STATE = "outer.pt"
@@ -132,6 +134,8 @@ class MetaTrainer(DomainTrainer):
                     {"params": list(self.memory.values()), "lr": self.args.memory_learning_rate, "maximize": True},
                     {"params": list(self.discriminators.parameters()), "lr": self.args.discriminator_learning_rate},
                 ],
+                betas=(self.args.adam_beta1, self.args.adam_beta2),
+                eps=self.args.adam_epsilon,
                 weight_decay=0.0,
             )
             self.outer_scheduler = get_scheduler(
@@ -170,6 +174,10 @@ class MetaTrainer(DomainTrainer):
             adjoint = {name: gradients[name] for name in self._inner_steps[-1].parameters}
             for name, term in self._second_order_term(adjoint).items():
                 self.memory[name].grad += term
+        guard = next((one for one in self.callback_handler.callbacks if isinstance(one, RunGuard)), None)
+        if guard is not None:
+            # Before it is in the memory, and in the next checkpoint.
+            guard.check([parameter.grad for parameter in players.values()], self.args, self.state)
         self.outer_optimizer.step()
         self.outer_scheduler.step()
         for parameter in players.values():
@@ -297,7 +305,8 @@ class MetaTrainer(DomainTrainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None:
+        # `save_only_model` leaves it out, as it leaves out the optimizer.
+        if checkpoint is not None and os.path.isfile(f"{checkpoint}/{OUTER_STATE}"):
             state = torch.load(f"{checkpoint}/{OUTER_STATE}", map_location=self.args.device, weights_only=True)
             self.outer_optimizer.load_state_dict(state["optimizer"])
             self.outer_scheduler.load_state_dict(state["scheduler"])

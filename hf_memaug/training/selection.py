@@ -26,6 +26,7 @@ class BestInMemory(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         self._trains = True
+        self.best_score, self.best_step, self._weights = None, None, {}
 
     def on_evaluate(self, args, state, control, model=None, metrics=None, **kwargs):
         # Evaluations after training, and of other data in between, choose nothing.

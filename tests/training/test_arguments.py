@@ -171,3 +171,14 @@ def test_a_penalty_without_one_to_weigh_is_refused():
         with pytest.raises(ValueError, match='`algorithm="erm"` has no penalty'):
             make(DomainTrainingArguments, **own)
         assert make(DomainTrainingArguments, algorithm="irm", **own).algorithm == "irm"
+
+
+def test_what_meta_training_cannot_do_is_refused():
+    for own, reason in (
+        ({"ignore_data_skip": True}, "say which domain is the meta-target"),
+        ({"auto_find_batch_size": True}, "laid out for one batch size"),
+        ({"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}, "no evaluation to watch"),
+        ({"hypergradient": "exact", "gradient_checkpointing": True}, "cannot be had with `gradient_checkpointing`"),
+    ):
+        with pytest.raises(ValueError, match=reason):
+            make(BilevelTrainingArguments, **own)

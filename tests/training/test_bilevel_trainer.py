@@ -256,6 +256,19 @@ def test_a_killed_run_resumes_to_the_same_bits(phase, step, hypergradient, tmp_p
     assert not equal(weights_of(straight), weights)
 
 
+def test_two_killed_processes_resume_inside_the_second_epoch(tmp_path):
+    # An epoch has 12 steps here.
+    settings = {"save_strategy": "steps", "save_steps": 8, "rows": 4, "max_steps": 20, "episodes": 1}
+    straight = run_script(tmp_path / "straight", processes=2, **settings)
+    assert straight.returncode == 0, straight.stderr[-3000:]
+    killed = run_script(tmp_path / "killed", processes=2, kill=["meta_test", 18], **settings)
+    assert killed.returncode != 0 and (tmp_path / "killed" / "checkpoint-16").is_dir()
+    done = run_script(tmp_path / "killed", processes=2, resume=True, **settings)
+    assert done.returncode == 0, done.stderr[-3000:]
+    weights = [torch.load(tmp_path / name / "weights.pt") for name in ("straight", "killed")]
+    assert not equal(*weights)
+
+
 def test_phases_alone_are_both_in_one_call(tmp_path):
     both = make_trainer(tmp_path / "both")
     both.train()
@@ -331,6 +344,47 @@ def test_callbacks_reach_the_phase_that_they_are_for(tmp_path):
     assert Seen in kinds and not kinds & {BestInMemory, EarlyStoppingCallback, PrinterCallback, RunGuard}
     trainer.meta_train()
     assert Seen.folders == {"meta_train"}
+
+
+def test_a_memory_that_would_become_nan_is_not_taught(tmp_path):
+    from hf_memaug.training import NonFiniteGradientError
+
+    trainer = make_trainer(tmp_path)
+    meta = trainer._meta_trainer()
+    with torch.no_grad():
+        for parameter in meta.discriminators.parameters():
+            parameter.fill_(float("nan"))
+    with pytest.raises(NonFiniteGradientError, match="NaN or infinite at step 1"):
+        meta.train()
+    assert all(parameter.isfinite().all() for parameter in meta.memory.values())
+
+
+def test_a_second_meta_test_is_the_first(tmp_path):
+    trainer = make_trainer(tmp_path)
+    trainer.train()
+    first = weights_of(trainer)
+    trainer.meta_test()
+    assert not equal(first, weights_of(trainer)), "moments of the first run were left in the optimizer"
+
+
+def test_both_phases_get_the_optimizer_that_was_given(tmp_path):
+    template = make_trainer(tmp_path)
+    trainer = BilevelTrainer(
+        model=template.model,
+        args=template.args,
+        train_dataset=template.train_dataset,
+        processing_class=template.processing_class,
+        optimizer_cls_and_kwargs=(torch.optim.SGD, {"lr": 0.1}),
+    )
+    meta = trainer._meta_trainer()
+    assert type(meta.create_optimizer()) is torch.optim.SGD
+
+
+def test_checkpoints_lie_between_outer_steps(tmp_path):
+    trainer = make_trainer(tmp_path, inner_steps=2, save_strategy="steps", save_steps=3)
+    trainer.meta_train()
+    steps = sorted(int(folder.name.split("-")[1]) for folder in (tmp_path / "meta_train").glob("checkpoint-*"))
+    assert steps and all(step % 2 == 0 for step in steps)
 
 
 def test_an_episode_is_logged_without_asking(tmp_path):

@@ -398,3 +398,31 @@ def test_what_would_be_ignored_is_refused(tmp_path):
     one = rows().domain(rows().domains[0])
     with pytest.raises(ValueError, match="compares several"):
         DomainTrainer(model=model, args=DomainTrainingArguments(**arguments, algorithm="coral"), train_dataset=one)
+
+
+def test_every_way_of_choosing_by_an_unseen_domain_is_refused(tmp_path):
+    from transformers import EarlyStoppingCallback
+
+    from hf_memaug.data import DomainDataset
+
+    seen = rows(9)
+    unseen = DomainDataset({**{name: seen[name] for name in seen.column_names}, "domain": ["elsewhere"] * 9})
+    for own in (
+        {"load_best_model_at_end": True, "save_strategy": "epoch"},
+        {"save_strategy": "best", "metric_for_best_model": "eval_f1"},
+        {"lr_scheduler_type": "reduce_lr_on_plateau"},
+        {"callbacks": [EarlyStoppingCallback()]},
+    ):
+        own = {"eval_strategy": "epoch", **own}
+        with pytest.raises(ValueError, match="would choose by them"):
+            domain_trainer("kv", tmp_path, evaluate=unseen, **own)
+    domain_trainer("kv", tmp_path, evaluate=unseen, eval_strategy="epoch").train()
+
+
+def test_a_second_training_chooses_anew(tmp_path):
+    best = BestInMemory()
+    trainer = domain_trainer("kv", tmp_path, evaluate=rows(9), eval_strategy="epoch", callbacks=[best])
+    trainer.train()
+    best.best_score = 2.0  # better than anything can be
+    trainer.train()
+    assert best.best_score <= 1.0
