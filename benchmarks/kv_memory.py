@@ -11,13 +11,12 @@ fastest measurements: what else a machine does can only add to them. The median 
 """
 
 import argparse
-import json
 import statistics
 import subprocess
 import sys
 import time
-from datetime import date
-from pathlib import Path
+
+from record import write_result
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -139,9 +138,6 @@ def import_cost(rounds: int = 7) -> dict:
 def main() -> None:
     options = parse_arguments()
     import torch
-    import transformers
-
-    import hf_memaug
 
     device = options.device or ("cuda" if torch.cuda.is_available() else "cpu")
     on_gpu = device == "cuda"
@@ -173,24 +169,8 @@ def main() -> None:
         rows.append(compare(f"infer{suffix}", *pair, device, 3 * rounds, repeats))
     rows.append(import_cost())
 
-    result = {
-        "name": "kv_memory",
-        "command": "python " + " ".join(["benchmarks/kv_memory.py", *sys.argv[1:]]),
-        "device": name,
-        "setting": f"RoBERTa-base shape, batch {batch} x {length}, {precision}",
-        "versions": {
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "hf_memaug": hf_memaug.__version__,
-            "python": sys.version.split()[0],
-        },
-        "date": date.today().isoformat(),
-        "rows": rows,
-    }
-    if options.output:
-        Path(options.output).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.output).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        print(f"wrote {options.output}")
+    setting = f"RoBERTa-base shape, batch {batch} x {length}, {precision}"
+    write_result("kv_memory", name, setting, rows, options.output)
 
 
 if __name__ == "__main__":

@@ -13,13 +13,11 @@ batches.
 """
 
 import argparse
-import json
 import statistics
-import sys
 import tempfile
 import time
-from datetime import date
-from pathlib import Path
+
+from record import write_result
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -131,8 +129,6 @@ def main() -> None:
     import torch
     import transformers
 
-    import hf_memaug
-
     transformers.logging.set_verbosity_error()
     torch.set_float32_matmul_precision("high")
     on_gpu = torch.cuda.is_available()
@@ -162,24 +158,8 @@ def main() -> None:
     for row in result_rows:
         ratio = f"  {row['ratio']:.3f} of {row['against']}" if row["ratio"] else ""
         print(f"{row['what']:>22} {row['value']:9.2f} {row['unit']}{ratio}")
-    result = {
-        "name": "mil",
-        "command": "python " + " ".join(["benchmarks/mil.py", *sys.argv[1:]]),
-        "device": torch.cuda.get_device_name() if on_gpu else "CPU",
-        "setting": f"{kind} shape, batch 32 x {length} of the sources and as many of the meta-target, bf16",
-        "versions": {
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "hf_memaug": hf_memaug.__version__,
-            "python": sys.version.split()[0],
-        },
-        "date": date.today().isoformat(),
-        "rows": result_rows,
-    }
-    if options.output:
-        Path(options.output).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.output).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        print(f"wrote {options.output}")
+    setting = f"{kind} shape, batch 32 x {length} of the sources and as many of the meta-target, bf16"
+    write_result("mil", torch.cuda.get_device_name() if on_gpu else "CPU", setting, result_rows, options.output)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ Every name is imported on first use, and scikit-learn, SciPy, `datasets` and `ev
 them, so that `import hf_memaug.evaluation` works where they are not installed.
 """
 
-from importlib import import_module
+from hf_memaug.lazy import lazy_names
 
 _EXPORTS = {
     "loading": ("METRICS", "combine_metrics", "load_metric"),
@@ -22,18 +22,5 @@ _EXPORTS = {
         "wilcoxon",
     ),
 }
-_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 
-__all__ = list(_MODULE_OF)
-
-
-def __getattr__(name):
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__():
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_names(__name__, _EXPORTS)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Trainers, and what they share."""
 
-from importlib import import_module
+from hf_memaug.lazy import lazy_names
 
 _EXPORTS = {
     "algorithms": ("ALGORITHMS",),
@@ -14,18 +14,5 @@ _EXPORTS = {
     "meta_trainer": ("MetaTrainer",),
     "selection": ("BestInMemory",),
 }
-_MODULE_OF = {name: module for module, names in _EXPORTS.items() for name in names}
 
-__all__ = list(_MODULE_OF)
-
-
-def __getattr__(name):
-    if name not in _MODULE_OF:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__():
-    return sorted({*globals(), *__all__})
+__getattr__, __dir__, __all__ = lazy_names(__name__, _EXPORTS)
