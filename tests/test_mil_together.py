@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers
 from families import SENTENCES
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "mil"
@@ -16,9 +17,15 @@ METHODS = ["erm", "+memory", "irm", "coral", "dann", "mil"]
 
 @pytest.fixture
 def here(monkeypatch):
+    """The example's modules; what they set for their own process does not outlive the test."""
     monkeypatch.syspath_prepend(str(EXAMPLES))
-    before = set(sys.modules)
+    before, verbosity = set(sys.modules), transformers.logging.get_verbosity()
+    precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
     yield
+    transformers.logging.set_verbosity(verbosity)
+    transformers.logging.enable_progress_bar()
+    torch.set_float32_matmul_precision(precision)
+    torch.set_num_threads(threads)
     for name in set(sys.modules) - before:
         if str(EXAMPLES) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
