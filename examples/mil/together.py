@@ -19,6 +19,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from experiment import FEATURES, Job, build_model, describe, features_path, tokenized
+from stacked import Adversaries, AlgorithmArguments, Best, Table, clip, linear, warm_steps
 from torch import nn
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
@@ -27,43 +28,9 @@ from transformers import Trainer, logging
 from hf_memaug.data.sampling import DomainBalancedSampler, EpisodeSampler
 from hf_memaug.evaluation.scores import macro_f1
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
-from hf_memaug.layers.discriminator import DomainDiscriminators
 from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
 
 EVALUATION_ROWS = 256
-
-
-class Table:
-    """The tokenized rows of one part of the data, one data set a model, padded to one shape, on the device."""
-
-    def __init__(self, parts: list, domains: list[list[str]], padding: dict[str, int], length: int, device):
-        rows = max(map(len, parts))
-        self.count = [len(part) for part in parts]
-        self.names = [part["domain"] for part in parts]
-        self.columns = {}
-        for name in [name for name in padding if name in parts[0].column_names]:
-            array = np.full((len(parts), rows, length), padding[name], dtype=np.int64)
-            for model, part in enumerate(parts):
-                for row, values in enumerate(part[name]):
-                    array[model, row, : len(values)] = values
-            self.columns[name] = torch.from_numpy(array).to(device)
-        self.labels = np.full((len(parts), rows), 0, dtype=np.int64)
-        ids = np.full((len(parts), rows), -1, dtype=np.int64)
-        for model, part in enumerate(parts):
-            self.labels[model, : len(part)] = part["labels"]
-            order = {name: index for index, name in enumerate(domains[model])}
-            ids[model, : len(part)] = [order.get(name, -1) for name in part["domain"]]
-        self.columns["labels"] = torch.from_numpy(self.labels).to(device)
-        self.columns["domain_ids"] = torch.from_numpy(ids).to(device)
-
-    def batch(self, index: torch.Tensor) -> dict[str, torch.Tensor]:
-        """`(models, rows)` row numbers to columns `(models, rows, ...)`, with the mask in the form attention takes."""
-        models = torch.arange(index.shape[0], device=index.device).unsqueeze(-1)
-        batch = {name: values[models, index] for name, values in self.columns.items()}
-        mask = batch["attention_mask"].bool()[:, :, None, None, :]
-        # Already in four dimensions, so that nothing looks at its values: that would stop the device.
-        batch["attention_mask"] = mask.expand(-1, -1, 1, mask.shape[-1], -1)
-        return batch
 
 
 class Together:
@@ -151,7 +118,7 @@ class Together:
         `order` is `(steps, models, rows)`. What is not frozen learns. With `evaluate_every`, ends with each model's
         best parameters on its source domains' dev rows.
         """
-        total, best = len(order), _Best(len(self.jobs))
+        total, best = len(order), Best(len(self.jobs))
         one_step = self._task_steps(frozen, total, algorithm)
         order = torch.from_numpy(order).to(self.device)
         for number in range(total):
@@ -170,7 +137,7 @@ class Together:
         learners = {name: value for name, value in self.parameters.items() if name not in frozen}
         for value in learners.values():
             value.requires_grad_()
-        adversaries = _Adversaries(self, algorithm) if algorithm == "dann" else None
+        adversaries = Adversaries(self, algorithm) if algorithm == "dann" else None
         decayed = set(Trainer.get_decay_parameter_names(None, self.model))
         groups: dict[tuple, list] = {}
         for name, value in learners.items():
@@ -194,7 +161,7 @@ class Together:
             logits, features, _, _ = self._forward({**learners, **constants}, batch)
             losses = self._losses(algorithm, logits, features, batch, adversaries)
             losses.sum().backward()
-            _clip([value.grad for value in clipped])
+            clip([value.grad for value in clipped])
             return losses.detach(), [value.grad for value in everything]
 
         run = GraphedFunction(step) if self.is_graphed else step
@@ -204,7 +171,7 @@ class Together:
             for value, gradient in zip(everything, gradients, strict=True):
                 value.grad = gradient
             for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * _linear(number, total, job.warmup)
+                group["lr"] = rate * linear(number, total, job.warmup)
             optimizer.step()
             return losses
 
@@ -216,7 +183,7 @@ class Together:
             return task
         if algorithm == "dann":
             return task + adversaries.losses(features, batch["domain_ids"])
-        arguments = _AlgorithmArguments(penalty_weight=self.job.penalty_weight)
+        arguments = AlgorithmArguments(penalty_weight=self.job.penalty_weight)
         rule = ALGORITHMS[algorithm](arguments, self.domains[0], features.shape[-1])
 
         def one(task, logits, labels, features, domain_ids):
@@ -275,14 +242,14 @@ class Together:
             for one, part in zip(self.jobs, self.train_parts, strict=True)
         ]
         order = np.stack([np.array(list(sampler)).reshape(-1, 2 * job.batch_size) for sampler in samplers], axis=1)
-        adversaries = _Adversaries(self, "mil")
+        adversaries = Adversaries(self, "mil")
         memory = {name: self.parameters[name].requires_grad_() for name in self.memory_names}
         memory_optimizer = torch.optim.AdamW(
             list(memory.values()), lr=job.memory_learning_rate, weight_decay=0.0, maximize=True
         )
         total = len(order)
         outer_total = total // job.inner_steps
-        warmup = _warm_steps(total, job.warmup) // job.inner_steps
+        warmup = warm_steps(total, job.warmup) // job.inner_steps
         device_order = torch.from_numpy(order).to(self.device)
         prefix = next(name for name, module in self.model.named_modules() if module is self.encoder.memory) + "."
         is_target = torch.zeros(len(self.jobs), 2 * job.batch_size, device=self.device)
@@ -326,7 +293,7 @@ class Together:
             gradients, seen = run({"index": device_order[number], "target": chosen})
             for value, gradient in zip(memory.values(), gradients, strict=False):
                 value.grad = gradient
-            factor = _linear(outer, outer_total, warmup)
+            factor = linear(outer, outer_total, warmup)
             memory_optimizer.param_groups[0]["lr"] = job.memory_learning_rate * factor
             memory_optimizer.step()
             adversaries.learn(chosen, gradients[len(memory) :], factor)
@@ -419,118 +386,3 @@ class Together:
             batches += [rows[start : start + size] for start in range(0, len(rows), size)]
             epoch += 1
         return np.array(batches[:steps])
-
-
-class _Adversaries:
-    """The discriminators of all models, `(models, domains, ...)`, and their optimizer."""
-
-    def __init__(self, together: Together, method: str):
-        job = together.job
-        self.rate, self.weight = job.discriminator_learning_rate, job.penalty_weight
-        stacks = []
-        for one, domains in zip(together.jobs, together.domains, strict=True):
-            # As the trainers seed them.
-            with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(one.seed)
-                found = DomainDiscriminators(domains, together.model.config.hidden_size, job.discriminator_hidden_size)
-            parts = [dict(part.named_parameters()) for part in found.discriminators]
-            stacks.append({name: torch.stack([part[name].detach() for part in parts]) for name in parts[0]})
-        self.module = found.discriminators[0].to(together.device)
-        self.values = {name: torch.stack([one[name] for one in stacks]).to(together.device) for name in stacks[0]}
-        self.first = {name: torch.zeros_like(value) for name, value in self.values.items()}
-        self.second = {name: torch.zeros_like(value) for name, value in self.values.items()}
-        shape = next(iter(self.values.values())).shape[:2]
-        self.counts = torch.zeros(shape, device=together.device)
-        self.models = torch.arange(shape[0], device=together.device)
-        if method == "dann":
-            self.weight = ALGORITHMS["dann"].default_penalty_weight if self.weight is None else self.weight
-            for value in self.values.values():
-                value.requires_grad_()
-
-    def chosen(self, target: torch.Tensor) -> dict:
-        """Each model's discriminator of its meta-target, as leaves of their own."""
-        return {name: value[self.models, target].detach().requires_grad_() for name, value in self.values.items()}
-
-    def logits(self, values: dict, features: torch.Tensor) -> torch.Tensor:
-        def one(values, features):
-            return functional_call(self.module, values, (features,)).squeeze(-1)
-
-        return vmap(one)(values, features.float())
-
-    @torch.no_grad()
-    def learn(self, target: torch.Tensor, gradients, factor: float) -> None:
-        """A step of AdamW for the chosen ones alone: the others' moments stay as they are."""
-        self.counts[self.models, target] += 1
-        count = self.counts[self.models, target].double()
-        for name, gradient in zip(self.values, gradients, strict=True):
-            shape = (-1, *[1] * (gradient.ndim - 1))
-            first, second = self.first[name], self.second[name]
-            moment = first[self.models, target].lerp(gradient, 0.1)
-            square = second[self.models, target] * 0.999 + 0.001 * gradient.square()
-            first[self.models, target], second[self.models, target] = moment, square
-            bias1, bias2 = (1 - 0.9**count).float().view(shape), (1 - 0.999**count).float().view(shape)
-            change = moment / bias1 / (square.sqrt() / bias2.sqrt() + 1e-8)
-            self.values[name][self.models, target] -= self.rate * factor * change
-
-    def losses(self, features: torch.Tensor, domain_ids: torch.Tensor) -> torch.Tensor:
-        """DANN's, with the gradient turned round by a second reading of the features instead of a hook."""
-        domains = self.counts.shape[1]
-        total = 0.0
-        for domain in range(domains):
-            labels = (domain_ids == domain).float()
-            weights = 1 + labels * (domains - 2)
-            for reading, held, sign in ((features.detach(), False, 1.0), (features, True, -self.weight)):
-                values = {n: (v.detach() if held else v)[:, domain] for n, v in self.values.items()}
-                found = F.binary_cross_entropy_with_logits(self.logits(values, reading), labels, reduction="none")
-                total = total + sign * (weights * found).mean(dim=1) / domains
-        return total
-
-
-class _Best:
-    """Each model's best parameters so far."""
-
-    def __init__(self, models: int):
-        self.scores: list[float] = [-1.0] * models
-        self.steps = [0] * models
-        self.log: list[list[dict]] = [[] for _ in range(models)]
-        self.parameters: dict = {}
-
-    def offer(self, scores: list[float], step: int, parameters: dict) -> None:
-        better = [new > old for new, old in zip(scores, self.scores, strict=True)]
-        for model, score in enumerate(scores):
-            self.log[model].append({"step": step, "dev": score})
-            if better[model]:
-                self.scores[model], self.steps[model] = score, step
-        if not self.parameters:
-            self.parameters = {name: value.detach().clone() for name, value in parameters.items()}
-            return
-        for model, improved in enumerate(better):
-            if improved:
-                for name, value in parameters.items():
-                    self.parameters[name][model] = value[model].detach()
-
-
-@dataclasses.dataclass
-class _AlgorithmArguments:
-    penalty_weight: float | None = None
-    penalty_anneal_steps: int = 0
-    discriminator_hidden_size: int = 256
-
-
-def _clip(gradients: list) -> None:
-    """Each model's gradients by their own norm, as `Trainer` clips them."""
-    squares = [g.float().flatten(1).square().sum(dim=1) for g in gradients if g is not None]
-    scale = (1.0 / (torch.stack(squares).sum(dim=0).sqrt() + 1e-6)).clamp(max=1.0)
-    for gradient in gradients:
-        if gradient is not None:
-            gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))
-
-
-def _warm_steps(total: int, warmup: float) -> int:
-    return int(warmup) if warmup >= 1 else math.ceil(total * warmup)
-
-
-def _linear(step: int, total: int, warmup: float) -> float:
-    """The factor of the learning rate before `step` is made; `warmup` in steps, or as a share of the total."""
-    warm = _warm_steps(total, warmup)
-    return step / max(1, warm) if step < warm else max(0.0, (total - step) / max(1, total - warm))
