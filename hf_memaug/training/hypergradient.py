@@ -91,66 +91,74 @@ def _second_derivatives(step: InnerStep, memory: Tensors, direction: Tensors, by
 def _update_adjoint(
     step: InnerStep, adjoint: Tensors, adjoint_first: Tensors, adjoint_second: Tensors, max_grad_norm: float
 ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
-    """Backwards through the optimizer: adjoints of its parameters, of the gradients, and of its two moments."""
-    names = list(step.parameters)
-    leaves = {
-        (kind, name): value.detach().clone().requires_grad_()
-        for kind, values in (("parameter", step.parameters), ("gradient", step.gradients), *_moments(step))
-        for name, value in values.items()
-    }
-    outputs, adjoints = [], []
-    for name, (parameter, first, second) in _updated(step, leaves, max_grad_norm).items():
-        for value, known in ((parameter, adjoint), (first, adjoint_first), (second, adjoint_second)):
-            if value is not None and name in known:
-                outputs.append(value)
-                adjoints.append(known[name])
-    found = torch.autograd.grad(outputs, list(leaves.values()), adjoints, allow_unused=True)
-    found = {
-        key: torch.zeros_like(leaf) if value is None else value
-        for (key, leaf), value in zip(leaves.items(), found, strict=True)
-    }
+    """
+    Backwards through clipping and the optimizer: adjoints of its parameters, of the gradients, and of its two moments.
 
-    def of(kind: str) -> Tensors:
-        return {name: found[kind, name] for name in names if (kind, name) in found}
-
-    return of("parameter"), of("gradient"), of("first"), of("second")
-
-
-def _moments(step: InnerStep):
-    if not any("exp_avg" in state for state in step.states.values()):
-        return ()
-    return (
-        ("first", {name: state["exp_avg"] for name, state in step.states.items()}),
-        ("second", {name: state["exp_avg_sq"] for name, state in step.states.items()}),
-    )
-
-
-def _updated(step: InnerStep, leaves, max_grad_norm: float) -> dict[str, tuple]:
-    """What AdamW or SGD makes of parameters and moments, in operations that can be differentiated."""
-    gradients = {name: leaves["gradient", name] for name in step.parameters}
+    Both work on each number by itself, but for the norm. Parameters with the same settings are therefore laid end to
+    end: a model's few hundred tensors would keep a GPU waiting for as many launches of each operation.
+    """
+    shapes = {name: value.shape for name, value in step.parameters.items()}
+    gradients = {names: _flat(step.gradients, names) for names in _alike(step)}
+    scale, norm = 1.0, None
     if max_grad_norm > 0:
         norm = torch.stack([gradient.norm() for gradient in gradients.values()]).norm()
         scale = (max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
-        gradients = {name: gradient * scale for name, gradient in gradients.items()}
-    updated = {}
-    for name, gradient in gradients.items():
-        parameter, group = leaves["parameter", name], step.groups[name]
-        if ("first", name) not in leaves:
-            gradient = gradient + group["weight_decay"] * parameter
-            updated[name] = (parameter - group["lr"] * gradient, None, None)
+    by_parameter, by_gradient, by_first, by_second = {}, {}, {}, {}
+    for names, gradient in gradients.items():
+        group, state = step.groups[names[0]], step.states[names[0]]
+        rate, decay = group["lr"], group["weight_decay"]
+        change = _flat(adjoint, names, shapes)
+        if "exp_avg" not in state:
+            # phi' = phi - rate (gradient + decay phi)
+            by_gradient[names], by_parameter[names] = -rate * change, (1 - rate * decay) * change
             continue
-        beta1, beta2 = group["betas"]
-        # In float32, `1 - beta2**count` would lose half of its digits in the first steps.
-        count = step.states[name]["step"].double() + 1
-        first = beta1 * leaves["first", name] + (1 - beta1) * gradient
-        second = beta2 * leaves["second", name] + (1 - beta2) * gradient.square()
+        (beta1, beta2), clipped = group["betas"], gradient * scale
+        bias1, bias2 = 1 - beta1 ** (state["step"] + 1), 1 - beta2 ** (state["step"] + 1)
+        first = _flat({name: step.states[name]["exp_avg"] for name in names}, names)
+        second = _flat({name: step.states[name]["exp_avg_sq"] for name in names}, names)
+        first, second = beta1 * first + (1 - beta1) * clipped, beta2 * second + (1 - beta2) * clipped.square()
+        root = second.sqrt()
+        bottom = root / bias2**0.5 + group["eps"]
+        # phi' = (1 - rate decay) phi - rate / bias1 * first / bottom
+        of_first = _flat(adjoint_first, names, shapes) - rate / bias1 * change / bottom
+        of_root = rate / bias1 * change * first / bottom.square() / bias2**0.5
         # A root at zero has no slope: where there has never been a gradient, the denominator is `eps` alone.
-        seen = second > 0
-        root = torch.where(seen, torch.where(seen, second, 1.0).sqrt(), 0.0) / (1 - beta2**count) ** 0.5
-        change = first / (1 - beta1**count) / (root + group["eps"])
-        decayed = parameter * (1 - group["lr"] * group["weight_decay"])
-        updated[name] = (decayed - group["lr"] * change, first, second)
-    return updated
+        of_second = _flat(adjoint_second, names, shapes) + torch.where(second > 0, of_root / (2 * root), 0.0)
+        by_gradient[names] = (1 - beta1) * of_first + 2 * (1 - beta2) * clipped * of_second
+        by_parameter[names] = (1 - rate * decay) * change
+        by_first[names], by_second[names] = beta1 * of_first, beta2 * of_second
+    if norm is not None:
+        along = sum((by_gradient[names] * gradient).sum() for names, gradient in gradients.items())
+        # Only where the norm was too large does the scale depend on it.
+        slope = torch.where(norm + 1e-6 > max_grad_norm, -max_grad_norm / (norm + 1e-6).square() / norm, 0.0)
+        by_gradient = {n: scale * value + slope * along * gradients[n] for n, value in by_gradient.items()}
+    return tuple(_unflat(values, shapes) for values in (by_parameter, by_gradient, by_first, by_second))
+
+
+def _alike(step: InnerStep) -> list[tuple[str, ...]]:
+    """The parameters' names, those with the same settings and count of steps together."""
+    found: dict[tuple, list[str]] = {}
+    for name, group in step.groups.items():
+        settings = (group["lr"], group["weight_decay"], group.get("betas"), group.get("eps"))
+        found.setdefault((*settings, step.states[name].get("step")), []).append(name)
+    return [tuple(names) for names in found.values()]
+
+
+def _flat(tensors: Tensors, names: tuple[str, ...], shapes: dict | None = None) -> torch.Tensor | float:
+    """The named tensors end to end; 0 if there are none at all."""
+    if not any(name in tensors for name in names):
+        return 0.0
+    example = next(tensors[name] for name in names if name in tensors)
+    parts = [tensors[name] if name in tensors else example.new_zeros(shapes[name]) for name in names]
+    return torch.cat([part.flatten() for part in parts])
+
+
+def _unflat(values: dict[tuple[str, ...], torch.Tensor], shapes: dict) -> Tensors:
+    tensors = {}
+    for names, value in values.items():
+        for name, part in zip(names, value.split([shapes[name].numel() for name in names]), strict=True):
+            tensors[name] = part.view(shapes[name])
+    return tensors
 
 
 def optimizer_states(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]):
@@ -166,20 +174,22 @@ def optimizer_states(optimizer: torch.optim.Optimizer, parameters: dict[str, tor
             raise ValueError(
                 '`hypergradient="exact"` knows no `amsgrad` and no `momentum`. Leave them out of `optim_args`.'
             )
+    is_adam = isinstance(optimizer, torch.optim.AdamW)
     states, groups = {}, {}
     for name, parameter in parameters.items():
         group = group_of[id(parameter)]
         groups[name] = {key: value for key, value in group.items() if key != "params"}
         groups[name]["lr"] = float(group["lr"])
-        state = optimizer.state.get(parameter, {})
-        if isinstance(optimizer, torch.optim.AdamW):
-            zeros = torch.zeros_like(parameter)
-            states[name] = {
-                "exp_avg": state.get("exp_avg", zeros).detach().clone(),
-                "exp_avg_sq": state.get("exp_avg_sq", zeros).detach().clone(),
-                # A tensor, which the optimizer counts up in place.
-                "step": torch.as_tensor(state.get("step", 0.0)).clone(),
-            }
-        else:
-            states[name] = {}
+        states[name] = {}
+        if is_adam:
+            state, zeros = optimizer.state.get(parameter, {}), torch.zeros_like(parameter)
+            for moment in ("exp_avg", "exp_avg_sq"):
+                states[name][moment] = state.get(moment, zeros).detach().clone()
+    if is_adam:
+        counted = {name: optimizer.state[p]["step"] for name, p in parameters.items() if p in optimizer.state}
+        # All in one go: each by itself would wait for the device.
+        counts = torch.stack(list(counted.values())).tolist() if counted else []
+        known = dict(zip(counted, counts, strict=True))
+        for name in parameters:
+            states[name]["step"] = known.get(name, 0.0)
     return states, groups
