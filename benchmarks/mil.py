@@ -16,6 +16,7 @@ import argparse
 import statistics
 import tempfile
 import time
+from types import SimpleNamespace
 
 from record import write_result
 
@@ -72,6 +73,7 @@ def measure(what: str, model, rows, options, graphs: bool) -> tuple[float, float
     from transformers import TrainerCallback
 
     from hf_memaug import BilevelTrainer, BilevelTrainingArguments, DomainTrainer, DomainTrainingArguments, RunGuard
+    from hf_memaug.data.collators import PaddingCollator
 
     on_gpu = torch.cuda.is_available()
     warm_up, steps = 10, options.steps
@@ -101,13 +103,16 @@ def measure(what: str, model, rows, options, graphs: bool) -> tuple[float, float
             "report_to": [],
             "disable_tqdm": True,
         }
+        # The collator that a tokenizer brings.
+        tokenizer = SimpleNamespace(pad_token_id=1, pad_token_type_id=0, padding_side="right")
+        given = {"train_dataset": rows, "callbacks": [clock], "data_collator": PaddingCollator(tokenizer)}
         if what == "erm":
             model.freeze_memory()  # the same parameters learn in both
             arguments = DomainTrainingArguments(**common)
-            trainer = DomainTrainer(model=model, args=arguments, train_dataset=rows, callbacks=[clock])
+            trainer = DomainTrainer(model=model, args=arguments, **given)
         else:
             arguments = BilevelTrainingArguments(**common, episodes=total, episode_steps=1, hypergradient=what)
-            trainer = BilevelTrainer(model=model, args=arguments, train_dataset=rows, callbacks=[clock])
+            trainer = BilevelTrainer(model=model, args=arguments, **given)
             trainer = trainer._meta_trainer()
         trainer.remove_callback(RunGuard)
         if on_gpu:
