@@ -102,3 +102,46 @@ def test_jobs_of_different_settings_are_refused(here, backbones, tmp_path):
     job = experiment.Job("amazon", "books", "mil", "tiny", 0, hypergradient="exact")
     with pytest.raises(ValueError, match="Only the first-order hyper-gradient"):
         Together([job], str(tmp_path), backbones["bert"])
+
+
+def test_the_figures_come_from_what_the_tables_leave(here, backbones, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="the figures are drawn with matplotlib")
+    import experiment
+    import figures
+    import tables
+
+    write_data(tmp_path / "data")
+    small = {"steps": 2, "evaluations": 1, "batch_size": 4, "memory_slots": 12, "memory_key_size": 8}
+    small |= {"episodes": 1, "episode_steps": 1, "discriminator_hidden_size": 4}
+    monkeypatch.setattr(tables, "SETTINGS", small)
+    monkeypatch.setattr(figures, "SETTINGS", small)
+    for module in (tables, figures):
+        monkeypatch.setattr(module, "STEPS", {"amazon": 2})
+    monkeypatch.setattr(figures, "CURVES", {"figure5": ("memory_slots", [4, 8], "memory slots")})
+    monkeypatch.setattr(experiment, "CROSS", {"amazon": {}})
+    results, features, record = tmp_path / "results", tmp_path / "features", tmp_path / "record.jsonl"
+    features.mkdir()
+    common = ["--data", str(tmp_path / "data"), "--backbone", f"tiny={backbones['bert']}", "--output", str(results)]
+
+    def run(script, *arguments):
+        monkeypatch.setattr(sys, "argv", [script.__name__, *map(str, arguments)])
+        script.main()
+
+    table = [*common, "--seeds", 2, "--methods", "erm", "mil", "--no-cross", "--together", 3, "--record", record]
+    run(tables, "table1", *table, "--features", features)
+    rows = json.loads((results / "table1.json").read_text())["rows"]
+    assert len(rows) == 2 * 4 * 2 and {row["method"] for row in rows} == {"erm", "mil"}
+    lines = record.read_text()
+    run(tables, "table1", *table, "--features", features)
+    assert record.read_text() == lines, "what is recorded is not run again"
+
+    run(figures, "figure3", "--features", features / "amazon-books-mil-tiny-fine-tuning.npz", "--output", results)
+    run(figures, "figure4", "--record", record, "--output", results)
+    figure5 = ["figure5", *common, "--sets", "amazon", "--seeds", 1, "--together", 4, "--record", tmp_path / "f5.jsonl"]
+    run(figures, *figure5)
+    for name in ("figure3_pca", "figure3_tsne", "figure4", "figure5"):
+        assert (results / f"{name}.png").stat().st_size > 5000, name
+    distances = json.loads((results / "figure4.json").read_text())["rows"]
+    assert len(distances) == 16 and all(0 <= row["value"] <= 2 for row in distances)
+    curve = json.loads((results / "figure5.json").read_text())["rows"]
+    assert {row.get("memory_slots") for row in curve} == {None, 4, 8} and len(curve) == 4 * 3
