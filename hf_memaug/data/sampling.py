@@ -9,15 +9,8 @@ from collections.abc import Iterator, Sequence
 from torch.utils.data import Sampler
 
 
-class DomainBalancedSampler(Sampler[int]):
-    """
-    Rows by turns from every domain, so that any batch holds the domains in equal shares (within one row). An epoch has
-    as many rows as the data; a small domain comes round more than once in it, a large one not completely.
-
-    Args:
-        domains (`Sequence[str]`): the domain of each row.
-        seed (`int`): with the epoch, it decides the order.
-    """
+class _EpochSampler(Sampler[int]):
+    """As many rows as the data has, in an order that follows from the seed and the epoch."""
 
     def __init__(self, domains: Sequence[str], seed: int = 0):
         self.domains = list(domains)
@@ -30,13 +23,27 @@ class DomainBalancedSampler(Sampler[int]):
     def __len__(self) -> int:
         return len(self.domains)
 
+    def _generator(self) -> random.Random:
+        return random.Random(f"{self.seed} {self.epoch}")
+
+
+class DomainBalancedSampler(_EpochSampler):
+    """
+    Rows by turns from every domain, so that any batch holds the domains in equal shares (within one row). An epoch has
+    as many rows as the data; a small domain comes round more than once in it, a large one not completely.
+
+    Args:
+        domains (`Sequence[str]`): the domain of each row.
+        seed (`int`): with the epoch, it decides the order.
+    """
+
     def __iter__(self) -> Iterator[int]:
-        generator = random.Random(f"{self.seed} {self.epoch}")
+        generator = self._generator()
         rows = _by_turns(_rows_of(self.domains, generator), generator)
         return (next(rows) for _ in range(len(self)))
 
 
-class OneDomainSampler(Sampler[int]):
+class OneDomainSampler(_EpochSampler):
     """
     Algorithm 3, lines 2 to 4, of MIL as printed: a domain is drawn, and the next `rows` rows all come from it.
 
@@ -47,19 +54,11 @@ class OneDomainSampler(Sampler[int]):
     """
 
     def __init__(self, domains: Sequence[str], rows: int, seed: int = 0):
-        self.domains = list(domains)
+        super().__init__(domains, seed)
         self.rows = rows
-        self.seed = seed
-        self.epoch = 0
-
-    def set_epoch(self, epoch: int) -> None:
-        self.epoch = epoch
-
-    def __len__(self) -> int:
-        return len(self.domains)
 
     def __iter__(self) -> Iterator[int]:
-        generator = random.Random(f"{self.seed} {self.epoch}")
+        generator = self._generator()
         rows_of = _rows_of(self.domains, generator)
         left = len(self)
         while left > 0:

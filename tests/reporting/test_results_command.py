@@ -1,0 +1,108 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The command that makes tables of result files."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from reporting.test_results import both, cells, row, write
+
+from hf_memaug.reporting.results import main, read_results, results_table
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "mil.json"
+    write(path, both(head="fine-tuning"))
+    write(path, [{**r, "value": r["value"] - 5} for r in both(head="prompting")])
+    # Another metric of other data, without the usual baseline.
+    write(path, [row("f+v", "travel", seed, 50.0, data="mnli5", metric="accuracy") for seed in range(2)])
+    return path
+
+
+def test_one_table_for_each_setting(file, capsys):
+    main([str(file)])
+    shown = capsys.readouterr().out
+    assert [line for line in shown.splitlines() if line.startswith("#")] == [
+        "# Table 1",
+        "## amazon, roberta-base, fine-tuning, macro_f1",
+        "## amazon, roberta-base, prompting, macro_f1",
+        "## mnli5, roberta-base, accuracy",
+    ]
+    rows = read_results(file)["rows"]
+    for head in ("fine-tuning", "prompting"):
+        assert results_table(rows, data="amazon", head=head) in shown
+    assert results_table(rows, data="mnli5", baseline=None) in shown
+    date = read_results(file)["date"]
+    assert shown.count("Seeds: 0, 1, 2. ") == 2 and shown.count("Seeds: 0, 1. ") == 1 and shown.count(f", {date}.") == 3
+    assert "```bash\npython examples/mil.py\n```" in shown and "`mil.json`" in shown
+
+
+def test_filters_and_output(file, capsys, tmp_path):
+    output = tmp_path / "tables" / "mil.md"
+    main([str(file), "--data", "amazon", "--head", "prompting", "--baseline", "mil", "--output", str(output)])
+    assert capsys.readouterr().out == ""
+    text = output.read_text(encoding="utf-8")
+    assert text.count("## ") == 1 and "prompting" in text and "−3.0 (p = 0.035)" in text
+    assert os.listdir(output.parent) == ["mil.md"]
+    main([str(file), "--data", "amazon", "--head", "prompting", "--cross", "dvd"])
+    assert (
+        cells(capsys.readouterr().out)["mil"]
+        == cells(results_table(read_results(file)["rows"], data="amazon", head="prompting", cross=["dvd"]))["mil"]
+    )
+
+
+def test_says_which_seeds_are_in_an_average(file, capsys):
+    write(file, [row("dapt", target, 0, 80.0, head="prompting") for target in ("books", "dvd")])
+    write(file, [row("late", "dvd", 0, 80.0, head="prompting")])
+    main([str(file), "--head", "prompting"])
+    assert "Seeds: erm 0, 1, 2; mil 0, 1, 2; dapt 0; late none in full. " in capsys.readouterr().out
+
+
+def test_average_needs_the_targets_that_other_tables_of_the_data_have(file, capsys):
+    write(file, [row(m, "books", s, 80.0, head="frozen") for m in ("erm", "mil") for s in range(2)])
+    main([str(file), "--head", "frozen"])
+    shown = cells(capsys.readouterr().out)
+    assert shown["method"] == ["books", "dvd", "average", "− erm"] and shown["mil"] == ["80.0 ± 0.0", "-", "-", "-"]
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--baseline", "emr"], "`baseline` 'emr' is not known"),
+        (["--data", "amazn"], "`data` 'amazn' is not known"),
+        (["--data", "mnli5", "--head", "prompting"], "`head` 'prompting' is not known"),
+    ],
+)
+def test_refusals_of_the_command_line(file, capsys, arguments, message):
+    with pytest.raises(SystemExit) as stop:
+        main([str(file), *arguments])
+    assert stop.value.code == 2 and message in capsys.readouterr().err
+
+
+def run(*arguments) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, encoding="utf-8")
+
+
+def test_end_to_end(file, tmp_path):
+    module = ("-W", "error::RuntimeWarning", "-m", "hf_memaug.reporting.results")
+    output = tmp_path / "mil.md"
+    written = run(*module, str(file), "--data", "amazon", "--output", str(output))
+    assert written.returncode == 0, written.stderr
+    assert "+3.0 (p = 0.035)" in output.read_text(encoding="utf-8")
+    helped = run(*module, "--help")
+    options = ("--data", "--backbone", "--head", "--metric", "--baseline", "--cross", "--output")
+    assert helped.returncode == 0 and all(option in helped.stdout for option in options)
+    missing = run(*module, str(tmp_path / "nothing.json"))
+    assert missing.returncode == 2 and "nothing.json" in missing.stderr and "Traceback" not in missing.stderr
+
+
+def test_import_needs_no_optional_package():
+    code = (
+        "import sys, hf_memaug.reporting.results\n"
+        "print([name for name in ('matplotlib', 'sklearn', 'scipy', 'datasets', 'evaluate') if name in sys.modules])"
+    )
+    found = run("-c", code)
+    assert found.stdout.strip() == "[]", found.stdout + found.stderr
