@@ -9,7 +9,9 @@ not run again, so that a command that was broken off can be given again.
     python examples/mil/tables.py table3 --backbone minilm=FOLDER
 
 Every method is given the same optimizer steps: those without meta-training train that much longer. The checkpoint is
-chosen on the source domains' dev rows. Settings were chosen by examples/mil/tune.py.
+chosen on the source domains' dev rows. The
+memory's rate was chosen on vader4 by examples/mil/tune.py; the penalties of IRM, Deep CORAL and DANN still have their
+defaults.
 """
 
 import argparse
@@ -65,7 +67,7 @@ def main() -> None:
         "--together",
         type=int,
         metavar="N",
-        help="train up to N models on top of each other instead: the same models, several times as fast on a large GPU",
+        help="train up to N models on top of each other instead, for a large GPU (together.py)",
     )
     parser.add_argument("--record", type=Path, help="raw results, one line a job (default: runs/mil/TABLE.jsonl)")
     parser.add_argument(

@@ -6,7 +6,7 @@ Models that differ only in their target domain and seed, trained at the same tim
 A small encoder leaves a large GPU idle. Here the parameters of all models of a row of a table lie on top of each other,
 `torch.func.vmap` runs them as one, and the step is recorded as a CUDA graph: the same batches, losses, clipping,
 optimizer and schedules as `DomainTrainer` and `BilevelTrainer`, model by model (tests/test_mil_together.py compares the
-weights), in a fraction of the time. One thing differs: an epoch's last, smaller batch is filled up with its first rows.
+weights). One thing differs: an epoch's last, smaller batch is filled up with its first rows.
 """
 
 import concurrent.futures

@@ -10,8 +10,8 @@ import torch
 
 class PaddingCollator:
     """
-    Pads tokenized rows to the longest of a batch: the same batch as `DataCollatorWithPadding(tokenizer)` makes, in a
-    fraction of its time.
+    Pads tokenized rows to the longest of a batch: the same batch as `DataCollatorWithPadding(tokenizer)` makes,
+    without its detour through the tokenizer.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): says what to pad with, and on which side.

@@ -139,7 +139,7 @@ def _alike(step: InnerStep) -> list[tuple[str, ...]]:
     """The parameters' names, those with the same settings and count of steps together."""
     found: dict[tuple, list[str]] = {}
     for name, group in step.groups.items():
-        settings = (group["lr"], group["weight_decay"], group.get("betas"), group.get("eps"))
+        settings = (group["lr"], group["weight_decay"], tuple(group.get("betas", ())), group.get("eps"))
         found.setdefault((*settings, step.states[name].get("step")), []).append(name)
     return [tuple(names) for names in found.values()]
 
