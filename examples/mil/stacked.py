@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What together.py stacks: the rows, the discriminators and the best weights of several models."""
+"""What together.py stacks: the rows, the attention, the discriminators and the best weights of several models."""
 
 import dataclasses
 import math
@@ -9,6 +9,9 @@ import numpy as np
 import torch
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from hf_memaug.layers.discriminator import DomainDiscriminators
 from hf_memaug.training.algorithms import ALGORITHMS
@@ -45,6 +48,43 @@ class Table:
         # Already in four dimensions, so that nothing looks at its values: that would stop the device.
         batch["attention_mask"] = mask.expand(-1, -1, 1, mask.shape[-1], -1)
         return batch
+
+
+class FoldedAttention(torch.autograd.Function):
+    """Fused attention under `vmap`: the models are more rows of one batch to it."""
+
+    @staticmethod
+    def forward(query, key, value, mask, dropout, scale):
+        # Not cuDNN's: with a mask, the memory-efficient kernel is had on every device and version.
+        with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
+            return F.scaled_dot_product_attention(query, key, value, mask, dropout, scale=scale)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise NotImplementedError("Only under `vmap`, whose rule below is differentiated by itself.")
+
+    @staticmethod
+    def vmap(info, in_dims, query, key, value, mask, dropout, scale):
+        folded = [
+            part.movedim(dim, 0).flatten(0, 1) for part, dim in zip((query, key, value, mask), in_dims[:4], strict=True)
+        ]
+        found = FoldedAttention.forward(*folded, dropout, scale)
+        return found.unflatten(0, (info.batch_size, -1)), 0
+
+
+def folded_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
+    """As transformers' attention functions are called."""
+    dropout = dropout if module.training else 0.0
+    found = FoldedAttention.apply(query, key, value, attention_mask, dropout, scaling)
+    return found.transpose(1, 2).contiguous(), None
+
+
+AttentionInterface.register("folded", folded_attention)
+AttentionMaskInterface.register("folded", sdpa_mask)
 
 
 class Adversaries:

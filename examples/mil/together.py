@@ -58,11 +58,11 @@ class Together:
         self.train_parts, self.dev_parts = [part[1] for part in data], [part[2] for part in data]
         self.test_parts = [part[3] for part in data]
         self.domains = [sorted(part.domains) for part in self.train_parts]
-        models = [
-            build_model(job, backbone, part.label_names).to(self.device)
-            for job, part in zip(jobs, self.train_parts, strict=True)
-        ]
+        # The seed alone decides what a model begins with.
+        by_seed = {job.seed: build_model(job, backbone, self.train_parts[0].label_names) for job in jobs}
+        models = [by_seed[job.seed].to(self.device) for job in jobs]
         self.model = models[0].train()
+        self.model.set_attn_implementation("folded")
         if not dropout:
             for module in self.model.modules():
                 if isinstance(module, nn.Dropout):

@@ -82,8 +82,9 @@ def _second_derivatives(step: InnerStep, memory: Tensors, direction: Tensors, by
         parameters = {name: value.detach().requires_grad_(by_parameters) for name, value in step.parameters.items()}
         duals = {name: forward_ad.make_dual(value, direction[name]) for name, value in parameters.items()}
         by = {**memory, **(parameters if by_parameters else {})}
-        # Along the direction, the gradient changes at the rate of its tangent.
-        gradients = torch.autograd.grad(step.task_loss(duals, memory), list(by.values()))
+        # Along the direction, the gradient changes at the rate of its tangent. The backward pass is made of operations
+        # that can be differentiated again: the fused ones of a GPU, such as dropout's, have no tangents.
+        gradients = torch.autograd.grad(step.task_loss(duals, memory), list(by.values()), create_graph=True)
         tangents = {name: forward_ad.unpack_dual(value).tangent for name, value in zip(by, gradients, strict=True)}
         return {name: torch.zeros_like(by[name]) if t is None else t.detach() for name, t in tangents.items()}
 
