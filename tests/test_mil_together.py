@@ -128,6 +128,7 @@ def test_the_figures_come_from_what_the_tables_leave(here, backbones, tmp_path, 
         script.main()
 
     table = [*common, "--seeds", 2, "--methods", "erm", "mil", "--no-cross", "--together", 3, "--record", record]
+    table += ["--diagnose"]
     run(tables, "table1", *table, "--features", features)
     rows = json.loads((results / "table1.json").read_text())["rows"]
     assert len(rows) == 2 * 4 * 2 and {row["method"] for row in rows} == {"erm", "mil"}

@@ -336,7 +336,8 @@ class Together:
                 for model, value in enumerate(self.score(self._table(parts), parts)):
                     if name in self.test_parts[model]:
                         scores[model][name] = value
-        found = self._diagnose(score_target, features) if diagnose else [{}] * len(self.jobs)
+        chosen = [diagnose or features_path(features, one) is not None for one in self.jobs]
+        found = self._diagnose(score_target, features, chosen) if any(chosen) else [{}] * len(self.jobs)
         seconds = (time.time() - begin) / len(self.jobs)
         return [
             {
@@ -352,8 +353,8 @@ class Together:
             for model, one in enumerate(self.jobs)
         ]
 
-    def _diagnose(self, score_target: bool, folder: str | None, rows: int = 400) -> list[dict]:
-        """`experiment.describe` for each model, on some rows of its dev part and of its targets."""
+    def _diagnose(self, score_target: bool, folder: str | None, chosen: list[bool], rows: int = 400) -> list[dict]:
+        """`experiment.describe` for each chosen model, on some rows of its dev part and of its targets."""
         names = sorted({name for part in self.test_parts for name in part}) if score_target else []
         parts = [{"dev": part.shuffle(0)[: 2 * rows]} for part in self.dev_parts]
         for own, tests in zip(parts, self.test_parts, strict=True):
@@ -370,7 +371,7 @@ class Together:
         ]
         # A classifier for each model and kind of features: the slowest part, on the CPU.
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            return list(pool.map(lambda one: describe(*one), arguments))
+            return list(pool.map(lambda one, is_chosen: describe(*one) if is_chosen else {}, arguments, chosen))
 
     def _balanced(self, model: int, steps: int) -> np.ndarray:
         """The rows of each step, epoch after epoch, as `DomainTrainer` draws them."""
