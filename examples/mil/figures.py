@@ -61,11 +61,12 @@ def figure4(options) -> None:
     from hf_memaug.reporting.plots import plot_a_distance
     from hf_memaug.reporting.results import write_results
 
-    rows = []
+    rows, made_with = [], []
     for record in options.record:
         for line in record.read_text().splitlines():
             result = json.loads(line)
             job = result["job"]
+            made_with.append(result["made_with"])
             for target, distances in result["diagnostics"].get("a_distance_to_target", {}).items():
                 if job["method"] in READ:
                     shared = {name: job[name] for name in ("method", "data", "backbone", "head", "seed")}
@@ -73,7 +74,7 @@ def figure4(options) -> None:
                     rows.append({**shared, "target": target, "metric": "a_distance", "value": value})
     if not rows:
         raise SystemExit("`--record` has no distances: make it with examples/mil/tables.py --diagnose.")
-    write_results(options.output / "figure4.json", table="figure4", command=command(), rows=rows)
+    write_results(options.output / "figure4.json", table="figure4", command=command(), rows=rows, made_with=made_with)
     bars: dict[str, dict[str, list]] = {method: {} for method in READ if any(row["method"] == method for row in rows)}
     for row in rows:
         bars[row["method"]].setdefault(row["target"], []).append(row["value"])
@@ -103,7 +104,9 @@ def curve(options) -> None:
         shared = {name: job[name] for name in ("method", "data", "target", "backbone", "head", "seed")}
         own = {field: job[field]} if job["method"] == "mil" else {}
         rows.append({**shared, **own, "metric": "dev_macro_f1", "value": round(result["dev"], 4)})
-    write_results(options.output / f"{options.figure}.json", table=options.figure, command=command(), rows=rows)
+    path = options.output / f"{options.figure}.json"
+    made_with = [result["made_with"] for result in results]
+    write_results(path, table=options.figure, command=command(), rows=rows, made_with=made_with)
     curves: dict[str, dict] = {}
     baseline: dict[str, list] = {}
     for data in options.sets:

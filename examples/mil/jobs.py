@@ -47,6 +47,8 @@ def run_together(jobs: list[Job], root: str, backbones: dict[str, str], record: 
     """As `run_all`, but jobs that differ in target and seed only are trained on top of each other (together.py)."""
     from together import Together
 
+    from hf_memaug.reporting.results import here
+
     done, todo = _recorded(jobs, record)
     groups: dict[tuple, list[Job]] = {}
     for job in todo:
@@ -58,6 +60,7 @@ def run_together(jobs: list[Job], root: str, backbones: dict[str, str], record: 
         for part in parts:
             for result in Together(part, root, backbones[part[0].backbone]).run(**kwargs):
                 number += 1
+                result["made_with"] = here()
                 done[Job(**result["job"])] = result
                 file.write(json.dumps(result) + "\n")
                 _report(number, len(todo), result, time.time() - start)
@@ -101,12 +104,15 @@ def _work(arguments: tuple) -> dict:
     import torch
     from experiment import run
 
+    from hf_memaug.reporting.results import here
+
     # The tables compare methods trained alike; TF32 is exact enough for that and twice as fast.
     torch.set_float32_matmul_precision("high")
     job, root, backbone, kwargs = arguments
     start = time.time()
     try:
-        return {**run(job, root, backbone, **kwargs), "seconds": round(time.time() - start, 1)}
+        result = run(job, root, backbone, **kwargs)
+        return {**result, "seconds": round(time.time() - start, 1), "made_with": here()}
     except Exception as error:  # one broken job must not lose the others
         return {"job": dataclasses.asdict(job), "error": f"{type(error).__name__}: {error}"}
 

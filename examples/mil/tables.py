@@ -93,7 +93,9 @@ def main() -> None:
     )
     rows = [row for result in results for row in rows_of(result)]
     path = options.output / f"{options.table}.json"
-    write_results(path, table=options.table, command="python " + " ".join(sys.argv), rows=rows)
+    made_with = [result["made_with"] for result in results]
+    command = "python " + " ".join(sys.argv)
+    write_results(path, table=options.table, command=command, rows=rows, made_with=made_with)
     print(f"wrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} makes the table")
 
 

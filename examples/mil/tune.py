@@ -4,10 +4,13 @@
 What was tried before the tables were made, on vader4, which is in no table (without its films, which are in sst2). The
 dev rows of amazon and mnli5 are test rows of their other targets: a setting for all targets must not be chosen on them.
 
-    python examples/mil/tune.py --data ../shared/data --backbone minilm=FOLDER --workers 8 --record runs/tune.jsonl
+    python examples/mil/tune.py --round 3 --backbone minilm=FOLDER --together 12 --seeds 4
+    python -m hf_memaug.reporting.results docs/results/mil/tuning.json
 """
 
 import argparse
+import dataclasses
+import sys
 from pathlib import Path
 
 from experiment import CROSS, Job, backbone_paths
@@ -84,6 +87,23 @@ ROUNDS = {
 }
 
 
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(Job)}
+NAMED = ("data", "target", "method", "backbone", "seed", "head", "train_rows")
+
+
+def rows_of(result: dict) -> list[dict]:
+    """The scores on the unseen domain and on the sources' dev rows; a setting is part of the method's name."""
+    job = result["job"]
+    changed = [f"{name} {value:g}" for name, value in job.items() if name not in NAMED and value != DEFAULTS[name]]
+    few = f", {job['train_rows']} rows a domain" if job["train_rows"] else ""
+    shared = {name: job[name] for name in ("target", "backbone", "head", "seed")}
+    shared |= {"method": ", ".join([job["method"], *changed]), "data": job["data"] + few}
+    scores = {"dev_macro_f1": result["dev"]}
+    if job["target"] in result["scores"]:
+        scores["macro_f1"] = result["scores"][job["target"]]
+    return [{**shared, "metric": metric, "value": round(value, 4)} for metric, value in scores.items()]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", default="../shared/data", help="folder of the data sets (default: %(default)s)")
@@ -96,9 +116,11 @@ def main() -> None:
     parser.add_argument("--together", type=int, metavar="N", help="train up to N models on top of each other instead")
     parser.add_argument("--diagnose", action="store_true", help="also measure norms and the distance between domains")
     parser.add_argument("--record", type=Path, default=Path("runs/tune.jsonl"), help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default=Path("docs/results/mil"), help="default: %(default)s")
     options = parser.parse_args()
     backbones = backbone_paths([options.backbone])
     (backbone,) = backbones
+    results = []
     sets = [entry.partition("=") for entry in options.sets]
     # A target of the tables is never scored here.
     for scored in (True, False):
@@ -111,7 +133,7 @@ def main() -> None:
             if (data not in CROSS) is scored
         ]
         run, at_a_time = (run_together, options.together) if options.together else (run_all, options.workers)
-        run(
+        results += run(
             jobs,
             options.data,
             backbones,
@@ -120,6 +142,16 @@ def main() -> None:
             score_target=scored,
             diagnose=options.diagnose,
         )
+
+    from hf_memaug.reporting.results import write_results
+
+    write_results(
+        options.output / "tuning.json",
+        table="tuning",
+        command="python " + " ".join(sys.argv),
+        rows=[row for result in results for row in rows_of(result)],
+        made_with=[result["made_with"] for result in results],
+    )
 
 
 if __name__ == "__main__":

@@ -21,11 +21,19 @@ from hf_memaug.evaluation.statistics import paired_t_test
 from hf_memaug.reporting.run_facts import library_versions
 
 FIELDS = ("method", "data", "target", "backbone", "seed", "metric", "value")
+MADE_WITH = ("device", "python", "torch", "transformers", "hf_memaug")
 # Test sets of their own: no domains of the data that was trained on, hence no part of the average over its domains.
-CROSS = ("imdb", "sst2")
+CROSS = ("imdb", "sst2", "snli", "sick")
 
 
-def write_results(path: str | os.PathLike, *, table: str, command: str, rows: Iterable[Mapping]) -> dict:
+def write_results(
+    path: str | os.PathLike,
+    *,
+    table: str,
+    command: str,
+    rows: Iterable[Mapping],
+    made_with: Sequence[Mapping[str, str]] | None = None,
+) -> dict:
     """
     Writes rows into an accuracy file, beside those that are there, and returns what the file holds now.
 
@@ -37,6 +45,7 @@ def write_results(path: str | os.PathLike, *, table: str, command: str, rows: It
         table, command: name of the table, which the file keeps, and the command that gives its rows.
         rows: each with `FIELDS`, the value in points (0-100; differences may be negative). More fields, such as "head",
             tell settings apart; what differs between runs of one setting, such as the time, does not belong there.
+        made_with (*optional*): what `here()` gave where the rows were made. Default: this process.
     """
     for name, text in (("table", table), ("command", command)):
         if not isinstance(text, str) or not text.strip():
@@ -48,11 +57,11 @@ def write_results(path: str | os.PathLike, *, table: str, command: str, rows: It
     if old["table"] != table:
         raise ValueError(f"`table` is {table!r}, but {path} holds {old['table']!r}: choose another `path`.")
     before = {_identity(row): row for row in old["rows"]}
-    versions = _made_with()
+    found = [here()] if made_with is None else list(made_with)
     if before.keys() - new.keys():
-        kept = {"device": old["device"], **old["versions"]}
-        for name, now in versions.items():
-            versions[name] = "; ".join(dict.fromkeys([*kept.get(name, now).split("; "), now]))
+        found.insert(0, {"device": old["device"], **old["versions"]})
+    versions = {name: [part for one in found for part in one.get(name, "").split("; ") if part] for name in MADE_WITH}
+    versions = {name: "; ".join(dict.fromkeys(parts)) for name, parts in versions.items()}
     date = datetime.now(timezone.utc).date().isoformat()
     result = {"table": table, "command": command, "device": versions.pop("device"), "versions": versions, "date": date}
     head = json.dumps(result, ensure_ascii=False, indent=2).removesuffix("\n}")
@@ -239,13 +248,14 @@ def _write_atomically(path: Path, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def _made_with() -> dict[str, str]:
+def here() -> dict[str, str]:
+    """The device and the versions that rows of this process are made with."""
     import torch
 
     device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
     # A checkout that is on the path but not installed has a version too.
     found = {**library_versions(), "hf_memaug": __version__, "device": device}
-    return {name: found[name] for name in ("device", "python", "torch", "transformers", "hf_memaug")}
+    return {name: found[name] for name in MADE_WITH}
 
 
 def _report(file: str, baseline: str, cross: Sequence[str], **wanted: str | None) -> str:
@@ -281,7 +291,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for field in ("data", "backbone", "head", "metric"):
         parser.add_argument(f"--{field}", help=f"only the tables of this {field} (default: all)")
     parser.add_argument("--baseline", default="erm", help="the method to compare with (default: erm)")
-    parser.add_argument("--cross", nargs="*", default=CROSS, help="targets outside the data (default: imdb sst2)")
+    parser.add_argument(
+        "--cross", nargs="*", default=CROSS, help=f"targets outside the data (default: {' '.join(CROSS)})"
+    )
     parser.add_argument("--output", type=Path, help="write the Markdown here (default: print it)")
     options = vars(parser.parse_args(arguments))
     output = options.pop("output")

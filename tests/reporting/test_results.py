@@ -142,15 +142,20 @@ def test_numbers_of_numpy_are_numbers(tmp_path):
 def test_device_and_versions_name_all_that_rows_were_made_with(tmp_path, monkeypatch):
     path = tmp_path / "a.json"
     made = {"python": "3.11", "torch": "2.6", "transformers": "5.17", "hf_memaug": "0.1.0"}
-    monkeypatch.setattr(results, "_made_with", lambda: {"device": "CPU", **made})
+    monkeypatch.setattr(results, "here", lambda: {"device": "CPU", **made})
     write(path, [row(seed=0), row(seed=1)])
-    monkeypatch.setattr(results, "_made_with", lambda: {"device": "NVIDIA H200", **made, "torch": "2.7"})
+    monkeypatch.setattr(results, "here", lambda: {"device": "NVIDIA H200", **made, "torch": "2.7"})
     for _ in range(2):
         written = write(path, [row(seed=1)])
         assert written["device"] == "CPU; NVIDIA H200"
         assert written["versions"] == {**made, "torch": "2.6; 2.7"}
     # No row of the first device is left.
-    assert write(path, [row(seed=0), row(seed=1)])["device"] == "NVIDIA H200"
+    both = [row(seed=0), row(seed=1)]
+    assert write(path, both)["device"] == "NVIDIA H200"
+    # Rows that were made elsewhere.
+    elsewhere = [{"device": "A", **made}, {"device": "B", **made}, {"device": "A", **made}]
+    written = write_results(path, table="Table 1", command="run", rows=both, made_with=elsewhere)
+    assert written["device"] == "A; B" and written["versions"] == made
 
 
 def test_no_temporary_file_is_left(tmp_path):
