@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parents[1] / "docs" / "results" / "benchmarks"
 def section(file: Path) -> str:
     result = json.loads(file.read_text(encoding="utf-8"))
     lines = [
-        f"## {result['device']}",
+        f"## {result['name']}, {result['device']}",
         "",
         f"{result['setting']}. {result['date']}, torch {result['versions']['torch']}, transformers "
         f"{result['versions']['transformers']}. Raw figures: [{file.name}]({file.name}).",
@@ -24,10 +24,10 @@ def section(file: Path) -> str:
         "|---|---|---|---|---|",
     ]
     for row in result["rows"]:
+        # A rate by itself is against nothing.
+        against, ratio = (row["against"], f"{row['ratio']:.3f}") if row["against"] else ("", "")
         median = f"{row['median_ratio']:.3f}" if "median_ratio" in row else ""
-        lines.append(
-            f"| `{row['what']}` | {row['value']:.3f} {row['unit']} | {row['against']} | {row['ratio']:.3f} | {median} |"
-        )
+        lines.append(f"| `{row['what']}` | {row['value']:.3f} {row['unit']} | {against} | {ratio} | {median} |")
     lines += ["", f"```bash\n{result['command']}\n```"]
     return "\n".join(lines)
 

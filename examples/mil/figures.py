@@ -26,8 +26,14 @@ CURVES = {
     "figure5": ("memory_slots", [128, 256, 512, 1024, 2048, 4096], "memory slots"),
     "figure7": ("memory_learning_rate", [0.0, 1e-6, 1e-5, 1e-4, 3e-4, 1e-3], "learning rate of the memory"),
 }
-# Which of a method's features its head reads.
-READ = {"mil": "augmented_features", "+memory": "augmented_features", "erm": "features", "dann": "features"}
+# Bars of figure 4: a method and those of its features that its head reads, and what MIL's memory gives by itself.
+BARS = {
+    "erm": ("erm", "features"),
+    "dann": ("dann", "features"),
+    "+memory": ("+memory", "augmented_features"),
+    "mil": ("mil", "augmented_features"),
+    "mil, memory alone": ("mil", "memory_features"),
+}
 PANELS = {
     "features": "Transformer features",
     "memory_features": "memory",
@@ -67,15 +73,17 @@ def figure4(options) -> None:
             result = json.loads(line)
             job = result["job"]
             made_with.append(result["made_with"])
+            shared = {name: job[name] for name in ("data", "backbone", "head", "seed")}
             for target, distances in result["diagnostics"].get("a_distance_to_target", {}).items():
-                if job["method"] in READ:
-                    shared = {name: job[name] for name in ("method", "data", "backbone", "head", "seed")}
-                    value = round(distances[READ[job["method"]]], 4)
-                    rows.append({**shared, "target": target, "metric": "a_distance", "value": value})
+                rows += [
+                    {**shared, "method": bar, "target": target, "metric": "a_distance", "value": distances[kind]}
+                    for bar, (method, kind) in BARS.items()
+                    if method == job["method"]
+                ]
     if not rows:
-        raise SystemExit("`--record` has no distances: make it with examples/mil/tables.py --diagnose.")
+        raise SystemExit("`--record` has no distances: make it with examples/mil/tables.py --features FOLDER.")
     write_results(options.output / "figure4.json", table="figure4", command=command(), rows=rows, made_with=made_with)
-    bars: dict[str, dict[str, list]] = {method: {} for method in READ if any(row["method"] == method for row in rows)}
+    bars: dict[str, dict[str, list]] = {bar: {} for bar in BARS if any(row["method"] == bar for row in rows)}
     for row in rows:
         bars[row["method"]].setdefault(row["target"], []).append(row["value"])
     print("wrote", plot_a_distance(bars, options.output / "figure4.png"))
