@@ -77,16 +77,22 @@ def second_order_term(
 
 def _second_derivatives(step: InnerStep, memory: Tensors, direction: Tensors, by_parameters: bool) -> Tensors:
     """`d/d(theta_m)`, and `d/d(phi)` if asked for, of the product of `direction` and the gradient of `L_t` by `phi`."""
+    shapes = {name: value.shape for name, value in step.parameters.items()}
+    names = tuple(shapes)
     with forward_ad.dual_level(), torch.enable_grad():
         memory = {name: value.detach().requires_grad_() for name, value in memory.items()}
-        parameters = {name: value.detach().requires_grad_(by_parameters) for name, value in step.parameters.items()}
-        duals = {name: forward_ad.make_dual(value, direction[name]) for name, value in parameters.items()}
-        by = {**memory, **(parameters if by_parameters else {})}
+        # Laid end to end, as one parameter with one tangent: its parts are views, which cost no launch.
+        whole = _flat(step.parameters, names).requires_grad_(by_parameters)
+        dual = forward_ad.make_dual(whole, _flat(direction, names))
+        by = [*memory.values(), *([whole] if by_parameters else [])]
         # Along the direction, the gradient changes at the rate of its tangent. The backward pass is made of operations
         # that can be differentiated again: the fused ones of a GPU, such as dropout's, have no tangents.
-        gradients = torch.autograd.grad(step.task_loss(duals, memory), list(by.values()), create_graph=True)
-        tangents = {name: forward_ad.unpack_dual(value).tangent for name, value in zip(by, gradients, strict=True)}
-        return {name: torch.zeros_like(by[name]) if t is None else t.detach() for name, t in tangents.items()}
+        loss = step.task_loss(_unflat({names: dual}, shapes), memory)
+        gradients = torch.autograd.grad(loss, by, create_graph=True)
+        tangents = [forward_ad.unpack_dual(gradient).tangent for gradient in gradients]
+        found = [torch.zeros_like(one) if t is None else t.detach() for one, t in zip(by, tangents, strict=True)]
+    products = dict(zip(memory, found, strict=False))
+    return {**products, **_unflat({names: found[-1]}, shapes)} if by_parameters else products
 
 
 def _update_adjoint(
@@ -162,6 +168,12 @@ def _unflat(values: dict[tuple[str, ...], torch.Tensor], shapes: dict) -> Tensor
     return tensors
 
 
+def copied(tensors: Tensors) -> Tensors:
+    """Copies of tensors of one type, made in one go."""
+    names = tuple(tensors)
+    return _unflat({names: _flat(tensors, names).detach()}, {name: value.shape for name, value in tensors.items()})
+
+
 def optimizer_states(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]):
     """The state and the settings of each named parameter, copied. Refuses optimizers whose step is not known here."""
     if not isinstance(optimizer, (torch.optim.AdamW, torch.optim.SGD)):
@@ -175,22 +187,20 @@ def optimizer_states(optimizer: torch.optim.Optimizer, parameters: dict[str, tor
             raise ValueError(
                 '`hypergradient="exact"` knows no `amsgrad` and no `momentum`. Leave them out of `optim_args`.'
             )
-    is_adam = isinstance(optimizer, torch.optim.AdamW)
-    states, groups = {}, {}
+    groups = {}
     for name, parameter in parameters.items():
-        group = group_of[id(parameter)]
-        groups[name] = {key: value for key, value in group.items() if key != "params"}
-        groups[name]["lr"] = float(group["lr"])
-        states[name] = {}
-        if is_adam:
-            state, zeros = optimizer.state.get(parameter, {}), torch.zeros_like(parameter)
-            for moment in ("exp_avg", "exp_avg_sq"):
-                states[name][moment] = state.get(moment, zeros).detach().clone()
-    if is_adam:
+        groups[name] = {key: value for key, value in group_of[id(parameter)].items() if key != "params"}
+        groups[name]["lr"] = float(groups[name]["lr"])
+    states: dict[str, dict] = {name: {} for name in parameters}
+    if isinstance(optimizer, torch.optim.AdamW):
         counted = {name: optimizer.state[p]["step"] for name, p in parameters.items() if p in optimizer.state}
         # All in one go: each by itself would wait for the device.
         counts = torch.stack(list(counted.values())).tolist() if counted else []
         known = dict(zip(counted, counts, strict=True))
-        for name in parameters:
-            states[name]["step"] = known.get(name, 0.0)
+        for moment in ("exp_avg", "exp_avg_sq"):
+            found = {
+                n: optimizer.state[p][moment] if n in known else torch.zeros_like(p) for n, p in parameters.items()
+            }
+            for name, value in copied(found).items():
+                states[name] |= {moment: value, "step": known.get(name, 0.0)}
     return states, groups

@@ -17,7 +17,7 @@ from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.layers.discriminator import DomainDiscriminators
 from hf_memaug.training.domain_trainer import DomainTrainer, domains_of
 from hf_memaug.training.guard import RunGuard
-from hf_memaug.training.hypergradient import InnerStep, optimizer_states, second_order_term
+from hf_memaug.training.hypergradient import InnerStep, copied, optimizer_states, second_order_term
 
 OUTER_STATE = "outer.pt"
 _NOT_FOR_ENCODERS = ("labels", "domain_ids")
@@ -58,6 +58,7 @@ class MetaTrainer(DomainTrainer):
         self._graphed_play: dict[str, GraphedFunction] = {}
         self._sums: dict[str, torch.Tensor] = {}
         self._counts: dict[str, int] = {}
+        self._attention = self.model.config._attn_implementation
         self.add_callback(_OuterSteps(self))
 
     # Rows
@@ -96,14 +97,13 @@ class MetaTrainer(DomainTrainer):
     # Inner step
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
-        attention = self.model.config._attn_implementation
         if self.args.hypergradient == "exact":
             # Fused attention has no forward-mode derivative.
             self.model.set_attn_implementation("eager")
         try:
             return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
         finally:
-            self.model.set_attn_implementation(attention)
+            self.model.set_attn_implementation(self._attention)
 
     @property
     def is_outer_step(self) -> bool:
@@ -159,7 +159,7 @@ class MetaTrainer(DomainTrainer):
             else:
                 found, seen = self.play(batch, target)
             for name, gradient in found.items():
-                share = gradient / len(self._batches)
+                share = gradient / len(self._batches) if len(self._batches) > 1 else gradient
                 gradients[name] = gradients[name] + share if name in gradients else share
             self._log_mean(f"domain_loss_{target}", seen["domain_loss"])
             self._log_mean(f"discriminator_accuracy_{target}", seen["accuracy"])
@@ -202,12 +202,16 @@ class MetaTrainer(DomainTrainer):
             live = dict(self.model.named_parameters())
             by |= {name: live[name] for name in self._inner_steps[-1].parameters}
         was_training = self.model.training
-        # The features as they will be classified, without the noise of dropout.
+        # The features as they will be classified, without the noise of dropout. Nothing is differentiated twice here.
         self.model.eval()
+        if exact:
+            self.model.set_attn_implementation(self._attention)
         # The memory is the last thing that the features meet: only the exact gradient needs a graph of the encoder.
         # `Trainer`'s mixed precision sits in the whole model's forward, which is not what is called here.
         with torch.set_grad_enabled(exact), self.accelerator.autocast():
             features = self.encoder(**batch).features
+        if exact:
+            self.model.set_attn_implementation("eager")
         self.model.train(was_training)
         with self._memory_learns():
             augmented, _, weights = self.encoder.augment(features)
@@ -259,8 +263,8 @@ class MetaTrainer(DomainTrainer):
             return torch.stack(losses).mean()
 
         return InnerStep(
-            parameters={name: parameter.detach().clone() for name, parameter in live.items()},
-            gradients={name: parameter.grad.detach().clone() for name, parameter in live.items()},
+            parameters=copied(live),
+            gradients=copied({name: parameter.grad for name, parameter in live.items()}),
             states=states,
             groups=groups,
             task_loss=task_loss,
