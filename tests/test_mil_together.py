@@ -12,7 +12,7 @@ import transformers
 from families import SENTENCES
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "mil"
-METHODS = ["erm", "+memory", "irm", "coral", "dann", "mil"]
+METHODS = ["erm", "+memory", "irm", "coral", "dann", "mil", "+self-attention+ffn"]
 
 
 @pytest.fixture
@@ -90,6 +90,26 @@ def test_together_is_one_by_one(method, here, backbones, tmp_path, monkeypatch):
             last, mine = alone["meta_log"][-2], results[number]["meta_log"][-1]
             for name in mine:
                 assert mine[name] == pytest.approx(last[name], rel=1e-2, abs=1e-4), name
+
+
+@pytest.mark.parametrize("method", ["+ffn", "+self-attention+ffn"])
+def test_added_layers_have_as_many_parameters_as_the_memory(method, here, backbones):
+    import experiment
+
+    # Large enough for the four projections of a layer that attends.
+    sizes = {"memory_slots": 512, "memory_key_size": 64}
+    plain, added = (
+        experiment.build_model(
+            experiment.Job("amazon", "books", name, "tiny", 0, **sizes), backbones["bert"], ["a", "b"]
+        )
+        for name in ("erm", method)
+    )
+    memory = sum(parameter.numel() for parameter in plain.memory_parameters())
+    layer = added.base_model.encoder.layer[-1]
+    assert len(added.base_model.encoder.layer) == len(plain.base_model.encoder.layer) + 1
+    found = sum(parameter.numel() for parameter in layer.parameters())
+    assert abs(found - memory) <= 2 * plain.config.hidden_size + 1, "within one row of the feed-forward part"
+    assert added.config.intermediate_size == plain.config.intermediate_size
 
 
 def test_jobs_of_different_settings_are_refused(here, backbones, tmp_path):
