@@ -37,6 +37,25 @@ MIL = Method(
 )
 
 
+GMAP = Method(
+    title="G-MAP: General Memory-Augmented Pre-trained Language Model for Domain Tasks",
+    url="https://aclanthology.org/2022.emnlp-main.441/",
+    tags=("memory", "domain-adaptation"),
+    what="layers of a domain encoder also read the hidden states of a frozen general encoder",
+    how="The general encoder's hidden states are the memory M; a strategy makes M_f of them, and its keys and values, "
+    "by the layer's own projections, stand behind those of the tokens (Eq. 1-11).",
+    bibtex="""\
+@inproceedings{wan-etal-2022-g,
+    title = "{G-MAP}: General Memory-Augmented Pre-trained Language Model for Domain Tasks",
+    author = "Wan, Zhongwei and Yin, Yichun and Zhang, Wei and Shi, Jiaxin and Shang, Lifeng and Chen, Guangyong and
+      Jiang, Xin and Liu, Qun",
+    booktitle = "Proceedings of the 2022 Conference on Empirical Methods in Natural Language Processing",
+    year = "2022",
+    publisher = "Association for Computational Linguistics",
+}""",
+)
+
+
 @dataclass(frozen=True)
 class Family:
     """
@@ -96,6 +115,19 @@ FAMILIES: dict[str, Family] = {
                 "BertWithKVMemoryForSequenceClassification",
                 "BertWithKVMemoryForPromptClassification",
             ),
+        },
+    ),
+    "gmap": Family(
+        module="gmap",
+        config="GMAPConfig",
+        backbone="roberta",
+        method=GMAP,
+        models={
+            "AutoModel": ("GMAPModel",),
+            "AutoModelForSequenceClassification": ("GMAPForSequenceClassification",),
+            "AutoModelForTokenClassification": ("GMAPForTokenClassification",),
+            "AutoModelForQuestionAnswering": ("GMAPForQuestionAnswering",),
+            "AutoModelForMaskedLM": ("GMAPForMaskedLM",),
         },
     ),
 }

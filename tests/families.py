@@ -5,7 +5,9 @@ The tiny factories: one for each family. The common tests run over every class o
 here how to build it and what to feed it.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM
@@ -84,7 +86,54 @@ def kv_memory_config(model_type: str, **kwargs):
     return config_class(**{"vocab_size": 99, "num_labels": 3, **SIZES, **MEMORY, **ids, **kwargs})
 
 
-CONFIGS = {"roberta_kv_memory": kv_memory_config, "bert_kv_memory": kv_memory_config}
+def gmap_config(model_type: str, kind: str = "roberta", **kwargs):
+    """What is a field of an encoder is both encoders'."""
+    config_class = FAMILIES[model_type].load(FAMILIES[model_type].config)
+    own = {name: kwargs.pop(name) for name in list(kwargs) if name in config_class.__dataclass_fields__}
+    labels = {"num_labels": kwargs.pop("num_labels", 3)} if "id2label" not in own else {}
+    pad = 1 if kind == "roberta" else 0
+    # In a chunk of one layer, or of layers that hardly differ, the gate would have nothing to choose.
+    differing = {"num_hidden_layers": 4, "initializer_range": 0.2}
+    sizes = {"model_type": kind, "vocab_size": 99, "pad_token_id": pad, **SIZES, **differing, **kwargs}
+    return config_class(**{"general": dict(sizes), "domain": dict(sizes), **labels, **own})
+
+
+@dataclass(frozen=True)
+class Tiny:
+    """
+    What the common tests need to know of a family.
+
+    Args:
+        config: `(model_type, **kwargs)` to a small configuration.
+        shape: a field that shapes the memory, its value in `config`, and another.
+        misspelt: a field with a slip, and the field that was meant.
+        weights: a configuration and the inputs' shape, to the shape of `memory_weights` and the sum of its last axis.
+    """
+
+    config: Callable
+    shape: tuple[str, Any, Any]
+    misspelt: tuple[str, str]
+    weights: Callable
+
+
+KV_MEMORY = Tiny(
+    config=kv_memory_config,
+    shape=("memory_slots", 12, 20),
+    misspelt=("memory_slot", "memory_slots"),
+    weights=lambda config, rows, length: ((rows, config.memory_heads, config.memory_slots), 1.0),
+)
+TINY = {
+    "roberta_kv_memory": KV_MEMORY,
+    "bert_kv_memory": KV_MEMORY,
+    "gmap": Tiny(
+        config=gmap_config,
+        shape=("strategy", "chunk_gated", "gated"),
+        misspelt=("memory_layer", "memory_layers"),
+        # Two gates, each with a sum of 1.
+        weights=lambda config, rows, length: ((rows, length, config.num_hidden_layers), 2.0),
+    ),
+}
+CONFIGS = {model_type: tiny.config for model_type, tiny in TINY.items()}
 
 
 @dataclass(frozen=True)
@@ -110,6 +159,16 @@ class Case:
     def auto_class(self) -> str:
         return next(auto for auto, names in FAMILIES[self.model_type].models.items() if self.name in names)
 
+    @property
+    def tiny(self) -> Tiny:
+        return TINY[self.model_type]
+
+    @property
+    def is_per_token(self) -> bool:
+        """Whether there is an output for each token."""
+        per_token = ("TokenClassification", "QuestionAnswering", "MaskedLM", "GMAPModel")
+        return self.name.endswith(per_token)
+
     def config(self, **kwargs):
         if self.name.endswith("ForPromptClassification"):
             kwargs = {"memory_pooling": "mask", "verbalizer_token_ids": [[7], [8, 9], [10]], **kwargs}
@@ -126,7 +185,12 @@ class Case:
         ids[:, 3] = 4  # the mask token
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         if labels and self.has_head:
-            inputs["labels"] = torch.arange(rows) % 3
+            if self.name.endswith("QuestionAnswering"):
+                inputs |= {"start_positions": torch.arange(rows) % 3 + 1, "end_positions": torch.arange(rows) % 3 + 4}
+            elif self.name.endswith("MaskedLM"):
+                inputs["labels"] = ids
+            else:
+                inputs["labels"] = ids % 3 if self.is_per_token else torch.arange(rows) % 3
         return inputs
 
     def __str__(self) -> str:
@@ -135,11 +199,16 @@ class Case:
 
 CASES = [Case(model_type, name) for model_type, family in FAMILIES.items() for name in family.model_names]
 HEADS = [case for case in CASES if case.has_head]
+CLASSIFIERS = [case for case in HEADS if case.auto_class == "AutoModelForSequenceClassification"]
+KV_CASES = [case for case in CASES if case.tiny is KV_MEMORY]
+
+
+FEATURES = ("logits", "start_logits", "augmented_features", "last_hidden_state")
 
 
 def features_of(output) -> torch.Tensor:
-    """What a class is for: its logits, or its augmented features."""
-    return output.logits if "logits" in output else output.augmented_features
+    """What a class is for: its logits, or its features."""
+    return next(output[name] for name in FEATURES if name in output)
 
 
 def save_tokenizer_and_model(case: Case, folder, **kwargs) -> None:

@@ -27,6 +27,11 @@ _HOW = WHERE | set(
 )
 
 
+def split_arguments(kwargs: dict) -> tuple[dict, dict]:
+    """Arguments of `from_pretrained`, and the others."""
+    return {n: v for n, v in kwargs.items() if n in _HOW}, {n: v for n, v in kwargs.items() if n not in _HOW}
+
+
 class MemoryOutput(ModelOutput):
     """
     A `ModelOutput` whose fields are given by name, never as one iterator. That spares it the search through its fields
@@ -105,10 +110,7 @@ class MemoryModelMixin:
             return  # Nothing there, or an adapter without a configuration: transformers says so, or follows it.
         stored_type = stored.get("model_type")
         if stored_type != cls.config_class.model_type:
-            is_backbone = stored_type == getattr(cls.config_class, "backbone_model_type", None)
-            mend = (
-                "`from_backbone` adds a fresh memory to it." if is_backbone else "An `Auto` class picks the right one."
-            )
+            mend = cls.how_to_begin_with(stored_type) or "An `Auto` class picks the right one."
             raise ValueError(
                 f"`{name_or_path}` holds a `{stored_type}` model, and `{cls.__name__}` reads "
                 f"`{cls.config_class.model_type}`. {mend}"
@@ -124,6 +126,13 @@ class MemoryModelMixin:
                 )
 
     @classmethod
+    def how_to_begin_with(cls, model_type: str) -> str | None:
+        """What makes a model of this class of a plain checkpoint, if anything does."""
+        if model_type == getattr(cls.config_class, "backbone_model_type", None):
+            return "`from_backbone` adds a fresh memory to it."
+        return None
+
+    @classmethod
     def from_backbone(cls, name_or_path: str | os.PathLike, **kwargs):
         """
         Takes a plain checkpoint of the backbone and adds a fresh memory, and a fresh head where there is none.
@@ -134,7 +143,7 @@ class MemoryModelMixin:
             kwargs (*optional*):
                 Fields of the configuration (`memory_slots`, `num_labels`, ...) and arguments of `from_pretrained`.
         """
-        how = {name: kwargs.pop(name) for name in list(kwargs) if name in _HOW}
+        how, kwargs = split_arguments(kwargs)
         known = {field.name for field in fields(cls.config_class)} | {"num_labels"}
         for name in kwargs:
             if name not in known:

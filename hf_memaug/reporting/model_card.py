@@ -21,7 +21,12 @@ _TEMPLATES = (
 _TASKS = {
     "ForSequenceClassification": ("text-classification", "text classification"),
     "ForPromptClassification": ("text-classification", "text classification by prompting"),
+    "ForTokenClassification": ("token-classification", "the classification of tokens"),
+    "ForQuestionAnswering": ("question-answering", "extractive question answering"),
+    "ForMaskedLM": ("fill-mask", "masked language modelling"),
 }
+# A pipeline of transformers for a task, and what to call it.
+_PIPELINES = {"text-classification": "classify", "token-classification": "tag", "fill-mask": "fill"}
 _FEATURES = ("feature-extraction", "feature extraction")
 # Scores that belong to no single domain.
 _WHOLE = {"average": "mean over the domains", "all": "all domains"}
@@ -49,7 +54,7 @@ def model_card(
     """
     facts = config.run_facts or {}
     method = FAMILIES[config.model_type].method
-    task, task_in_words = next((t for name, t in _TASKS.items() if architecture.endswith(name)), _FEATURES)
+    task, task_in_words = _task(architecture)
     name = repo_id.rstrip("/").split("/")[-1]
     scores = _summarise(facts.get("scores", ()))
     data_name = facts.get("data") or ("data without a name" if facts.get("domains") or facts.get("training") else None)
@@ -92,6 +97,11 @@ def model_card(
         "## Citation\n\n```bibtex\n" + method.bibtex + "\n```",
     ]
     return ModelCard(f"---\n{head.to_yaml()}\n---\n\n" + "\n\n".join(sections) + "\n")
+
+
+def _task(architecture: str) -> tuple[str, str]:
+    """The hub's name for what a class is for, and ours."""
+    return next((task for name, task in _TASKS.items() if architecture.endswith(name)), _FEATURES)
 
 
 def write_trainer_card(
@@ -164,17 +174,16 @@ def _how_to_load(config, architecture, repo_id, base_model, adapter, carries_cod
     else:
         trust = ", trust_remote_code=True" if carries_code else ""
         lines = [] if carries_code else ["import hf_memaug  # registers the architecture"]
+        task = _task(architecture)[0]
+        verb = _PIPELINES.get(task)
         lines += [
-            f"from transformers import {auto_class}, AutoTokenizer, pipeline",
+            f"from transformers import {auto_class}, AutoTokenizer" + (", pipeline" if verb else ""),
             "",
             f'tokenizer = AutoTokenizer.from_pretrained("{repo_id}"{trust})',
             f'model = {auto_class}.from_pretrained("{repo_id}"{trust})',
         ]
-        if auto_class != "AutoModel":
-            lines += [
-                'classify = pipeline("text-classification", model=model, tokenizer=tokenizer)',
-                'classify("Your text")',
-            ]
+        if verb:
+            lines += [f'{verb} = pipeline("{task}", model=model, tokenizer=tokenizer)', f'{verb}("Your text")']
     install = "pip install transformers" if carries_code else "pip install hf_memaug"
     return f"```bash\n{install}\n```\n\n```python\n" + "\n".join(lines) + "\n```"
 
@@ -216,10 +225,10 @@ def _results(scores, facts) -> str:
 
 
 def _method(config, method, facts) -> str:
-    fields = {name: getattr(config, name) for name in vars(config) if name.startswith("memory_")}
-    for name in ("template", "verbalizer"):
-        if getattr(config, name, None) is not None:
-            fields[name] = getattr(config, name)
+    names = [name for name in vars(config) if name.startswith("memory_")] + ["template", "verbalizer"]
+    # A family whose method is in other fields names them.
+    names = getattr(config, "method_fields", names)
+    fields = {name: getattr(config, name) for name in names if getattr(config, name, None) is not None}
     trained_as = f" Trained as `{facts['method']}` of the paper's tables." if facts.get("method") else ""
     return f"{method.how}{trained_as} Paper: [{method.title}]({method.url}).\n\n" + _table(
         ("field", "value"), [(f"`{name}`", f"`{value}`") for name, value in sorted(fields.items())]

@@ -3,12 +3,12 @@
 """Defaults of the paper, and what a wrong field gets."""
 
 import pytest
-from families import CONFIGS, MEMORY, SIZES
+from families import CONFIGS, KV_CASES, MEMORY, SIZES
 
 import hf_memaug
 from hf_memaug.configuration.prompting import normalise_verbalizer, parse_template, verbalizer_token_ids
 
-TYPES = list(CONFIGS)
+TYPES = list(dict.fromkeys(case.model_type for case in KV_CASES))
 
 
 def config_class(model_type):

@@ -5,12 +5,14 @@
 import pytest
 import torch
 import transformers
-from families import CASES, HEADS, MEMORY, SENTENCES, Case, features_of, tiny_tokenizer
+from families import KV_CASES as CASES
+from families import MEMORY, SENTENCES, Case, features_of, tiny_tokenizer
 
 import hf_memaug
 from hf_memaug import prompt_tokenizer
 from hf_memaug.registry import FAMILIES
 
+HEADS = [case for case in CASES if case.has_head]
 every_class = pytest.mark.parametrize("case", CASES, ids=str)
 every_head = pytest.mark.parametrize("case", HEADS, ids=str)
 prompted = pytest.mark.parametrize("case", [c for c in CASES if c.name.endswith("PromptClassification")], ids=str)

@@ -1,0 +1,141 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""G-MAP: a domain encoder that reads the memory of a frozen general encoder. Configuration."""
+
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig, PreTrainedConfig
+
+from hf_memaug.configuration.checks import refuse_misspelt_fields
+
+
+@strict
+class GMAPConfig(PreTrainedConfig):
+    r"""
+    Two encoders, and how the second reads the first (G-MAP: Wan et al., 2022, section 2). What is asked of the whole,
+    such as `hidden_size`, is the domain encoder's.
+
+    Args:
+        general (`PreTrainedConfig` or `dict`, *optional*, defaults to RoBERTa's):
+            PLM-G, whose hidden states are the memory.
+        domain (`PreTrainedConfig` or `dict`, *optional*, defaults to RoBERTa's):
+            PLM-D, which reads them. As deep and as wide as `general`, with the same vocabulary.
+        strategy (`str`, *optional*, defaults to `"chunk_gated"`):
+            How the memory is built and where it is read (section 2.3). `"single"`: the last hidden state, in one layer.
+            `"multiple"`: each layer's, in the same layer. `"gated"`: a gate weighs the layers token by token (Eq.
+            9-11), for one layer. `"chunk_gated"`: one gate for the lower half and one for the upper, for two layers.
+        fusion (`str`, *optional*, defaults to `"memory_attention"`):
+            How a layer reads it (section 2.2 and 4.2). `"memory_attention"`: as more keys and values of its own
+            attention. `"cross_attention"`: by an attention of its own after that. `"gate_attention"`: by a second
+            reading with the same weights, mixed in by a gate for each head.
+        memory_layers (`list[int]`, *optional*):
+            The layers of `domain` that read the memory, counted from 1. Left out, the paper's choice for 12 layers,
+            scaled to the depth: layer 9 for `"single"` and `"gated"`, layers 6 and 12 for `"chunk_gated"`, all for
+            `"multiple"`.
+        freeze_general (`bool`, *optional*, defaults to `True`):
+            Whether `general` stays as it is: no gradient, no graph, no dropout.
+        classifier_layers (`int`, *optional*, defaults to 1):
+            Layers of the head for sequence classification, 1 or 2.
+        classifier_dropout (`float`, *optional*):
+            Dropout before the head. Left out, that of the domain encoder's layers.
+        run_facts (`dict`, *optional*):
+            What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model
+            card is written from it.
+    """
+
+    model_type = "gmap"
+    sub_configs = {"general": AutoConfig, "domain": AutoConfig}
+    # Trainer would otherwise gather these beside the logits and hand `compute_metrics` a tuple.
+    keys_to_ignore_at_inference = ["memory_weights"]
+    # What a model card says of the method.
+    method_fields = ("strategy", "fusion", "augmented_layers", "freeze_general")
+
+    general: dict | PreTrainedConfig | None = None
+    domain: dict | PreTrainedConfig | None = None
+    strategy: Literal["single", "multiple", "gated", "chunk_gated"] = "chunk_gated"
+    fusion: Literal["memory_attention", "cross_attention", "gate_attention"] = "memory_attention"
+    memory_layers: list[int] | tuple[int, ...] | None = None
+    freeze_general: bool = True
+    classifier_layers: Literal[1, 2] = 1
+    classifier_dropout: float | int | None = None
+    tie_word_embeddings: bool = True
+    run_facts: dict[str, Any] | None = None
+
+    def __post_init__(self, **kwargs):
+        refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "freeze_", "strateg", "fusion"))
+        for name in self.sub_configs:
+            given = getattr(self, name)
+            if given is None or isinstance(given, dict):
+                fields = dict(given or {})
+                setattr(self, name, AutoConfig.for_model(fields.pop("model_type", "roberta"), **fields))
+        if self.memory_layers is not None:
+            self.memory_layers = list(self.memory_layers)
+        # Auto classes that offer two heads walk through this list, and stumble over None.
+        self.architectures = self.architectures or []
+        super().__post_init__(**kwargs)
+
+    def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:
+        """What is fed with text and resized with the vocabulary."""
+        return self.domain
+
+    @property
+    def augmented_layers(self) -> list[int]:
+        """`memory_layers`, or what stands in for them, counted from 1."""
+        depth = self.domain.num_hidden_layers
+        if self.memory_layers is not None:
+            return list(self.memory_layers)
+        if self.strategy == "multiple":
+            return list(range(1, depth + 1))
+        # Section 4.3, for 12 layers: 6 and 12, and 9.
+        return [depth // 2, depth] if self.strategy == "chunk_gated" else [max(1, round(depth * 9 / 12))]
+
+    def check_encoders(self):
+        """Called when a model is built: a configuration on its own may still be on its way to sizes that fit."""
+        for name in ("hidden_size", "num_hidden_layers", "vocab_size"):
+            general, domain = getattr(self.general, name), getattr(self.domain, name)
+            if general != domain:
+                raise ValueError(
+                    f"`general` has `{name}={general}` and `domain` has `{name}={domain}`. The memory of the one is "
+                    "read by the other, token by token and layer by layer: choose two encoders of one shape and one "
+                    "tokenizer, such as a model and what further pre-training made of it."
+                )
+        if self.domain.hidden_size % self.domain.num_attention_heads:
+            raise ValueError(
+                f"`num_attention_heads` ({self.domain.num_attention_heads}) must divide `hidden_size` "
+                f"({self.domain.hidden_size})."
+            )
+        layers, depth = self.augmented_layers, self.domain.num_hidden_layers
+        wrong = [layer for layer in layers if not 1 <= layer <= depth]
+        if wrong:
+            raise ValueError(
+                f"`memory_layers` names layer {wrong[0]}, and the domain encoder has layers 1 to {depth}. Layers are "
+                "counted from 1."
+            )
+        if len(set(layers)) < len(layers):
+            raise ValueError(f"`memory_layers` names a layer twice: {layers}.")
+        wanted = {"single": 1, "gated": 1, "chunk_gated": 2}.get(self.strategy)
+        if wanted is not None and len(layers) != wanted:
+            raise ValueError(
+                f'`strategy="{self.strategy}"` makes {wanted} memory representation{"s" * (wanted > 1)}, and '
+                f"`memory_layers` is {layers}. Name {wanted} layer{'s' * (wanted > 1)}."
+            )
+        if layers != sorted(layers):
+            raise ValueError(f"`memory_layers` is {layers}: name the layers from low to high.")
+
+
+def _of_the_domain(name: str) -> property:
+    def get(self):
+        return getattr(self.domain, name)
+
+    def change(self, value):
+        setattr(self.domain, name, value)
+
+    return property(get, change, doc=f"The domain encoder's `{name}`.")
+
+
+for _name in (
+    "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings "
+    "initializer_range hidden_dropout_prob pad_token_id bos_token_id eos_token_id is_decoder"
+).split():
+    setattr(GMAPConfig, _name, _of_the_domain(_name))

@@ -1,0 +1,54 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""From the hidden states of the general encoder to the memory that is read (G-MAP: Wan et al., 2022, section 2.3)."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+
+class LayerGate(nn.Module):
+    """A token's representation from its representations in several layers, each weighed by what it holds."""
+
+    def __init__(self, hidden_size: int):
+        super().__init__()
+        # `g` of Eq. 10. A bias would add the same to the score of every layer, and the softmax takes that out again.
+        self.importance = nn.Linear(hidden_size, 1, bias=False)
+
+    def forward(self, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Layers' states `(batch, tokens, hidden)` to one of them, and the weights `(batch, tokens, layers)`."""
+        stacked = torch.stack(tuple(states), dim=2)
+        weights = self.importance(stacked).squeeze(-1).softmax(dim=-1)  # Eq. 10
+        return (weights.to(stacked.dtype).unsqueeze(-2) @ stacked).squeeze(-2), weights  # Eq. 9
+
+
+class GeneralMemory(nn.Module):
+    """
+    `M_f`, once for each layer that reads it.
+
+    Args:
+        strategy: "single", "multiple", "gated" or "chunk_gated".
+        layers: the layers that read, counted from 1.
+    """
+
+    def __init__(self, hidden_size: int, strategy: str, layers: Sequence[int]):
+        super().__init__()
+        self.strategy, self.layers = strategy, tuple(layers)
+        count = {"gated": 1, "chunk_gated": 2}.get(strategy, 0)
+        self.gates = nn.ModuleList(LayerGate(hidden_size) for _ in range(count))
+
+    def forward(self, states: Sequence[torch.Tensor]) -> tuple[dict[int, torch.Tensor], torch.Tensor | None]:
+        """
+        `M = {M^1, ..., M^l}` to the memory of each layer that reads one. The second value are the gates' weights,
+        `(batch, tokens, layers)`; those of one gate add up to 1.
+        """
+        if self.strategy == "single":
+            return {self.layers[0]: states[-1]}, None
+        if self.strategy == "multiple":
+            return {layer: states[layer - 1] for layer in self.layers}, None
+        half = len(states) // 2
+        chunks = [states] if self.strategy == "gated" else [states[:half], states[half:]]
+        found = [gate(chunk) for gate, chunk in zip(self.gates, chunks, strict=True)]
+        memories = {layer: memory for layer, (memory, _) in zip(self.layers, found, strict=True)}
+        return memories, torch.cat([weights for _, weights in found], dim=-1)

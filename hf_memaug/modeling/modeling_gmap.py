@@ -1,0 +1,453 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""G-MAP: a domain encoder that reads the memory of a frozen general encoder (Wan et al., 2022, section 2)."""
+
+import os
+from dataclasses import dataclass, fields
+
+import torch
+from torch import nn
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
+from transformers import initialization as init
+from transformers.cache_utils import Cache
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.models.bert.modeling_bert import BertLMPredictionHead
+from transformers.models.roberta.modeling_roberta import RobertaLMHead
+from transformers.utils import auto_docstring, can_return_tuple
+
+from hf_memaug.configuration.configuration_gmap import GMAPConfig
+from hf_memaug.layers.general_memory import GeneralMemory
+from hf_memaug.modeling.modeling_gmap_attention import ATTENTIONS, GateAttention, augment_layer
+from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, split_arguments
+from hf_memaug.suggestions import nearest
+
+LM_HEADS = {"roberta": RobertaLMHead, "bert": BertLMPredictionHead}
+
+
+@dataclass
+class GMAPOutput(MemoryOutput):
+    r"""
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
+        `H` of Eq. 2, the domain encoder's last layer.
+    memory_weights (`torch.FloatTensor` of shape `(batch_size, sequence_length, num_hidden_layers)`, *optional*):
+        The gates' weights of the general encoder's layers (Eq. 10), with `output_memory_weights=True`. Those of one
+        gate add up to 1. Strategies without a gate have none.
+    """
+
+    last_hidden_state: torch.FloatTensor | None = None
+    memory_weights: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+@dataclass
+class GMAPHeadOutput(MemoryOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
+        The task's loss.
+    logits (`torch.FloatTensor`):
+        Scores before the softmax: of the labels, of each token's labels, or of the vocabulary.
+    memory_weights:
+        As in [`GMAPOutput`].
+    """
+
+    loss: torch.FloatTensor | None = None
+    logits: torch.FloatTensor | None = None
+    memory_weights: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+@dataclass
+class GMAPQuestionAnsweringOutput(MemoryOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when the positions are provided):
+        Mean of the losses of the two ends.
+    start_logits, end_logits (`torch.FloatTensor` of shape `(batch_size, sequence_length)`):
+        Scores of each token as the answer's first and as its last.
+    memory_weights:
+        As in [`GMAPOutput`].
+    """
+
+    loss: torch.FloatTensor | None = None
+    start_logits: torch.FloatTensor | None = None
+    end_logits: torch.FloatTensor | None = None
+    memory_weights: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+@auto_docstring
+class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
+    config: GMAPConfig
+    base_model_prefix = "gmap"
+    memory_modules = (GeneralMemory,)
+    memory_shape_fields = ("strategy", "fusion")
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if isinstance(module, GateAttention):
+            init.zeros_(module.memory_gate)
+
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        found = super().from_pretrained(*args, **kwargs)
+        model = found[0] if isinstance(found, tuple) else found
+        # Loading makes fresh parameters, which all learn.
+        model.base_model.freeze_general(model.config.freeze_general)
+        return found
+
+    def resize_token_embeddings(self, new_num_tokens=None, *args, **kwargs):
+        """As in transformers, and in both encoders: they read the same tokens."""
+        embeddings = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        encoders = self.base_model
+        encoders.general.resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        encoders.freeze_general(self.config.freeze_general)
+        return embeddings
+
+    @classmethod
+    def how_to_begin_with(cls, model_type: str) -> str | None:
+        if model_type in ATTENTIONS:
+            return "`from_general_and_domain` makes a model of two such encoders."
+        return None
+
+    @classmethod
+    def from_general_and_domain(cls, general, domain, **kwargs):
+        """
+        Pairs two encoders, with fresh gates, and a fresh head where there is none.
+
+        Args:
+            general, domain (`str` or `PreTrainedModel`):
+                A folder, a repository of the hub, or a model. Both read the same tokens.
+            kwargs (*optional*):
+                Fields of the configuration (`strategy`, `num_labels`, ...) and arguments of `from_pretrained`.
+        """
+        how, kwargs = split_arguments(kwargs)
+        known = {field.name for field in fields(cls.config_class)} | {"num_labels"}
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(
+                    f"`from_general_and_domain` takes no `{name}`. Did you mean `{nearest(name, known, 0)}`?"
+                )
+        _check_vocabularies(general, domain, {name: how[name] for name in WHERE if name in how})
+        reads_words = "lm_head" in getattr(cls, "_parts_of_domain", ())
+        plain = general if isinstance(general, PreTrainedModel) else AutoModel.from_pretrained(general, **how)
+        if not isinstance(domain, PreTrainedModel):
+            domain = (AutoModelForMaskedLM if reads_words else AutoModel).from_pretrained(domain, **how)
+        encoders = {"general": plain.base_model, "domain": domain.base_model}
+        config = cls.config_class(**{name: one.config for name, one in encoders.items()}, **kwargs)
+        model = cls(config).to(encoders["domain"].dtype)
+        for name, encoder in encoders.items():
+            _copy_weights(encoder, getattr(model.base_model, name), name)
+        if reads_words:
+            theirs = getattr(domain, "lm_head", None) or getattr(getattr(domain, "cls", None), "predictions", None)
+            if theirs is not None:
+                _copy_weights(theirs, model.lm_head, "lm_head")
+            model.tie_weights()
+        return model.eval()
+
+
+def _copy_weights(source: nn.Module, into: nn.Module, name: str) -> None:
+    stored, wanted = source.state_dict(), into.state_dict()
+    missing = [key for key in wanted if key not in stored and "memory_" not in key]
+    if missing:
+        raise ValueError(
+            f"`{name}` has no weights for {missing[:3]}: pass an encoder of transformers, without adapters."
+        )
+    into.load_state_dict({key: value for key, value in stored.items() if key in wanted}, strict=False)
+
+
+def _check_vocabularies(general, domain, where: dict) -> None:
+    """Two encoders may have as many words and still not the same."""
+    tokenizers = []
+    for one in (general, domain):
+        if isinstance(one, PreTrainedModel):
+            return
+        try:
+            tokenizers.append(AutoTokenizer.from_pretrained(one, **where))
+        except (OSError, ValueError):
+            return  # No tokenizer lies with it: the sizes of the vocabularies are compared later.
+    words = [tokenizer.get_vocab() for tokenizer in tokenizers]
+    if words[0] != words[1]:
+        differing = min(word for word, _ in set(words[0].items()) ^ set(words[1].items()))
+        raise ValueError(
+            f"`general` ({os.fspath(general)}) and `domain` ({os.fspath(domain)}) have different vocabularies: they "
+            f"disagree about {differing!r}. Both read the same tokens: choose two encoders with one tokenizer."
+        )
+
+
+@auto_docstring
+class GMAPModel(GMAPPreTrainedModel):
+    def __init__(self, config: GMAPConfig):
+        for name in ("general", "domain"):
+            found = getattr(config, name).model_type
+            if found not in ATTENTIONS:
+                raise ValueError(
+                    f"`{name}` is a `{found}` encoder. There are memory layers for: {', '.join(ATTENTIONS)}."
+                )
+        config.check_encoders()
+        super().__init__(config)
+        self.general = AutoModel.from_config(config.general, add_pooling_layer=False)
+        self.domain = AutoModel.from_config(config.domain, add_pooling_layer=False)
+        self.memory = GeneralMemory(config.hidden_size, config.strategy, config.augmented_layers)
+        for layer in config.augmented_layers:
+            augment_layer(self.domain.encoder.layer[layer - 1], config.domain, config.fusion, layer - 1)
+        self.post_init()
+        self.freeze_general(config.freeze_general)
+
+    def freeze_general(self, frozen: bool = True):
+        """Keeps the general encoder as it is; `frozen=False` lets it learn. Returns the model."""
+        self.config.freeze_general = frozen
+        self.general.requires_grad_(not frozen)
+        return self.train(self.training)
+
+    def train(self, mode: bool = True):
+        super().train(mode)
+        if self.config.freeze_general:
+            self.general.eval()
+        return self
+
+    def get_input_embeddings(self):
+        return self.domain.get_input_embeddings()
+
+    def set_input_embeddings(self, value):
+        self.domain.set_input_embeddings(value)
+
+    def general_states(
+        self, input_ids=None, attention_mask=None, token_type_ids=None, position_ids=None, inputs_embeds=None
+    ) -> list[torch.Tensor]:
+        """`M = {M^1, ..., M^l}` of Eq. 1, as far as the strategy asks for them."""
+        learns = any(parameter.requires_grad for parameter in self.general.parameters())
+        with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
+            hidden = self.general.embeddings(
+                input_ids=input_ids,
+                token_type_ids=token_type_ids,
+                position_ids=position_ids,
+                inputs_embeds=inputs_embeds,
+            )
+            if attention_mask is not None:
+                # The mask of prefix tuning begins with the prefix, which the general encoder does not read.
+                attention_mask = attention_mask[:, -hidden.shape[1] :]
+            mask = create_bidirectional_mask(
+                config=self.general.config, inputs_embeds=hidden, attention_mask=attention_mask
+            )
+            depth = max(self.config.augmented_layers) if self.config.strategy == "multiple" else None
+            states = []
+            for layer in self.general.encoder.layer[:depth]:
+                hidden = layer(hidden, mask)
+                states.append(hidden)
+        return states
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        general_hidden_states: torch.Tensor | None = None,
+        memory_mask: torch.Tensor | None = None,
+        output_memory_weights: bool | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor] | GMAPOutput:
+        r"""
+        general_hidden_states (`torch.FloatTensor`, *optional*):
+            `M^1` to `M^l`, where they are known already: the general encoder does not run. Of shape `(batch_size,
+            num_hidden_layers, sequence_length, hidden_size)`.
+        memory_mask (`torch.Tensor` of shape `(batch_size, sequence_length)`, *optional*):
+            1 where the memory may be read, 0 where not. Left out, `attention_mask`.
+        output_memory_weights (`bool`, *optional*):
+            Whether to return the gates' weights of the general encoder's layers.
+        """
+        if input_ids is not None and inputs_embeds is not None:
+            raise ValueError("Give `input_ids` or `inputs_embeds`, not both.")
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+        }
+        if general_hidden_states is None:
+            states = self.general_states(**inputs)
+        else:
+            states = general_hidden_states.unbind(dim=1)
+        general_memory, memory_weights = self.memory(states)
+        if memory_mask is not None:
+            memory_mask = create_bidirectional_mask(
+                config=self.domain.config,
+                inputs_embeds=states[-1],
+                attention_mask=memory_mask,
+                allow_is_bidirectional_skip=False,
+            )
+        for name in ("output_hidden_states", "output_attentions"):
+            if getattr(self.config, name):
+                kwargs.setdefault(name, True)
+        # Eq. 2
+        outputs = self.domain(
+            **inputs,
+            past_key_values=past_key_values,
+            general_memory=general_memory,
+            memory_mask=memory_mask,
+            **{**kwargs, "return_dict": True},
+        )
+        return GMAPOutput(
+            last_hidden_state=outputs.last_hidden_state,
+            memory_weights=memory_weights if output_memory_weights else None,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class GMAPHead(GMAPPreTrainedModel):
+    """A task on top of `H`: `_logits` and `_loss` say which."""
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.gmap = GMAPModel(config)
+        dropout = config.classifier_dropout
+        self.dropout = nn.Dropout(config.hidden_dropout_prob if dropout is None else dropout)
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor] | GMAPHeadOutput:
+        outputs = self.gmap(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            past_key_values=past_key_values,
+            **{**kwargs, "return_dict": True},
+        )
+        logits = self._logits(outputs.last_hidden_state)
+        return GMAPHeadOutput(
+            loss=None if labels is None else self._loss(logits, labels),
+            logits=logits,
+            memory_weights=outputs.memory_weights,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+@auto_docstring
+class GMAPForSequenceClassification(GMAPHead):
+    def __init__(self, config):
+        super().__init__(config)
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size) if config.classifier_layers == 2 else None
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def _logits(self, hidden_states):
+        features = self.dropout(hidden_states[:, 0])
+        if self.dense is not None:
+            features = self.dropout(torch.tanh(self.dense(features)))
+        return self.classifier(features)
+
+    def _loss(self, logits, labels):
+        return self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+
+
+@auto_docstring
+class GMAPForTokenClassification(GMAPHead):
+    def __init__(self, config):
+        super().__init__(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def _logits(self, hidden_states):
+        return self.classifier(self.dropout(hidden_states))
+
+    def _loss(self, logits, labels):
+        return self.loss_function(logits, labels, config=self.config)
+
+
+@auto_docstring
+class GMAPForMaskedLM(GMAPHead):
+    _tied_weights_keys = {
+        "lm_head.decoder.weight": "gmap.domain.embeddings.word_embeddings.weight",
+        "lm_head.decoder.bias": "lm_head.bias",
+    }
+    _parts_of_domain = ("lm_head",)
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.lm_head = LM_HEADS[config.domain.model_type](config.domain)
+        self.post_init()
+
+    def get_output_embeddings(self):
+        return self.lm_head.decoder
+
+    def set_output_embeddings(self, new_embeddings):
+        self.lm_head.decoder = new_embeddings
+        self.lm_head.bias = new_embeddings.bias
+
+    def _logits(self, hidden_states):
+        return self.lm_head(hidden_states)
+
+    def _loss(self, logits, labels):
+        return self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
+
+
+@auto_docstring
+class GMAPForQuestionAnswering(GMAPPreTrainedModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.gmap = GMAPModel(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        start_positions: torch.Tensor | None = None,
+        end_positions: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        **kwargs,
+    ) -> tuple[torch.Tensor] | GMAPQuestionAnsweringOutput:
+        outputs = self.gmap(
+            input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            past_key_values=past_key_values,
+            **{**kwargs, "return_dict": True},
+        )
+        start_logits, end_logits = (part.contiguous() for part in self.qa_outputs(outputs.last_hidden_state).unbind(-1))
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            loss = self.loss_function(start_logits, end_logits, start_positions, end_positions)
+        return GMAPQuestionAnsweringOutput(
+            loss=loss,
+            start_logits=start_logits,
+            end_logits=end_logits,
+            memory_weights=outputs.memory_weights,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )

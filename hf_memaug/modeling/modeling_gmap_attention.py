@@ -1,0 +1,150 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The memory-augmented layer of G-MAP (Wan et al., 2022, section 2.2), and two others to compare it with (4.2)."""
+
+import torch
+from torch import nn
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.bert.modeling_bert import BertAttention, BertSelfAttention
+from transformers.models.roberta.modeling_roberta import (
+    RobertaAttention,
+    RobertaSelfAttention,
+    eager_attention_forward,
+)
+
+
+class MemoryReading:
+    """Stands before a self-attention of transformers, whose projections it reuses."""
+
+    def _heads(self, states: torch.Tensor) -> torch.Tensor:
+        return states.view(*states.shape[:-1], -1, self.attention_head_size).transpose(1, 2)
+
+    def _attend(self, query, key, value, mask, **kwargs) -> tuple[torch.Tensor, torch.Tensor | None]:
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
+        dropout = self.dropout.p if self.training else 0.0
+        found, weights = attend(self, query, key, value, mask, dropout=dropout, scaling=self.scaling, **kwargs)
+        return found.reshape(*found.shape[:2], -1).contiguous(), weights
+
+
+class MemoryAttention(MemoryReading):
+    """Eq. 3 to 8: the memory's keys and values, made by the layer's own projections, behind those of the tokens."""
+
+    def forward(
+        self, hidden_states, attention_mask=None, past_key_values=None, general_memory=None, memory_mask=None, **kwargs
+    ):
+        memory = general_memory[self.layer_idx + 1]
+        query = self._heads(self.query(hidden_states))
+        # Eq. 4 to 7, projected in one go.
+        both = torch.cat([hidden_states, memory.to(hidden_states.dtype)], dim=1)
+        key, value = self._heads(self.key(both)), self._heads(self.value(both))
+        if past_key_values is not None:
+            # A tuned prefix comes before the tokens.
+            split = [hidden_states.shape[1], memory.shape[1]]
+            (own_key, memory_key), (own_value, memory_value) = key.split(split, dim=2), value.split(split, dim=2)
+            own_key, own_value = past_key_values.update(own_key, own_value, self.layer_idx)
+            key, value = torch.cat([own_key, memory_key], dim=2), torch.cat([own_value, memory_value], dim=2)
+        mask = _both_masks(attention_mask, memory_mask, key.shape[2] - memory.shape[1], memory.shape[1])
+        return self._attend(query, key, value, mask, **kwargs)  # Eq. 8
+
+
+class GateAttention(MemoryReading):
+    """The tokens and the memory are read by themselves, and a gate for each head mixes the two (Wu et al., 2022)."""
+
+    def __init__(self, config, *args, **kwargs):
+        super().__init__(config, *args, **kwargs)
+        self.memory_gate = nn.Parameter(torch.zeros(config.num_attention_heads))
+
+    def forward(
+        self, hidden_states, attention_mask=None, past_key_values=None, general_memory=None, memory_mask=None, **kwargs
+    ):
+        own, weights = super().forward(hidden_states, attention_mask, past_key_values=past_key_values, **kwargs)
+        memory = general_memory[self.layer_idx + 1].to(hidden_states.dtype)
+        query = self._heads(self.query(hidden_states))
+        key, value = self._heads(self.key(memory)), self._heads(self.value(memory))
+        found, _ = self._attend(query, key, value, _memory_mask(attention_mask, memory_mask, memory), **kwargs)
+        gate = self.memory_gate.sigmoid().to(own.dtype).repeat_interleave(self.attention_head_size)
+        return torch.lerp(own, found.to(own.dtype), gate), weights
+
+
+class CrossAttention:
+    """An attention of its own reads the memory, after that of the tokens and before the feed-forward network."""
+
+    def __init__(self, config, is_causal=False, layer_idx=None):
+        super().__init__(config, is_causal=is_causal, layer_idx=layer_idx)
+        self.memory_reader = self.block(config, layer_idx=layer_idx, is_cross_attention=True)
+
+    def forward(
+        self, hidden_states, attention_mask=None, past_key_values=None, general_memory=None, memory_mask=None, **kwargs
+    ):
+        own, weights = super().forward(hidden_states, attention_mask, past_key_values=past_key_values, **kwargs)
+        memory = general_memory[self.self.layer_idx + 1].to(hidden_states.dtype)
+        mask = _memory_mask(attention_mask, memory_mask, memory)
+        found, _ = self.memory_reader(own, encoder_hidden_states=memory, encoder_attention_mask=mask, **kwargs)
+        return found, weights
+
+
+def _memory_mask(attention_mask, memory_mask, memory: torch.Tensor) -> torch.Tensor | None:
+    """The mask of the memory alone. Without one of its own, it is padded where the tokens are."""
+    if memory_mask is not None or attention_mask is None:
+        return memory_mask
+    # A tuned prefix comes before the tokens, and is no part of the memory.
+    return attention_mask[..., -memory.shape[1] :]
+
+
+def _both_masks(attention_mask, memory_mask, own: int, length: int) -> torch.Tensor | None:
+    """The mask of the tokens' keys, and behind it that of the memory's."""
+    if memory_mask is None:
+        return None if attention_mask is None else torch.cat([attention_mask, attention_mask[..., -length:]], dim=-1)
+    if attention_mask is None:
+        # Nothing is hidden: zero where masks are added to the scores.
+        shape = (*memory_mask.shape[:-1], own)
+        attention_mask = memory_mask.new_full(shape, 0 if memory_mask.is_floating_point() else 1)
+    return torch.cat([attention_mask, memory_mask], dim=-1)
+
+
+class RobertaMemoryAttention(MemoryAttention, RobertaSelfAttention):
+    pass
+
+
+class RobertaGateAttention(GateAttention, RobertaSelfAttention):
+    pass
+
+
+class RobertaMemoryCrossAttention(CrossAttention, RobertaAttention):
+    block = RobertaAttention
+
+
+class BertMemoryAttention(MemoryAttention, BertSelfAttention):
+    pass
+
+
+class BertGateAttention(GateAttention, BertSelfAttention):
+    pass
+
+
+class BertMemoryCrossAttention(CrossAttention, BertAttention):
+    block = BertAttention
+
+
+# By the domain encoder's `model_type` and by `fusion`.
+ATTENTIONS = {
+    "roberta": {
+        "memory_attention": RobertaMemoryAttention,
+        "gate_attention": RobertaGateAttention,
+        "cross_attention": RobertaMemoryCrossAttention,
+    },
+    "bert": {
+        "memory_attention": BertMemoryAttention,
+        "gate_attention": BertGateAttention,
+        "cross_attention": BertMemoryCrossAttention,
+    },
+}
+
+
+def augment_layer(layer: nn.Module, config, fusion: str, index: int) -> None:
+    """Gives a layer, counted from 0, the attention that reads the memory. Its own weights keep their names."""
+    attention = ATTENTIONS[config.model_type][fusion](config, layer_idx=index)
+    if fusion == "cross_attention":
+        layer.attention = attention
+    else:
+        layer.attention.self = attention
