@@ -124,18 +124,20 @@ class GMAPConfig(PreTrainedConfig):
             raise ValueError(f"`memory_layers` is {layers}: name the layers from low to high.")
 
 
-def _of_the_domain(name: str) -> property:
+def _of_both(name: str) -> property:
     def get(self):
         return getattr(self.domain, name)
 
     def change(self, value):
-        setattr(self.domain, name, value)
+        # What shapes the one shapes the other: the second reads the first.
+        for encoder in (self.general, self.domain):
+            setattr(encoder, name, value)
 
-    return property(get, change, doc=f"The domain encoder's `{name}`.")
+    return property(get, change, doc=f"The domain encoder's `{name}`; setting it sets it in both.")
 
 
 for _name in (
     "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings "
     "initializer_range hidden_dropout_prob pad_token_id bos_token_id eos_token_id is_decoder"
 ).split():
-    setattr(GMAPConfig, _name, _of_the_domain(_name))
+    setattr(GMAPConfig, _name, _of_both(_name))

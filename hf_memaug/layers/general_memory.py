@@ -30,25 +30,26 @@ class GeneralMemory(nn.Module):
     Args:
         strategy: "single", "multiple", "gated" or "chunk_gated".
         layers: the layers that read, counted from 1.
+        gated_heads: heads of those layers that mix the memory in by a gate of their own ("gate_attention").
     """
 
-    def __init__(self, hidden_size: int, strategy: str, layers: Sequence[int]):
+    def __init__(self, hidden_size: int, strategy: str, layers: Sequence[int], gated_heads: int = 0):
         super().__init__()
         self.strategy, self.layers = strategy, tuple(layers)
+        self.head_gates = nn.Parameter(torch.zeros(len(self.layers), gated_heads)) if gated_heads else None
         count = {"gated": 1, "chunk_gated": 2}.get(strategy, 0)
         self.gates = nn.ModuleList(LayerGate(hidden_size) for _ in range(count))
 
-    def forward(self, states: Sequence[torch.Tensor]) -> tuple[dict[int, torch.Tensor], torch.Tensor | None]:
+    def forward(self, states: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor | None]:
         """
         `M = {M^1, ..., M^l}` to the memory of each layer that reads one. The second value are the gates' weights,
         `(batch, tokens, layers)`; those of one gate add up to 1.
         """
         if self.strategy == "single":
-            return {self.layers[0]: states[-1]}, None
+            return [states[-1]], None
         if self.strategy == "multiple":
-            return {layer: states[layer - 1] for layer in self.layers}, None
+            return [states[layer - 1] for layer in self.layers], None
         half = len(states) // 2
         chunks = [states] if self.strategy == "gated" else [states[:half], states[half:]]
-        found = [gate(chunk) for gate, chunk in zip(self.gates, chunks, strict=True)]
-        memories = {layer: memory for layer, (memory, _) in zip(self.layers, found, strict=True)}
-        return memories, torch.cat([weights for _, weights in found], dim=-1)
+        memories, weights = zip(*(gate(chunk) for gate, chunk in zip(self.gates, chunks, strict=True)), strict=True)
+        return list(memories), torch.cat(weights, dim=-1)

@@ -17,7 +17,7 @@ from transformers.utils import auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_gmap import GMAPConfig
 from hf_memaug.layers.general_memory import GeneralMemory
-from hf_memaug.modeling.modeling_gmap_attention import ATTENTIONS, GateAttention, augment_layer
+from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
 from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, split_arguments
 from hf_memaug.suggestions import nearest
 
@@ -91,8 +91,10 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module):
         super()._init_weights(module)
-        if isinstance(module, GateAttention):
-            init.zeros_(module.memory_gate)
+        if isinstance(module, GeneralMemory) and module.head_gates is not None:
+            init.zeros_(module.head_gates)
+        elif isinstance(module, tuple(LM_HEADS.values())):
+            init.zeros_(module.bias)
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
@@ -112,7 +114,7 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
 
     @classmethod
     def how_to_begin_with(cls, model_type: str) -> str | None:
-        if model_type in ATTENTIONS:
+        if model_type in MEMORY_LAYERS:
             return "`from_general_and_domain` makes a model of two such encoders."
         return None
 
@@ -186,17 +188,19 @@ class GMAPModel(GMAPPreTrainedModel):
     def __init__(self, config: GMAPConfig):
         for name in ("general", "domain"):
             found = getattr(config, name).model_type
-            if found not in ATTENTIONS:
+            if found not in MEMORY_LAYERS:
                 raise ValueError(
-                    f"`{name}` is a `{found}` encoder. There are memory layers for: {', '.join(ATTENTIONS)}."
+                    f"`{name}` is a `{found}` encoder. There are memory layers for: {', '.join(MEMORY_LAYERS)}."
                 )
         config.check_encoders()
         super().__init__(config)
-        self.general = AutoModel.from_config(config.general, add_pooling_layer=False)
         self.domain = AutoModel.from_config(config.domain, add_pooling_layer=False)
-        self.memory = GeneralMemory(config.hidden_size, config.strategy, config.augmented_layers)
-        for layer in config.augmented_layers:
-            augment_layer(self.domain.encoder.layer[layer - 1], config.domain, config.fusion, layer - 1)
+        self.general = AutoModel.from_config(config.general, add_pooling_layer=False)
+        heads = config.num_attention_heads if config.fusion == "gate_attention" else 0
+        self.memory = GeneralMemory(config.hidden_size, config.strategy, config.augmented_layers, gated_heads=heads)
+        memory_layer = MEMORY_LAYERS[config.domain.model_type]
+        for place, layer in enumerate(config.augmented_layers):
+            self.domain.encoder.layer[layer - 1] = memory_layer(config.domain, layer - 1, config.fusion, place)
         self.post_init()
         self.freeze_general(config.freeze_general)
 
@@ -280,7 +284,7 @@ class GMAPModel(GMAPPreTrainedModel):
             states = self.general_states(**inputs)
         else:
             states = general_hidden_states.unbind(dim=1)
-        general_memory, memory_weights = self.memory(states)
+        memories, memory_weights = self.memory(states)
         if memory_mask is not None:
             memory_mask = create_bidirectional_mask(
                 config=self.domain.config,
@@ -288,6 +292,8 @@ class GMAPModel(GMAPPreTrainedModel):
                 attention_mask=memory_mask,
                 allow_is_bidirectional_skip=False,
             )
+        if self.memory.head_gates is not None:
+            kwargs["head_gates"] = dict(zip(self.memory.layers, self.memory.head_gates, strict=True))
         for name in ("output_hidden_states", "output_attentions"):
             if getattr(self.config, name):
                 kwargs.setdefault(name, True)
@@ -295,8 +301,9 @@ class GMAPModel(GMAPPreTrainedModel):
         outputs = self.domain(
             **inputs,
             past_key_values=past_key_values,
-            general_memory=general_memory,
-            memory_mask=memory_mask,
+            # Side by side: gradient checkpointing asks for one tensor, and each layer takes its part.
+            encoder_hidden_states=torch.cat(memories, dim=-1),
+            encoder_attention_mask=memory_mask,
             **{**kwargs, "return_dict": True},
         )
         return GMAPOutput(

@@ -5,9 +5,10 @@
 import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.models.bert.modeling_bert import BertAttention, BertSelfAttention
+from transformers.models.bert.modeling_bert import BertAttention, BertLayer, BertSelfAttention
 from transformers.models.roberta.modeling_roberta import (
     RobertaAttention,
+    RobertaLayer,
     RobertaSelfAttention,
     eager_attention_forward,
 )
@@ -30,9 +31,8 @@ class MemoryAttention(MemoryReading):
     """Eq. 3 to 8: the memory's keys and values, made by the layer's own projections, behind those of the tokens."""
 
     def forward(
-        self, hidden_states, attention_mask=None, past_key_values=None, general_memory=None, memory_mask=None, **kwargs
+        self, hidden_states, attention_mask=None, past_key_values=None, memory=None, memory_mask=None, **kwargs
     ):
-        memory = general_memory[self.layer_idx + 1]
         query = self._heads(self.query(hidden_states))
         # Eq. 4 to 7, projected in one go.
         both = torch.cat([hidden_states, memory.to(hidden_states.dtype)], dim=1)
@@ -50,19 +50,22 @@ class MemoryAttention(MemoryReading):
 class GateAttention(MemoryReading):
     """The tokens and the memory are read by themselves, and a gate for each head mixes the two (Wu et al., 2022)."""
 
-    def __init__(self, config, *args, **kwargs):
-        super().__init__(config, *args, **kwargs)
-        self.memory_gate = nn.Parameter(torch.zeros(config.num_attention_heads))
-
     def forward(
-        self, hidden_states, attention_mask=None, past_key_values=None, general_memory=None, memory_mask=None, **kwargs
+        self,
+        hidden_states,
+        attention_mask=None,
+        past_key_values=None,
+        memory=None,
+        memory_mask=None,
+        head_gates=None,
+        **kwargs,
     ):
         own, weights = super().forward(hidden_states, attention_mask, past_key_values=past_key_values, **kwargs)
-        memory = general_memory[self.layer_idx + 1].to(hidden_states.dtype)
+        memory = memory.to(hidden_states.dtype)
         query = self._heads(self.query(hidden_states))
         key, value = self._heads(self.key(memory)), self._heads(self.value(memory))
         found, _ = self._attend(query, key, value, _memory_mask(attention_mask, memory_mask, memory), **kwargs)
-        gate = self.memory_gate.sigmoid().to(own.dtype).repeat_interleave(self.attention_head_size)
+        gate = head_gates[self.layer_idx + 1].sigmoid().to(own.dtype).repeat_interleave(self.attention_head_size)
         return torch.lerp(own, found.to(own.dtype), gate), weights
 
 
@@ -74,10 +77,10 @@ class CrossAttention:
         self.memory_reader = self.block(config, layer_idx=layer_idx, is_cross_attention=True)
 
     def forward(
-        self, hidden_states, attention_mask=None, past_key_values=None, general_memory=None, memory_mask=None, **kwargs
+        self, hidden_states, attention_mask=None, past_key_values=None, memory=None, memory_mask=None, **kwargs
     ):
         own, weights = super().forward(hidden_states, attention_mask, past_key_values=past_key_values, **kwargs)
-        memory = general_memory[self.self.layer_idx + 1].to(hidden_states.dtype)
+        memory = memory.to(hidden_states.dtype)
         mask = _memory_mask(attention_mask, memory_mask, memory)
         found, _ = self.memory_reader(own, encoder_hidden_states=memory, encoder_attention_mask=mask, **kwargs)
         return found, weights
@@ -126,25 +129,60 @@ class BertMemoryCrossAttention(CrossAttention, BertAttention):
     block = BertAttention
 
 
-# By the domain encoder's `model_type` and by `fusion`.
-ATTENTIONS = {
-    "roberta": {
+class MemoryLayer:
+    """
+    Stands before a layer of transformers, whose weights keep their names.
+
+    The memory comes as `encoder_hidden_states`, the way in which transformers hands a layer what it did not make
+    itself: all layers' memories side by side in the last axis, this layer's at `place`.
+    """
+
+    attentions: dict[str, type[nn.Module]]
+
+    def __init__(self, config, layer_idx: int, fusion: str, place: int):
+        super().__init__(config, layer_idx=layer_idx)
+        self.place = place
+        attention = self.attentions[fusion](config, layer_idx=layer_idx)
+        if fusion == "cross_attention":
+            self.attention = attention
+        else:
+            self.attention.self = attention
+
+    def forward(
+        self,
+        hidden_states,
+        attention_mask=None,
+        encoder_hidden_states=None,
+        encoder_attention_mask=None,
+        past_key_values=None,
+        **kwargs,
+    ):
+        width = hidden_states.shape[-1]
+        return super().forward(
+            hidden_states,
+            attention_mask,
+            past_key_values=past_key_values,
+            memory=encoder_hidden_states[..., self.place * width : (self.place + 1) * width],
+            memory_mask=encoder_attention_mask,
+            **kwargs,
+        )
+
+
+class RobertaMemoryLayer(MemoryLayer, RobertaLayer):
+    attentions = {
         "memory_attention": RobertaMemoryAttention,
         "gate_attention": RobertaGateAttention,
         "cross_attention": RobertaMemoryCrossAttention,
-    },
-    "bert": {
+    }
+
+
+class BertMemoryLayer(MemoryLayer, BertLayer):
+    attentions = {
         "memory_attention": BertMemoryAttention,
         "gate_attention": BertGateAttention,
         "cross_attention": BertMemoryCrossAttention,
-    },
-}
+    }
 
 
-def augment_layer(layer: nn.Module, config, fusion: str, index: int) -> None:
-    """Gives a layer, counted from 0, the attention that reads the memory. Its own weights keep their names."""
-    attention = ATTENTIONS[config.model_type][fusion](config, layer_idx=index)
-    if fusion == "cross_attention":
-        layer.attention = attention
-    else:
-        layer.attention.self = attention
+# By the domain encoder's `model_type`.
+MEMORY_LAYERS = {"roberta": RobertaMemoryLayer, "bert": BertMemoryLayer}

@@ -37,7 +37,7 @@ def test_the_whole_answers_for_the_domain_encoder():
     config = gmap_config("gmap", vocab_size=50)
     assert (config.vocab_size, config.hidden_size, config.pad_token_id) == (50, 32, 1)
     config.vocab_size = 60
-    assert config.domain.vocab_size == 60 and config.get_text_config() is config.domain
+    assert config.domain.vocab_size == config.general.vocab_size == 60 and config.get_text_config() is config.domain
 
 
 @pytest.mark.parametrize(

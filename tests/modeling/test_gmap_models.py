@@ -10,7 +10,7 @@ import transformers
 from families import SENTENCES, gmap_config, save_backbone
 
 import hf_memaug
-from hf_memaug.modeling.modeling_gmap_attention import ATTENTIONS
+from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
 
 STRATEGIES = ["single", "multiple", "gated", "chunk_gated"]
 every_kind = pytest.mark.parametrize("kind", ["roberta", "bert"])
@@ -68,16 +68,16 @@ def test_memory_attention_is_equations_3_to_8(kind, implementation):
     seen = {}
 
     def remember(module, args, kwargs, output):
-        seen[module.layer_idx + 1] = (args[0] if args else kwargs["hidden_states"], output[0], kwargs["general_memory"])
+        seen[module.layer_idx + 1] = (args[0] if args else kwargs["hidden_states"], output[0], kwargs["memory"])
 
     for layer in model.config.augmented_layers:
         attention = model.domain.encoder.layer[layer - 1].attention.self
         attention.register_forward_hook(remember, with_kwargs=True)
     with torch.no_grad():
         model(**inputs)
-        for layer, (hidden, output, memories) in seen.items():
+        for layer, (hidden, output, memory) in seen.items():
             attention = model.domain.encoder.layer[layer - 1].attention.self
-            slow = slow_memory_attention(attention, hidden, memories[layer], inputs["attention_mask"])
+            slow = slow_memory_attention(attention, hidden, memory, inputs["attention_mask"])
             kept = inputs["attention_mask"].bool()
             torch.testing.assert_close(output[kept], slow[kept], rtol=0, atol=1e-10)
     assert sorted(seen) == [2, 4]
@@ -139,11 +139,12 @@ def test_padding_of_the_memory_is_never_read(kind, fusion, strategy):
 def test_every_fusion_trains_what_it_adds(kind, fusion):
     model = make_model("GMAPForSequenceClassification", kind=kind, fusion=fusion).train()
     model(**make_inputs(), labels=torch.tensor([0, 1, 2])).loss.backward()
-    plain = plain_domain(model)
-    added = {n for n, _ in model.gmap.domain.named_parameters()} - {n for n, _ in plain.named_parameters()}
+    names = {name.removeprefix("gmap.domain.") for name, _ in model.named_parameters() if ".domain." in name}
+    added = {f"gmap.domain.{name}" for name in names - {name for name, _ in plain_domain(model).named_parameters()}}
+    added |= {name for name, _ in model.named_parameters() if name.endswith("head_gates")}
     assert bool(added) is (fusion != "memory_attention")
     learned = {n for n, p in model.named_parameters() if p.grad is not None and p.grad.abs().sum() > 1e-12}
-    assert all(f"gmap.domain.{name}" in learned for name in added if not name.endswith("key.bias"))
+    assert not [name for name in added - learned if not name.endswith("key.bias")]
 
 
 @every_kind
@@ -152,6 +153,7 @@ def test_memory_attention_adds_nothing_but_the_gates(kind, strategy):
     model = make_model(kind=kind, strategy=strategy)
     assert sum(p.numel() for p in model.domain.parameters()) == sum(p.numel() for p in plain_domain(model).parameters())
     gates = {"gated": 1, "chunk_gated": 2}.get(strategy, 0)
+    assert model.memory.head_gates is None
     assert sum(p.numel() for p in model.memory_parameters()) == gates * model.config.hidden_size
 
 
@@ -159,16 +161,15 @@ def test_gate_attention_mixes_head_by_head():
     model = make_model(fusion="gate_attention", strategy="single")
     attention = model.domain.encoder.layer[2].attention.self
     hidden = torch.randn(3, 9, 32, dtype=torch.float64)
-    memory = {3: torch.randn(3, 9, 32, dtype=torch.float64)}
-    with torch.no_grad():
-        attention.memory_gate.copy_(torch.tensor([-50.0, 50.0, 0.0, 1.0]))
-        found = attention(hidden, general_memory=memory)[0].unflatten(-1, (4, 8))
-        attention.memory_gate.fill_(-50.0)
-        own = attention(hidden, general_memory=memory)[0].unflatten(-1, (4, 8))
-        attention.memory_gate.fill_(50.0)
-        read = attention(hidden, general_memory=memory)[0].unflatten(-1, (4, 8))
+    memory = torch.randn(3, 9, 32, dtype=torch.float64)
+
+    def read(*gates):
+        head_gates = {3: torch.tensor(gates, dtype=torch.float64)}
+        return attention(hidden, memory=memory, head_gates=head_gates)[0].unflatten(-1, (4, 8))
+
+    found, own, answer = read(-50.0, 50.0, 0.0, 1.0), read(*[-50.0] * 4), read(*[50.0] * 4)
     for head, share in enumerate((0.0, 1.0, 0.5, 1 / (1 + math.exp(-1)))):
-        mixed = (1 - share) * own[:, :, head] + share * read[:, :, head]
+        mixed = (1 - share) * own[:, :, head] + share * answer[:, :, head]
         torch.testing.assert_close(found[:, :, head], mixed, rtol=0, atol=1e-10)
 
 
@@ -336,4 +337,5 @@ def test_ids_and_embeddings_are_not_both_given():
 
 
 def test_every_encoder_has_every_fusion():
-    assert all(set(found) == {"memory_attention", "cross_attention", "gate_attention"} for found in ATTENTIONS.values())
+    fusions = {"memory_attention", "cross_attention", "gate_attention"}
+    assert all(set(layer.attentions) == fusions for layer in MEMORY_LAYERS.values())
