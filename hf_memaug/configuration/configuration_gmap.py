@@ -79,6 +79,11 @@ class GMAPConfig(PreTrainedConfig):
         """What is fed with text and resized with the vocabulary."""
         return self.domain
 
+    def to_dict(self) -> dict[str, Any]:
+        # Where others look for the sizes of a model, PEFT for one.
+        sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+        return {**super().to_dict(), **{name: getattr(self.domain, name) for name in sizes}}
+
     @property
     def augmented_layers(self) -> list[int]:
         """`memory_layers`, or what stands in for them, counted from 1."""

@@ -302,7 +302,7 @@ class GMAPModel(GMAPPreTrainedModel):
             **inputs,
             past_key_values=past_key_values,
             # Side by side: gradient checkpointing asks for one tensor, and each layer takes its part.
-            encoder_hidden_states=torch.cat(memories, dim=-1),
+            encoder_hidden_states=memories[0] if len(memories) == 1 else torch.cat(memories, dim=-1),
             encoder_attention_mask=memory_mask,
             **{**kwargs, "return_dict": True},
         )
