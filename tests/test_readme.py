@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "mil.md").read_text(encoding="utf-8")
+GMAP_GUIDE = (ROOT / "docs" / "gmap.md").read_text(encoding="utf-8")
 
 
 def blocks(language: str, text: str = README) -> list[str]:
@@ -35,6 +36,7 @@ def run(tmp_path, monkeypatch, backbones):
     names = {}
     smaller = {
         "FacebookAI/roberta-base": backbones["roberta"],
+        "allenai/biomed_roberta_base": backbones["roberta"],
         "max_length=256": "max_length=64",
         "episodes=30": "episodes=2, episode_steps=2",
     }
@@ -78,6 +80,16 @@ def test_the_guide_to_the_trainers_runs(run, monkeypatch):
     assert Path("meta_training.png").is_file()
 
 
+def test_the_guide_to_gmap_runs(run, backbones, capsys):
+    run(f"""
+from transformers import AutoTokenizer
+inputs = AutoTokenizer.from_pretrained({backbones["roberta"]!r})("a good book", return_tensors="pt")
+""")
+    run(blocks("python", GMAP_GUIDE)[0])
+    run("print(output.memory_weights.shape, output.logits.shape)")
+    assert "2]) torch.Size([1, 13])" in capsys.readouterr().out
+
+
 def test_commands_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in set(re.findall(r"\bmake ([a-z]+)", README)):
@@ -88,6 +100,10 @@ def links(text: str, folder: str) -> set[str]:
     return {f"{folder}{link}" for link in re.findall(r"\]\((?!http)([^)#]+)\)", text)}
 
 
-@pytest.mark.parametrize("link", sorted(links(README, "") | links(GUIDE, "docs/")))
+RESULTS = (ROOT / "docs" / "results" / "mil.md").read_text(encoding="utf-8")
+ALL_LINKS = links(README, "") | links(GUIDE + GMAP_GUIDE, "docs/") | links(RESULTS, "docs/results/")
+
+
+@pytest.mark.parametrize("link", sorted(ALL_LINKS))
 def test_links_lead_somewhere(link):
     assert (ROOT / link).exists()
