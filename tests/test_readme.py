@@ -88,6 +88,11 @@ inputs = AutoTokenizer.from_pretrained({backbones["roberta"]!r})("a good book", 
     run(blocks("python", GMAP_GUIDE)[0])
     run("print(output.memory_weights.shape, output.logits.shape)")
     assert "2]) torch.Size([1, 13])" in capsys.readouterr().out
+    run(blocks("python")[0].split("model = ")[0])  # rows and a tokenizer
+    run("from transformers import TrainingArguments\nargs = TrainingArguments('runs/gmap', report_to=[])")
+    run(blocks("python", GMAP_GUIDE)[1])
+    run("trainer.args.max_steps = 2\ntrainer.train()")
+    assert Path("cache/train/cache.json").is_file()
 
 
 def test_commands_exist():

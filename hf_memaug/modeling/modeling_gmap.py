@@ -283,7 +283,7 @@ class GMAPModel(GMAPPreTrainedModel):
         if general_hidden_states is None:
             states = self.general_states(**inputs)
         else:
-            states = general_hidden_states.unbind(dim=1)
+            states = general_hidden_states.to(self.domain.dtype).unbind(dim=1)
         memories, memory_weights = self.memory(states)
         if memory_mask is not None:
             memory_mask = create_bidirectional_mask(
@@ -335,8 +335,16 @@ class GMAPHead(GMAPPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
+        general_hidden_states: torch.Tensor | None = None,
+        memory_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor] | GMAPHeadOutput:
+        r"""
+        general_hidden_states (`torch.FloatTensor`, *optional*):
+            As in [`GMAPModel`].
+        memory_mask (`torch.Tensor`, *optional*):
+            As in [`GMAPModel`].
+        """
         outputs = self.gmap(
             input_ids,
             attention_mask=attention_mask,
@@ -344,6 +352,9 @@ class GMAPHead(GMAPPreTrainedModel):
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
             past_key_values=past_key_values,
+            # Named above, for `Trainer` keeps only columns that it finds in the signature.
+            general_hidden_states=general_hidden_states,
+            memory_mask=memory_mask,
             **{**kwargs, "return_dict": True},
         )
         logits = self._logits(outputs.last_hidden_state)
@@ -435,8 +446,16 @@ class GMAPForQuestionAnswering(GMAPPreTrainedModel):
         start_positions: torch.Tensor | None = None,
         end_positions: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
+        general_hidden_states: torch.Tensor | None = None,
+        memory_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor] | GMAPQuestionAnsweringOutput:
+        r"""
+        general_hidden_states (`torch.FloatTensor`, *optional*):
+            As in [`GMAPModel`].
+        memory_mask (`torch.Tensor`, *optional*):
+            As in [`GMAPModel`].
+        """
         outputs = self.gmap(
             input_ids,
             attention_mask=attention_mask,
@@ -444,6 +463,9 @@ class GMAPForQuestionAnswering(GMAPPreTrainedModel):
             position_ids=position_ids,
             inputs_embeds=inputs_embeds,
             past_key_values=past_key_values,
+            # Named above, for `Trainer` keeps only columns that it finds in the signature.
+            general_hidden_states=general_hidden_states,
+            memory_mask=memory_mask,
             **{**kwargs, "return_dict": True},
         )
         start_logits, end_logits = (part.contiguous() for part in self.qa_outputs(outputs.last_hidden_state).unbind(-1))

@@ -1,0 +1,225 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+The hidden states of a frozen general encoder, computed once for each row and kept on disk (G-MAP).
+
+They never change, so that training and evaluation need not run it again. A cache is a folder of safetensors files,
+fp16, and a `cache.json` that says what it was made of: another encoder, other tokens or other layers are refused.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+ROWS_A_FILE = 1024
+MANIFEST = "cache.json"
+COLUMN = "general_hidden_states"
+_READ_BY_ENCODERS = ("input_ids", "token_type_ids", "attention_mask")
+
+
+class CachedRows(torch.utils.data.Dataset):
+    """Rows with a `general_hidden_states` of `(layers, tokens, width)`, read from the cache when a row is asked for."""
+
+    def __init__(self, rows, folder: str | os.PathLike, indices: Sequence[int] | None = None):
+        self.rows, self.folder = rows, Path(folder)
+        self.manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
+        self.indices = range(len(rows)) if indices is None else list(indices)
+        starts = np.cumsum([0, *self.manifest["tokens"]])
+        self._starts = starts - starts[np.arange(len(starts)) // ROWS_A_FILE * ROWS_A_FILE]
+        self._open: dict[int, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, key):
+        if isinstance(key, str):
+            return self.rows[key]
+        key = range(len(self))[key]
+        return {**self.rows[key], COLUMN: self.states(self.indices[key])}
+
+    def __getstate__(self):
+        # Workers open the files themselves.
+        return {**self.__dict__, "_open": {}}
+
+    @property
+    def column_names(self) -> list[str]:
+        return [*self.rows.column_names, COLUMN]
+
+    def select(self, indices) -> "CachedRows":
+        """Some of the rows, with their states."""
+        indices = list(indices)
+        return CachedRows(self.rows.select(indices), self.folder, [self.indices[index] for index in indices])
+
+    def states(self, row: int) -> torch.Tensor:
+        from safetensors import safe_open
+
+        number = row // ROWS_A_FILE
+        if number not in self._open:
+            self._open[number] = safe_open(self.folder / _file_name(number), framework="pt").get_slice("states")
+        start = int(self._starts[row])
+        return self._open[number][start : start + self.manifest["tokens"][row]].transpose(0, 1)
+
+
+def cache_general_states(
+    model, rows, folder: str | os.PathLike, *, batch_size: int = 64, progress: bool = True
+) -> CachedRows:
+    """
+    Runs the general encoder over tokenized rows, or takes up a cache that was made so before; one that was broken off
+    goes on where it stopped.
+
+    Args:
+        model: a G-MAP model; its general encoder is frozen.
+        rows: tokenized rows, such as a `DomainDataset`.
+        folder: where the cache lies, or will lie: one for each set of rows.
+    """
+    encoders = model.base_model
+    if not model.config.freeze_general:
+        raise ValueError(
+            "`model` trains its general encoder, so that its states change. Keep it with `freeze_general=True`."
+        )
+    if len(rows) == 0 or "input_ids" not in rows[0]:
+        raise ValueError("`rows` must be tokenized and not empty: use `rows.tokenize(tokenizer)`.")
+    folder = Path(folder)
+    manifest = {
+        "general": _weights_digest(encoders.general),
+        "rows": _rows_digest(rows),
+        "strategy": model.config.strategy,
+        "layers": encoders.config.augmented_layers if model.config.strategy == "multiple" else [],
+        "tokens": [len(row) for row in rows["input_ids"]],
+    }
+    _check_manifest(folder, manifest)
+    files = -(-len(rows) // ROWS_A_FILE)
+    missing = [number for number in range(files) if not (folder / _file_name(number)).exists()]
+    if missing:
+        _write(encoders, rows, folder, missing, batch_size, progress)
+    _check_files(folder, manifest["tokens"], files)
+    return CachedRows(rows, folder)
+
+
+class GeneralStatesCollator:
+    """
+    Wraps any collator: what it does not know, the states of cached rows, is padded to the batch's length and stacked.
+
+    Args:
+        collator: pads `input_ids` to a length; on the right.
+    """
+
+    def __init__(self, collator: Callable):
+        self.collator = collator
+
+    def __call__(self, rows: list[dict]) -> dict:
+        batch = self.collator([{name: value for name, value in row.items() if name != COLUMN} for row in rows])
+        states = [row[COLUMN] for row in rows]
+        layers, _, width = states[0].shape
+        stacked = states[0].new_zeros(len(rows), layers, batch["input_ids"].shape[1], width)
+        for number, one in enumerate(states):
+            stacked[number, :, : one.shape[1]] = one
+        return {**batch, COLUMN: stacked}
+
+
+@torch.no_grad()
+def _write(encoders, rows, folder: Path, missing: list[int], batch_size: int, progress: bool) -> None:
+    from safetensors.torch import save_file
+    from tqdm.auto import tqdm
+
+    device = encoders.general.device
+    pad = encoders.config.pad_token_id or 0
+    bar = tqdm(total=len(missing) * ROWS_A_FILE, desc="General states", unit="row", disable=not progress)
+    for number in missing:
+        some = range(number * ROWS_A_FILE, min((number + 1) * ROWS_A_FILE, len(rows)))
+        found: dict[int, torch.Tensor] = {}
+        # Rows of like length together: padding costs as much as tokens do.
+        order = sorted(some, key=lambda row: len(rows[row]["input_ids"]))
+        for start in range(0, len(order), batch_size):
+            chosen = order[start : start + batch_size]
+            length = max(len(rows[row]["input_ids"]) for row in chosen)
+            inputs = {
+                name: torch.full((len(chosen), length), pad if name == "input_ids" else 0)
+                for name in _READ_BY_ENCODERS
+                if name in rows[0] or name == "attention_mask"
+            }
+            for place, row in enumerate(chosen):
+                count = len(rows[row]["input_ids"])
+                for name, values in inputs.items():
+                    values[place, :count] = torch.as_tensor(rows[row].get(name, [1] * count))
+            states = encoders.general_states(**{name: value.to(device) for name, value in inputs.items()})
+            kept = states[-1:] if encoders.config.strategy == "single" else states
+            stacked = torch.stack(kept, dim=2).to("cpu", torch.float16)
+            for place, row in enumerate(chosen):
+                found[row] = stacked[place, : len(rows[row]["input_ids"])]
+            bar.update(len(chosen))
+        whole = torch.cat([found[row] for row in some])
+        # In one step: a file that is there is whole.
+        temporary = folder / f".{_file_name(number)}.{os.getpid()}"
+        save_file({"states": whole}, temporary)
+        os.replace(temporary, folder / _file_name(number))
+    bar.close()
+
+
+def _check_manifest(folder: Path, manifest: dict) -> None:
+    path = folder / MANIFEST
+    if path.exists():
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        said = {
+            "general": "another general encoder",
+            "rows": "other rows, or the same rows by another tokenizer",
+            "strategy": f"`strategy={stored.get('strategy')!r}`, and the model has `strategy={manifest['strategy']!r}`",
+            "layers": f"layers up to {max(stored.get('layers') or [0])}, and the model reads others",
+            "tokens": "rows of other lengths",
+        }
+        for name, what in said.items():
+            if stored.get(name) != manifest[name]:
+                raise ValueError(
+                    f"`folder` {folder} holds a cache of {what}. Choose another folder, or delete this one."
+                )
+        return
+    if folder.exists() and any(folder.iterdir()):
+        raise ValueError(f"`folder` {folder} holds something else than a cache. Choose an empty or a new one.")
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{MANIFEST}.{os.getpid()}"
+    temporary.write_text(json.dumps(manifest) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def _check_files(folder: Path, tokens: list[int], files: int) -> None:
+    from safetensors import SafetensorError, safe_open
+
+    for number in range(files):
+        path = folder / _file_name(number)
+        wanted = sum(tokens[number * ROWS_A_FILE : (number + 1) * ROWS_A_FILE])
+        try:
+            with safe_open(path, framework="pt") as file:
+                count = file.get_slice("states").get_shape()[0]
+        except (SafetensorError, OSError) as error:
+            raise ValueError(f"`folder` {folder}: {path.name} is broken ({error}). Delete that file.") from error
+        if count != wanted:
+            raise ValueError(f"`folder` {folder}: {path.name} has {count} tokens, not {wanted}. Delete that file.")
+
+
+def _file_name(number: int) -> str:
+    return f"states-{number:05d}.safetensors"
+
+
+def _weights_digest(encoder: torch.nn.Module) -> str:
+    digest = hashlib.sha256()
+    for name, value in sorted(encoder.state_dict().items()):
+        digest.update(f"{name}{tuple(value.shape)}{value.dtype}".encode())
+        digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _rows_digest(rows) -> str:
+    digest = hashlib.sha256()
+    for name in _READ_BY_ENCODERS:
+        if name in rows[0]:
+            digest.update(name.encode())
+            for values in rows[name]:
+                digest.update(len(values).to_bytes(8, "little"))
+                digest.update(np.asarray(values, dtype=np.int64).tobytes())
+    return digest.hexdigest()

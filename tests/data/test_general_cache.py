@@ -1,0 +1,152 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Logits from the cache are the logits, the general encoder stays still, and a cache of something else is refused."""
+
+import json
+
+import pytest
+import torch
+import transformers
+from families import SENTENCES, gmap_config, tiny_tokenizer
+
+from hf_memaug import GeneralStatesCollator, GMAPForSequenceClassification, cache_general_states, load_domains
+from hf_memaug.data import general_cache
+from hf_memaug.data.collators import PaddingCollator
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tiny_tokenizer("roberta")
+
+
+@pytest.fixture
+def rows(tokenizer):
+    texts = [
+        {"text": f"{text} {number}", "label": number % 3, "domain": "ab"[number % 2]}
+        for number, text in enumerate(SENTENCES * 4)
+    ]
+    return load_domains(texts).tokenize(tokenizer)
+
+
+def make_model(tokenizer, seed=0, **kwargs):
+    torch.manual_seed(seed)
+    return GMAPForSequenceClassification(gmap_config("gmap", vocab_size=len(tokenizer), **kwargs)).eval()
+
+
+def still(model, monkeypatch):
+    """From here on the general encoder must not run."""
+
+    def refuse(*args, **kwargs):
+        raise AssertionError("the general encoder ran")
+
+    monkeypatch.setattr(model.gmap.general.embeddings, "forward", refuse)
+
+
+@pytest.mark.parametrize("strategy", ["single", "multiple", "gated", "chunk_gated"])
+def test_logits_are_the_same_to_rounding(strategy, rows, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(general_cache, "ROWS_A_FILE", 10)
+    model = make_model(tokenizer, strategy=strategy)
+    collate = PaddingCollator(tokenizer)
+    columns = ("input_ids", "attention_mask", "labels")
+    batch = collate([{name: row[name] for name in columns} for row in rows])
+    expected = model(**batch).logits
+    cached = cache_general_states(model, rows, tmp_path / "cache", batch_size=7, progress=False)
+    assert len(list((tmp_path / "cache").glob("*.safetensors"))) == 3 and len(cached) == 24
+    assert cached.column_names == [*rows.column_names, "general_hidden_states"] and cached["domain"] == rows["domain"]
+    first = cached[0]["general_hidden_states"]
+    assert first.dtype == torch.float16 and first.shape[0] == (1 if strategy == "single" else 4)
+    assert torch.equal(cached[-1]["general_hidden_states"], cached[23]["general_hidden_states"])
+    still(model, monkeypatch)
+    keep = (*columns, "general_hidden_states")
+    batch = GeneralStatesCollator(collate)([{name: row[name] for name in keep} for row in cached])
+    found = model(**batch)
+    torch.testing.assert_close(found.logits, expected, rtol=0, atol=5e-3)
+    assert found.loss.isfinite()
+    some = cached.select([20, 3])
+    assert torch.equal(some[0]["general_hidden_states"], cached[20]["general_hidden_states"])
+    assert some[1]["input_ids"] == rows[3]["input_ids"]
+
+
+def test_the_trainer_trains_and_evaluates_from_it(rows, tokenizer, tmp_path, monkeypatch):
+    runs = []
+    for folder in (None, tmp_path / "cache"):
+        model = make_model(tokenizer)
+        data, collate = rows, PaddingCollator(tokenizer)
+        if folder is not None:
+            data, collate = cache_general_states(model, rows, folder, progress=False), GeneralStatesCollator(collate)
+            still(model, monkeypatch)
+        arguments = transformers.TrainingArguments(
+            str(tmp_path / "run"),
+            max_steps=6,
+            logging_steps=1,
+            optim="sgd",
+            learning_rate=0.05,
+            save_strategy="no",
+            dataloader_num_workers=2 if folder is not None else 0,
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        trainer = transformers.Trainer(model, arguments, train_dataset=data, eval_dataset=data, data_collator=collate)
+        trainer.train()
+        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        runs.append([*losses, trainer.evaluate()["eval_loss"]])
+    assert len(runs[0]) == 7
+    assert runs[0] == pytest.approx(runs[1], rel=2e-3)
+
+
+def test_it_is_made_once_and_taken_up_again(rows, tokenizer, tmp_path, monkeypatch):
+    monkeypatch.setattr(general_cache, "ROWS_A_FILE", 10)
+    model = make_model(tokenizer)
+    cached = cache_general_states(model, rows, tmp_path, progress=False)
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    again = cache_general_states(model, rows, tmp_path, progress=False)
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+    assert torch.equal(again[5]["general_hidden_states"], cached[5]["general_hidden_states"])
+    # As after a kill: one file is not there yet, the others are kept.
+    expected = cached[12]["general_hidden_states"].clone()
+    (tmp_path / "states-00001.safetensors").unlink()
+    again = cache_general_states(model, rows, tmp_path, progress=False)
+    assert torch.equal(again[12]["general_hidden_states"], expected)
+    assert (tmp_path / "states-00000.safetensors").stat().st_mtime_ns == before["states-00000.safetensors"]
+
+
+def test_a_cache_of_something_else_is_refused(rows, tokenizer, tmp_path):
+    model = make_model(tokenizer)
+    cache_general_states(model, rows, tmp_path, progress=False)
+    with pytest.raises(ValueError, match="another general encoder. Choose another folder"):
+        cache_general_states(make_model(tokenizer, seed=1), rows, tmp_path)
+    with pytest.raises(ValueError, match="other rows, or the same rows by another tokenizer"):
+        cache_general_states(model, rows.select(range(23)), tmp_path)
+    with pytest.raises(ValueError, match="other rows, or the same rows by another tokenizer"):
+        other = rows.with_columns(input_ids=[[*ids[:-1], 5] for ids in rows["input_ids"]])
+        cache_general_states(model, other, tmp_path)
+    with pytest.raises(ValueError, match="`strategy='chunk_gated'`, and the model has `strategy='single'`"):
+        cache_general_states(make_model(tokenizer, strategy="single"), rows, tmp_path)
+
+
+def test_a_truncated_cache_is_refused(rows, tokenizer, tmp_path):
+    model = make_model(tokenizer)
+    cache_general_states(model, rows, tmp_path, progress=False)
+    path = tmp_path / "states-00000.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="states-00000.safetensors is broken.*Delete that file"):
+        cache_general_states(model, rows, tmp_path)
+
+
+def test_what_cannot_be_cached_is_refused(rows, tokenizer, tmp_path):
+    (tmp_path / "mine.txt").write_text("")
+    with pytest.raises(ValueError, match="holds something else than a cache"):
+        cache_general_states(make_model(tokenizer), rows, tmp_path)
+    with pytest.raises(ValueError, match="trains its general encoder.*`freeze_general=True`"):
+        cache_general_states(make_model(tokenizer, freeze_general=False), rows, tmp_path / "cache")
+    with pytest.raises(ValueError, match="must be tokenized"):
+        cache_general_states(make_model(tokenizer), rows.without_columns("input_ids"), tmp_path / "cache")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_it_says_what_it_was_made_of(rows, tokenizer, tmp_path):
+    cache_general_states(make_model(tokenizer), rows, tmp_path, progress=False)
+    manifest = json.loads((tmp_path / "cache.json").read_text())
+    assert set(manifest) == {"general", "rows", "strategy", "layers", "tokens"}
+    assert manifest["tokens"] == [len(ids) for ids in rows["input_ids"]]
