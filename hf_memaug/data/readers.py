@@ -41,7 +41,7 @@ def read_table(path: Path) -> Columns:
         elif suffix.startswith((".csv", ".tsv")):
             columns = _read_csv(path, delimiter="\t" if suffix.startswith(".tsv") else ",")
         else:
-            columns = columns_of(_json_rows(path))
+            columns = columns_of(json_rows(path))
     except UnicodeDecodeError as error:
         raise ValueError(f"`source`: {path} is not UTF-8 ({error.reason}). Save it as UTF-8.") from error
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
@@ -119,18 +119,20 @@ def visible(folder: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def _opened(path: Path, newline: str | None = None):
+def opened(path: Path, newline: str | None = None):
+    """A text file, compressed or not."""
     opener = gzip.open if path.name.lower().endswith(".gz") else open
     # utf-8-sig reads plain UTF-8 too, and drops the mark that spreadsheets put in front.
     with opener(path, "rt", encoding="utf-8-sig", newline=newline) as file:
         yield file
 
 
-def _json_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    with _opened(path) as file:
+def json_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The rows of a file of JSON lines, or of a JSON list, one at a time."""
+    with opened(path) as file:
         first = next((line for line in file if line.strip()), "")
         whole = first.lstrip().startswith("[")
-    with _opened(path) as file:
+    with opened(path) as file:
         if whole:
             try:
                 rows: Iterable = json.load(file)
@@ -159,7 +161,7 @@ def _json_lines(path: Path, file: Iterable[str]) -> Iterator[tuple[str, Any]]:
 def _read_csv(path: Path, delimiter: str) -> Columns:
     limit = csv.field_size_limit(min(sys.maxsize, 2**31 - 1))
     try:
-        with _opened(path, newline="") as file:
+        with opened(path, newline="") as file:
             reader = csv.reader(file, delimiter=delimiter, strict=True)
             header = next(reader, [])
             if len(set(header)) != len(header):

@@ -1,0 +1,139 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Unlabelled text for masked language modelling: read as a stream, packed into full rows, masked word by word."""
+
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hf_memaug.data.readers import json_rows, opened
+
+# Tokens of one word have one number, and special tokens none.
+NO_WORD = -1
+
+
+def stream_texts(files: Iterable[str | os.PathLike], field: str = "text") -> Iterator[str]:
+    """
+    The texts of files, one at a time: a line of a text file (.txt), a row of JSON lines (.jsonl), compressed or not.
+
+    Args:
+        field: the column of JSON lines that holds the text.
+    """
+    for name in files:
+        path = Path(name)
+        if not path.is_file():
+            raise FileNotFoundError(f"`files` names {path}, which is not there.")
+        if path.name.lower().removesuffix(".gz").endswith(".txt"):
+            with opened(path) as file:
+                yield from (line.strip() for line in file if line.strip())
+            continue
+        for number, row in enumerate(json_rows(path)):
+            if not isinstance(row.get(field), str):
+                raise ValueError(f"`files`: {path}, row {number} has no text in `{field}`. It has: {sorted(row)}.")
+            if row[field].strip():
+                yield row[field].strip()
+
+
+class PackedTexts(torch.utils.data.IterableDataset):
+    """
+    Texts one after the other, cut into rows of exactly `length` tokens: none is padding. A row begins and ends with the
+    tokenizer's special tokens, and texts are separated by the one that ends them. `list(...)` of it is a data set that
+    can be shuffled; as it is, it never holds more than a row.
+
+    Args:
+        texts: anything that can be gone through, more than once for more than one epoch.
+        tokenizer: a fast one, which knows what belongs to a word.
+        length: tokens of a row.
+        keep_rest: whether the last row may be shorter.
+    """
+
+    def __init__(self, texts: Iterable[str], tokenizer, length: int = 128, keep_rest: bool = False):
+        if not tokenizer.is_fast:
+            raise ValueError("`tokenizer` is a slow one, which does not say what belongs to a word. Use a fast one.")
+        limit = tokenizer.model_max_length
+        if not 8 <= length <= limit:
+            raise ValueError(f"`length` is {length}: choose one between 8 and the tokenizer's {limit}.")
+        self.texts, self.tokenizer, self.length, self.keep_rest = texts, tokenizer, length, keep_rest
+
+    def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        separator = self.tokenizer.sep_token_id
+        room = self.length - 2
+        ids: list[int] = []
+        words: list[int] = []
+        count = 0
+        for text in self.texts:
+            encoded = self.tokenizer(text, add_special_tokens=False, return_attention_mask=False)
+            numbers = [NO_WORD if word is None else count + word for word in encoded.word_ids()]
+            count = max(numbers, default=count) + 1
+            ids += [*([separator] if ids else []), *encoded["input_ids"]]
+            words += [*([NO_WORD] if words else []), *numbers]
+            while len(ids) >= room:
+                yield self._row(ids[:room], words[:room])
+                ids, words = ids[room:], words[room:]
+        if self.keep_rest and ids:
+            yield self._row(ids, words)
+
+    def _row(self, ids: list[int], words: list[int]) -> dict[str, list[int]]:
+        first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        return {"input_ids": [first, *ids, last], "word_ids": [NO_WORD, *words, NO_WORD]}
+
+
+class WholeWordMasking:
+    """
+    Makes a batch for masked language modelling: a share of the words is chosen, all tokens of a word together; of their
+    tokens 80 % become the mask, 10 % another token, and 10 % stay as they are.
+
+    Args:
+        tokenizer: says what to mask and to pad with.
+        share: of the words that are chosen.
+        seed: with one, a row is masked in the same way each time, so that models can be compared; without, anew.
+    """
+
+    def __init__(self, tokenizer, share: float = 0.15, seed: int | None = None):
+        if tokenizer.mask_token_id is None:
+            raise ValueError("`tokenizer` has no mask token. Use one of a masked language model.")
+        if not 0 < share < 1:
+            raise ValueError(f"`share` is {share}: choose one between 0 and 1, such as 0.15.")
+        self.mask, self.pad, self.size = tokenizer.mask_token_id, tokenizer.pad_token_id, len(tokenizer)
+        self.special = np.array(sorted(tokenizer.all_special_ids))
+        self.share, self.seed = share, seed
+
+    def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
+        length = max(len(row["input_ids"]) for row in rows)
+        ids = np.full((len(rows), length), self.pad, dtype=np.int64)
+        labels = np.full((len(rows), length), -100, dtype=np.int64)
+        mask = np.zeros((len(rows), length), dtype=np.int64)
+        for place, row in enumerate(rows):
+            tokens = np.asarray(row["input_ids"])
+            count = len(tokens)
+            mask[place, :count] = 1
+            masked, chosen = self._mask(tokens, np.asarray(row["word_ids"]))
+            ids[place, :count] = masked
+            labels[place, :count] = np.where(chosen, tokens, -100)
+        arrays = {"input_ids": ids, "attention_mask": mask, "labels": labels}
+        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+
+    def _mask(self, tokens: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        random = np.random.default_rng(self._seed_of(tokens))
+        # What the tokenizer did not know is no word to learn.
+        words = np.where(np.isin(tokens, self.special), NO_WORD, words)
+        numbers, place = np.unique(words, return_inverse=True)
+        picked = (random.random(len(numbers)) < self.share) & (numbers != NO_WORD)
+        if not picked.any() and (numbers != NO_WORD).any():
+            picked[random.choice(np.flatnonzero(numbers != NO_WORD))] = True  # a row without a loss would be wasted
+        chosen = picked[place]
+        fate = random.random(len(tokens))
+        masked = np.where(chosen & (fate < 0.8), self.mask, tokens)
+        others = random.integers(0, self.size, len(tokens))
+        return np.where(chosen & (fate >= 0.9), others, masked), chosen
+
+    def _seed_of(self, tokens: np.ndarray) -> int:
+        if self.seed is None:
+            # From torch's numbers, whose state `Trainer` keeps in its checkpoints.
+            return int(torch.randint(2**62, ()))
+        digest = hashlib.sha256(tokens.astype(np.int64).tobytes()).digest()
+        return int.from_bytes(digest[:7], "little") + self.seed
