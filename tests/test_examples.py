@@ -64,3 +64,29 @@ def test_mil_on_generated_reviews(tmp_path):
     AutoTokenizer.from_pretrained(output / "mil")
     answer = pipeline("text-classification", model=str(output / "mil"))("A dull film.")[0]
     assert answer["label"] in ("negative", "positive")
+
+
+def test_pretraining_makes_domain_encoders(tmp_path):
+    import json
+
+    from hf_memaug import GMAPForMaskedLM, GMAPForSequenceClassification
+
+    script = ROOT / "examples/gmap/pretrain.py"
+    said = run_script(script, "--epochs", 2, "--output", "dapt", folder=tmp_path)
+    assert "masked-LM loss before:" in said
+    record = json.loads((tmp_path / "dapt" / "pretraining.json").read_text())
+    assert record["after"]["generated reviews"] < record["before"]["generated reviews"]
+    assert (tmp_path / "dapt" / "losses.png").stat().st_size > 5000
+    general, domain = str(tmp_path / "dapt" / "encoder"), str(tmp_path / "dapt")
+    assert GMAPForSequenceClassification.from_general_and_domain(general, domain, num_labels=2).num_labels == 2
+
+    texts = ["the phone is good and the battery lasts", "a slow film with a great end"] * 40
+    (tmp_path / "task.txt").write_text("\n".join(texts))
+    (tmp_path / "general.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    files = ("--corpus", "task.txt", "--also", "general.jsonl", "--length", 32)
+    settings = ("--backbone", "dapt", "--general", "dapt/encoder", "--stream", "--steps", 2, "--output", "gmap")
+    run_script(script, *files, *settings, folder=tmp_path)
+    record = json.loads((tmp_path / "gmap" / "pretraining.json").read_text())
+    assert record["steps"] == 2 and set(record["after"]) == {"task", "general"}
+    model = GMAPForMaskedLM.from_pretrained(tmp_path / "gmap")
+    assert model.config.strategy == "chunk_gated" and model.config.freeze_general

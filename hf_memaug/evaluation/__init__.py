@@ -9,6 +9,7 @@ them, so that `import hf_memaug.evaluation` works where they are not installed.
 from hf_memaug.lazy import lazy_names
 
 _EXPORTS = {
+    "masked_lm": ("masked_lm_loss",),
     "loading": ("METRICS", "combine_metrics", "load_metric"),
     "per_domain": ("classification_scores", "score_table", "scores_per_domain"),
     "scores": ("a_distance", "accuracy", "macro_f1", "micro_f1"),

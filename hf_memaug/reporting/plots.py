@@ -73,33 +73,51 @@ def plot_a_distance(distances: Mapping[str, Mapping[str, Any]], path: str | Path
     """A-distance between each target domain and its sources, a bar for each method (MIL, Figures 4 and 6).
 
     Args:
-        distances: method -> target domain -> distance, or one distance for each seed: the bar is their mean, the error
-            bar their standard deviation. A target that a method lacks stays empty.
-        path: the PNG file to write, in a folder that is made if need be.
+        distances: method -> target domain -> distance, as in `plot_bars`.
     """
+    shape = "{method: {target: distance or distances over seeds}}"
+    label = r"$\mathcal{A}$-distance to the sources"
+    return _draw_bars("distances", shape, distances, path, "target domain", label)
+
+
+def plot_bars(bars: Mapping[str, Mapping[str, Any]], path: str | Path, xlabel: str, ylabel: str) -> Path:
+    """Groups of bars beside each other, such as the masked-LM loss on each corpus before and after (G-MAP, Figure 1).
+
+    Args:
+        bars: name of a bar -> group -> value, or one value for each seed: the bar is their mean, the error bar their
+            standard deviation. A group that a bar lacks stays empty.
+        path: the PNG file to write, in a folder that is made if need be.
+        xlabel: what the groups are.
+        ylabel: what the values are.
+    """
+    return _draw_bars("bars", "{name: {group: value or values over seeds}}", bars, path, xlabel, ylabel)
+
+
+def _draw_bars(argument: str, shape: str, bars, path, xlabel: str, ylabel: str) -> Path:
+    """`argument` and `shape` are what errors call `bars`."""
     path = _png_path(path)
-    _check_mapping("distances", distances, "{method: {target: distance or distances over seeds}}", nested=True)
-    targets = list(dict.fromkeys(str(target) for row in distances.values() for target in row))
-    width, longest = min(max(5.0, 0.42 * len(targets) * (len(distances) + 1) + 0.8), 14.0), max(map(len, targets))
-    crowded = 0.085 * longest > width / len(targets)
+    _check_mapping(argument, bars, shape, nested=True)
+    groups = list(dict.fromkeys(str(group) for row in bars.values() for group in row))
+    width, longest = min(max(5.0, 0.42 * len(groups) * (len(bars) + 1) + 0.8), 14.0), max(map(len, groups))
+    crowded = 0.085 * longest > width / len(groups)
     figure, (axes,) = _new_figure(width, 3.8 + 0.035 * longest * crowded)
-    bar_width = min(0.8 / len(distances), 0.35)
-    for index, (method, row) in enumerate(distances.items()):
-        places = [targets.index(str(target)) + (index - (len(distances) - 1) / 2) * bar_width for target in row]
-        cells = [_mean_and_spread(f"distances[{method!r}][{target!r}]", cell) for target, cell in row.items()]
+    bar_width = min(0.8 / len(bars), 0.35)
+    for index, (name, row) in enumerate(bars.items()):
+        places = [groups.index(str(group)) + (index - (len(bars) - 1) / 2) * bar_width for group in row]
+        cells = [_mean_and_spread(f"{argument}[{name!r}][{group!r}]", cell) for group, cell in row.items()]
         means, spread = zip(*cells, strict=True)
         style = {"color": _COLOURS[index % len(_COLOURS)], "hatch": "///" * (index // len(_COLOURS))}
         style |= {"edgecolor": "white", "linewidth": 0, "ecolor": _DARK, "capsize": 2.5}
-        bars = axes.bar(places, means, 0.92 * bar_width, yerr=spread, label=_text(method), **style)
-        if width * bar_width / len(targets) > 0.3:
-            axes.bar_label(bars, [f"{mean:.2f}" for mean in means], fontsize=7, padding=2, color=_DARK)
+        drawn = axes.bar(places, means, 0.92 * bar_width, yerr=spread, label=_text(name), **style)
+        if width * bar_width / len(groups) > 0.3:
+            axes.bar_label(drawn, [f"{mean:.2f}" for mean in means], fontsize=7, padding=2, color=_DARK)
     axes.grid(False, axis="x")
     axes.axhline(0, color=_DARK, linewidth=0.8)
     axes.margins(y=0.1)
-    axes.set_xlim(-0.6, len(targets) - 0.4)
+    axes.set_xlim(-0.6, len(groups) - 0.4)
     slant = {"rotation": 25, "ha": "right", "rotation_mode": "anchor"} if crowded else {}
-    axes.set_xticks(range(len(targets)), [_text(target) for target in targets], **slant)
-    axes.set(xlabel="target domain", ylabel=r"$\mathcal{A}$-distance to the sources")
+    axes.set_xticks(range(len(groups)), [_text(group) for group in groups], **slant)
+    axes.set(xlabel=xlabel, ylabel=ylabel)
     return _save(figure, path, axes.get_legend_handles_labels()[0])
 
 
