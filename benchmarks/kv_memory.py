@@ -14,9 +14,11 @@ import argparse
 import statistics
 import subprocess
 import sys
-import time
 
 from record import write_result
+from timing import compare, inference, training_step
+
+AGAINST = "RobertaForSequenceClassification"
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -49,73 +51,6 @@ def make_models(device: str):
     memory = RobertaWithKVMemoryForSequenceClassification(RobertaWithKVMemoryConfig(max_position_embeddings=514))
     plain.roberta.embeddings, plain.roberta.encoder = memory.roberta.embeddings, memory.roberta.encoder
     return plain.to(device), memory.to(device)
-
-
-def training_step(model, inputs, labels, autocast):
-    import torch
-
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
-    model.train()
-
-    def step():
-        with autocast():
-            loss = model(**inputs, labels=labels).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-
-    return step
-
-
-def inference(model, inputs, autocast):
-    import torch
-
-    model.eval()
-
-    def step():
-        with torch.inference_mode(), autocast():
-            model(**inputs)
-
-    return step
-
-
-def seconds(step, device: str, repeats: int) -> float:
-    import torch
-
-    if device == "cuda":
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        for _ in range(repeats):
-            step()
-        end.record()
-        torch.cuda.synchronize()
-        return start.elapsed_time(end) / 1000 / repeats
-    begin = time.perf_counter()
-    for _ in range(repeats):
-        step()
-    return (time.perf_counter() - begin) / repeats
-
-
-def compare(what: str, plain, memory, device: str, rounds: int, repeats: int) -> dict:
-    for step in (plain, memory):
-        seconds(step, device, 3)
-    times = {plain: [], memory: []}
-    for turn in range(rounds):
-        # Whoever is second finds a warmer machine, so they take turns.
-        for step in (plain, memory) if turn % 2 else (memory, plain):
-            times[step].append(seconds(step, device, repeats))
-    neighbours = [ours / theirs for ours, theirs in zip(times[memory], times[plain], strict=True)]
-    row = {
-        "what": what,
-        "value": round(1000 * min(times[memory]), 3),
-        "unit": "ms",
-        "against": "RobertaForSequenceClassification",
-        "ratio": round(min(times[memory]) / min(times[plain]), 4),
-        "median_ratio": round(statistics.median(neighbours), 4),
-        "rounds": rounds,
-    }
-    print(f"{what:16} {row['value']:9.2f} ms   ratio {row['ratio']:.3f}   median {row['median_ratio']:.3f}", flush=True)
-    return row
 
 
 def import_cost(rounds: int = 7) -> dict:
@@ -163,10 +98,10 @@ def main() -> None:
             # With CUDA graphs: at this size a GPU waits for Python between the kernels otherwise.
             plain, memory = (torch.compile(model, mode="reduce-overhead") for model in (plain, memory))
         pair = [training_step(model, inputs, labels, autocast) for model in (plain, memory)]
-        rows.append(compare(f"train{suffix}", *pair, device, rounds, repeats))
+        rows.append(compare(f"train{suffix}", AGAINST, *pair, device, rounds, repeats))
         pair = [inference(model, inputs, autocast) for model in (plain, memory)]
         # A forward is a third of a step: three times the measurements in the same time.
-        rows.append(compare(f"infer{suffix}", *pair, device, 3 * rounds, repeats))
+        rows.append(compare(f"infer{suffix}", AGAINST, *pair, device, 3 * rounds, repeats))
     rows.append(import_cost())
 
     setting = f"RoBERTa-base shape, batch {batch} x {length}, {precision}"

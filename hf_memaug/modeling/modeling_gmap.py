@@ -3,6 +3,7 @@
 """G-MAP: a domain encoder that reads the memory of a frozen general encoder (Wan et al., 2022, section 2)."""
 
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 
 import torch
@@ -227,7 +228,7 @@ class GMAPModel(GMAPPreTrainedModel):
     ) -> list[torch.Tensor]:
         """`M = {M^1, ..., M^l}` of Eq. 1, as far as the strategy asks for them."""
         learns = any(parameter.requires_grad for parameter in self.general.parameters())
-        with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
+        with torch.set_grad_enabled(learns and torch.is_grad_enabled()), self._own_precision():
             hidden = self.general.embeddings(
                 input_ids=input_ids,
                 token_type_ids=token_type_ids,
@@ -246,6 +247,13 @@ class GMAPModel(GMAPPreTrainedModel):
                 hidden = layer(hidden, mask)
                 states.append(hidden)
         return states
+
+    def _own_precision(self):
+        """A general encoder that was put into half precision needs no autocast: nothing of it is trained."""
+        weight = self.general.get_input_embeddings().weight
+        if weight.dtype == torch.float32:
+            return nullcontext()
+        return torch.autocast(weight.device.type, enabled=False)
 
     @can_return_tuple
     @auto_docstring
@@ -283,7 +291,9 @@ class GMAPModel(GMAPPreTrainedModel):
         if general_hidden_states is None:
             states = self.general_states(**inputs)
         else:
-            states = general_hidden_states.to(self.domain.dtype).unbind(dim=1)
+            states = general_hidden_states.unbind(dim=1)
+        # Kept or computed in half precision: what is made of them is the domain encoder's.
+        states = [state.to(self.domain.dtype) for state in states]
         memories, memory_weights = self.memory(states)
         if memory_mask is not None:
             memory_mask = create_bidirectional_mask(

@@ -215,6 +215,18 @@ def test_known_states_spare_the_general_encoder(monkeypatch):
     assert torch.equal(model(**inputs, general_hidden_states=states).last_hidden_state, expected)
 
 
+@pytest.mark.parametrize("autocast", [True, False])
+def test_a_general_encoder_in_half_precision_is_read_too(autocast):
+    model, inputs = make_model().float(), make_inputs()
+    expected = model(**inputs).last_hidden_state
+    model.general.to(torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        assert model.general_states(**inputs)[-1].dtype == torch.bfloat16
+        hidden = model(**inputs).last_hidden_state
+    assert hidden.dtype == torch.float32
+    assert (hidden - expected).norm() / expected.norm() < 0.05
+
+
 def test_only_the_layers_that_are_read_run():
     model = make_model(strategy="multiple", memory_layers=[1, 2])
     assert len(model.general_states(**make_inputs())) == 2
