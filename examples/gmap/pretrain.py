@@ -121,7 +121,9 @@ def main() -> None:
     model = load_model(options, backbone)
 
     def losses() -> dict[str, float]:
-        found = {corpus: masked_lm_loss(model, rows, tokenizer) for corpus, rows in evaluated.items()}
+        # The same masks each time.
+        masking = WholeWordMasking(tokenizer, seed=0)
+        found = {corpus: masked_lm_loss(model, rows, masking) for corpus, rows in evaluated.items()}
         print("  ".join(f"{corpus}: {loss:.3f}" for corpus, loss in found.items()), flush=True)
         return found
 

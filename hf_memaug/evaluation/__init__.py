@@ -13,6 +13,7 @@ _EXPORTS = {
     "loading": ("METRICS", "combine_metrics", "load_metric"),
     "per_domain": ("classification_scores", "score_table", "scores_per_domain"),
     "scores": ("a_distance", "accuracy", "macro_f1", "micro_f1"),
+    "spans": ("answer_scores", "entity_f1"),
     "statistics": (
         "PairedTest",
         "Summary",

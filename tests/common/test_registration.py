@@ -85,8 +85,8 @@ def test_imports_point_one_way():
         "layers": r"(from|import) (transformers|datasets|peft|accelerate|hf_memaug\.(?!layers))",
         "configuration": r"(from|import) hf_memaug\.(?!configuration|registration|suggestions)",
         "modeling": r"(from|import) hf_memaug\.(?!modeling|configuration|layers|kernels|registration|suggestions)",
-        "data": r"(from|import) hf_memaug\.(?!data|configuration|suggestions)",
-        "evaluation": r"(from|import) hf_memaug\.(?!evaluation|suggestions|lazy)",
+        "data": r"(from|import) hf_memaug\.(?!data|configuration|suggestions|iob2)",
+        "evaluation": r"(from|import) hf_memaug\.(?!evaluation|suggestions|lazy|iob2)",
         "kernels": r"(from|import) (transformers|datasets|peft|accelerate|hf_memaug\.(?!kernels))",
         "training": (
             r"(from|import) hf_memaug\.(?!training|data|evaluation|modeling|configuration|layers|kernels|suggest|lazy)"

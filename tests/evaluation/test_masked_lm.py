@@ -20,7 +20,7 @@ def loaded(tmp_path_factory):
 def test_it_is_the_mean_over_the_masked_tokens(loaded):
     model, tokenizer = loaded
     rows = list(PackedTexts(SENTENCES * 4, tokenizer, length=20, keep_rest=True))
-    found = masked_lm_loss(model, rows, tokenizer, seed=3)
+    found = masked_lm_loss(model, rows, WholeWordMasking(tokenizer, seed=3))
     assert model.training, "as it was before"
     batch = WholeWordMasking(tokenizer, seed=3)(rows)
     losses = []
@@ -30,7 +30,8 @@ def test_it_is_the_mean_over_the_masked_tokens(loaded):
     for row, column in (batch["labels"] != -100).nonzero().tolist():
         losses.append(-logits[row, column].log_softmax(-1)[batch["labels"][row, column]])
     assert found == pytest.approx(float(torch.stack(losses).mean()), rel=1e-5)
-    assert masked_lm_loss(model, rows, tokenizer, seed=3, batch_size=2) == pytest.approx(found, rel=1e-5)
-    assert masked_lm_loss(model, rows, tokenizer, seed=4) != pytest.approx(found, rel=1e-5)
+    again = masked_lm_loss(model, rows, WholeWordMasking(tokenizer, seed=3), batch_size=2)
+    assert again == pytest.approx(found, rel=1e-5)
+    assert masked_lm_loss(model, rows, WholeWordMasking(tokenizer, seed=4)) != pytest.approx(found, rel=1e-5)
     with pytest.raises(ValueError, match="`rows` is empty"):
-        masked_lm_loss(model, [], tokenizer)
+        masked_lm_loss(model, [], WholeWordMasking(tokenizer))

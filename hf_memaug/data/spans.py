@@ -1,0 +1,158 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of named-entity recognition and of extractive question answering, to tokens and back. Rows are dictionaries."""
+
+from collections.abc import Iterable, Sequence
+
+from hf_memaug.iob2 import entities
+
+# Of a token that is not scored.
+IGNORED = -100
+
+
+def tag_names(rows: Iterable[dict], column: str = "ner_tags") -> list[str]:
+    """The tags that occur, "O" first: the labels of a model."""
+    found = {tag for row in rows for tag in row[column]}
+    return ["O", *sorted(found - {"O"})]
+
+
+def tokenize_tags(
+    rows: Iterable[dict], tokenizer, labels: Sequence[str], max_length: int = 128, column: str = "ner_tags"
+) -> list[dict]:
+    """
+    Rows with `tokens` and IOB2 tags to rows for token classification. A word's first token has its tag; the others are
+    not scored. Words beyond `max_length` tokens are cut off.
+
+    Args:
+        labels: the names of the tags, in the order of their ids, such as `tag_names(rows)`.
+    """
+    ids = {name: index for index, name in enumerate(labels)}
+    found = []
+    for number, row in enumerate(rows):
+        words, tags = row["tokens"], row[column]
+        if len(words) != len(tags):
+            raise ValueError(f"`rows`: row {number} has {len(words)} words and {len(tags)} tags. Give each word a tag.")
+        try:
+            entities(tags, strict=True)
+        except ValueError as error:
+            raise ValueError(f"`rows`: row {number}: {error} Convert the tags, or mend the row.") from error
+        unknown = [tag for tag in tags if tag not in ids]
+        if unknown:
+            raise ValueError(f"`rows`: row {number} has the tag {unknown[0]!r}, which `labels` {list(labels)} lack.")
+        encoded = tokenizer(list(words), is_split_into_words=True, truncation=True, max_length=max_length)
+        word_ids = encoded.word_ids()
+        places = [None, *word_ids[:-1]]
+        encoded["labels"] = [
+            IGNORED if word is None or word == before else ids[tags[word]]
+            for word, before in zip(word_ids, places, strict=True)
+        ]
+        found.append(dict(encoded))
+    return found
+
+
+def tags_from_logits(logits, rows: Sequence[dict], labels: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
+    """Predicted and true tags of the scored tokens of each row, for `entity_f1`. `logits` are `(row, token, label)`."""
+    predicted, true = [], []
+    for scores, row in zip(logits, rows, strict=True):
+        scored = [place for place, label in enumerate(row["labels"]) if label != IGNORED]
+        predicted.append([labels[int(scores[place].argmax())] for place in scored])
+        true.append([labels[row["labels"][place]] for place in scored])
+    return predicted, true
+
+
+def tokenize_questions(rows: Iterable[dict], tokenizer, max_length: int = 384, stride: int = 128) -> list[dict]:
+    """
+    Rows with `question`, `context` and `answers` (`text` and `answer_start`, lists that may be empty) to rows for
+    question answering. A context that is too long becomes several rows that overlap by `stride` tokens. Where a row
+    does not hold the answer, its positions are those of the first token.
+
+    Each row also has `row`, the number of its question, and `offsets`, where each token lies in the context (`None`
+    outside of it): `answers_from_logits` needs both, a model neither.
+    """
+    if not tokenizer.is_fast:
+        raise ValueError("`tokenizer` is a slow one, which does not say where a token lies. Use a fast one.")
+    found = []
+    for number, row in enumerate(rows):
+        span = _span(number, row)
+        encoded = tokenizer(
+            row["question"],
+            row["context"],
+            truncation="only_second",
+            max_length=max_length,
+            stride=stride,
+            return_overflowing_tokens=True,
+            return_offsets_mapping=True,
+        )
+        for part in range(len(encoded["input_ids"])):
+            inside = encoded.sequence_ids(part)
+            offsets = [
+                offset if which == 1 else None
+                for offset, which in zip(encoded["offset_mapping"][part], inside, strict=True)
+            ]
+            start, end = _token_span(span, offsets)
+            names = [name for name in tokenizer.model_input_names if name in encoded]
+            inputs = {name: encoded[name][part] for name in names}
+            positions = {"start_positions": start, "end_positions": end}
+            found.append({**inputs, **positions, "row": number, "offsets": offsets})
+    return found
+
+
+def answers_from_logits(
+    start_logits,
+    end_logits,
+    features: Sequence[dict],
+    rows: Sequence[dict],
+    max_answer_length: int = 30,
+    best: int = 20,
+) -> list[str]:
+    """
+    The best span of each question over all its rows, as text; "" where no answer scores higher than any span.
+
+    Args:
+        start_logits, end_logits: `(feature, token)`.
+        features: what `tokenize_questions` made of `rows`.
+        max_answer_length: tokens of an answer, at most.
+        best: ends that are looked at, for each.
+    """
+    choices: dict[int, tuple[float, tuple[int, int]]] = {}
+    nothing: dict[int, float] = {}
+    for starts, ends, feature in zip(start_logits, end_logits, features, strict=True):
+        number, offsets = feature["row"], feature["offsets"]
+        # No answer only if all parts say so: the least sure of them decides.
+        none = float(starts[0]) + float(ends[0])
+        nothing[number] = min(none, nothing.get(number, none))
+        for start in sorted(range(len(offsets)), key=lambda place: -float(starts[place]))[:best]:
+            for end in sorted(range(len(offsets)), key=lambda place: -float(ends[place]))[:best]:
+                if offsets[start] is None or offsets[end] is None or not start <= end < start + max_answer_length:
+                    continue
+                score = float(starts[start]) + float(ends[end])
+                if number not in choices or score > choices[number][0]:
+                    choices[number] = (score, (offsets[start][0], offsets[end][1]))
+    answers = []
+    for number, row in enumerate(rows):
+        score, (first, last) = choices.get(number, (float("-inf"), (0, 0)))
+        # A token of some tokenizers begins with the space before it.
+        answers.append(row["context"][first:last].strip() if score > nothing.get(number, float("-inf")) else "")
+    return answers
+
+
+def _span(number: int, row: dict) -> tuple[int, int] | None:
+    """Where the first answer lies in the context."""
+    texts, starts = row["answers"]["text"], row["answers"]["answer_start"]
+    if not texts:
+        return None
+    for text, start in zip(texts, starts, strict=True):
+        if start < 0 or row["context"][start : start + len(text)] != text:
+            lies = row["context"].find(text)
+            mend = f"It lies at {lies}: mend `answer_start`." if lies >= 0 else "It is nowhere in it: leave it out."
+            raise ValueError(f"`rows`: row {number}: the answer {text!r} is not at {start} of the context. {mend}")
+    return starts[0], starts[0] + len(texts[0])
+
+
+def _token_span(span: tuple[int, int] | None, offsets: list) -> tuple[int, int]:
+    places = [place for place, offset in enumerate(offsets) if offset is not None]
+    if span is None or not places or offsets[places[0]][0] > span[0] or offsets[places[-1]][1] < span[1]:
+        return 0, 0
+    start = max(place for place in places if offsets[place][0] <= span[0])
+    end = min(place for place in places if offsets[place][1] >= span[1])
+    return start, end

@@ -1,0 +1,94 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tags and answers survive the way to tokens and back."""
+
+import numpy as np
+import pytest
+from families import tiny_tokenizer
+
+from hf_memaug.data.spans import (
+    IGNORED,
+    answers_from_logits,
+    tag_names,
+    tags_from_logits,
+    tokenize_questions,
+    tokenize_tags,
+)
+
+kinds = pytest.mark.parametrize("kind", ["roberta", "bert"])
+NER = [
+    {"tokens": ["the", "goods", "battery", "is", "bad"], "ner_tags": ["O", "B-X", "I-X", "O", "B-Y"]},
+    {"tokens": ["great", "film"], "ner_tags": ["O", "B-Y"]},
+]
+CONTEXT = "the phone is bad and the battery is bad. it was long and they were happy with the hotel and the view"
+
+
+def question(answer: str | None, where: int | None = None) -> dict:
+    start = CONTEXT.find(answer) if answer and where is None else where
+    answers = {"text": [answer], "answer_start": [start]} if answer else {"text": [], "answer_start": []}
+    return {"question": "was it good", "context": CONTEXT, "answers": answers}
+
+
+def ner_tokenizer(kind):
+    tokenizer = tiny_tokenizer(kind)
+    if kind == "roberta":
+        from tokenizers import pre_tokenizers
+
+        tokenizer.backend_tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+        tokenizer.add_prefix_space = True
+    return tokenizer
+
+
+@kinds
+def test_a_words_first_token_has_its_tag(kind):
+    tokenizer = ner_tokenizer(kind)
+    labels = tag_names(NER)
+    assert labels == ["O", "B-X", "B-Y", "I-X"]
+    rows = tokenize_tags(NER, tokenizer, labels)
+    for row, given in zip(rows, NER, strict=True):
+        assert len(row["labels"]) == len(row["input_ids"]) and row["labels"][0] == row["labels"][-1] == IGNORED
+        assert [labels[label] for label in row["labels"] if label != IGNORED] == given["ner_tags"]
+    assert any(label == IGNORED for label in rows[0]["labels"][1:-1]), "a word of two tokens is scored once"
+    logits = [np.eye(4)[[max(label, 0) for label in row["labels"]]] for row in rows]
+    predicted, true = tags_from_logits(logits, rows, labels)
+    assert predicted == true == [row["ner_tags"] for row in NER]
+
+
+def test_tags_that_are_not_iob2_are_refused():
+    tokenizer = tiny_tokenizer("bert")
+    with pytest.raises(ValueError, match="row 0: the tag 'I-X' at place 1 follows 'O'.*Convert the tags"):
+        tokenize_tags([{"tokens": ["a", "b"], "ner_tags": ["O", "I-X"]}], tokenizer, ["O", "I-X"])
+    with pytest.raises(ValueError, match="row 0 has 2 words and 1 tags"):
+        tokenize_tags([{"tokens": ["a", "b"], "ner_tags": ["O"]}], tokenizer, ["O"])
+    with pytest.raises(ValueError, match=r"the tag 'B-X', which `labels` \['O'\] lack"):
+        tokenize_tags([{"tokens": ["a"], "ner_tags": ["B-X"]}], tokenizer, ["O"])
+
+
+@kinds
+@pytest.mark.parametrize("max_length", [64, 26])
+def test_answers_come_back(kind, max_length):
+    tokenizer = tiny_tokenizer(kind)
+    rows = [question("battery is bad"), question("hotel"), question(None), question("the view")]
+    features = tokenize_questions(rows, tokenizer, max_length=max_length, stride=8)
+    assert len(features) == 4 if max_length == 64 else len(features) > 4
+    assert all(len(feature["input_ids"]) <= max_length for feature in features)
+    assert {feature["row"] for feature in features if feature["start_positions"]} == {0, 1, 3}
+    assert len({len(feature) for feature in features}) == 1 and "input_ids" in features[0]
+    starts, ends = [], []
+    for feature in features:
+        one = np.zeros((2, len(feature["input_ids"])))
+        one[0, feature["start_positions"]] = one[1, feature["end_positions"]] = 5.0
+        starts.append(one[0])
+        ends.append(one[1])
+    assert answers_from_logits(starts, ends, features, rows) == ["battery is bad", "hotel", "", "the view"]
+
+
+def test_an_answer_outside_its_context_is_refused():
+    tokenizer = tiny_tokenizer("bert")
+    lies = CONTEXT.find("hotel")
+    with pytest.raises(ValueError, match=f"row 1: the answer 'hotel' is not at 3 of the context. It lies at {lies}"):
+        tokenize_questions([question(None), question("hotel", 3)], tokenizer)
+    with pytest.raises(
+        ValueError, match="row 0: the answer 'aspirin' is not at 900.*It is nowhere in it: leave it out"
+    ):
+        tokenize_questions([question("aspirin", 900)], tokenizer)
