@@ -79,6 +79,16 @@ class GMAPConfig(PreTrainedConfig):
         """What is fed with text and resized with the vocabulary."""
         return self.domain
 
+    @property
+    def hidden_dropout_prob(self) -> float:
+        """Of the domain encoder's layers, whatever it calls it."""
+        return getattr(self.domain, "hidden_dropout_prob", getattr(self.domain, "resid_pdrop", 0.0))
+
+    @hidden_dropout_prob.setter
+    def hidden_dropout_prob(self, value: float) -> None:
+        for encoder in (self.general, self.domain):
+            setattr(encoder, "hidden_dropout_prob" if hasattr(encoder, "hidden_dropout_prob") else "resid_pdrop", value)
+
     def to_dict(self) -> dict[str, Any]:
         # Where others look for the sizes of a model, PEFT for one.
         sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -143,6 +153,6 @@ def _of_both(name: str) -> property:
 
 for _name in (
     "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings "
-    "initializer_range hidden_dropout_prob pad_token_id bos_token_id eos_token_id is_decoder"
+    "initializer_range pad_token_id bos_token_id eos_token_id"
 ).split():
     setattr(GMAPConfig, _name, _of_both(_name))

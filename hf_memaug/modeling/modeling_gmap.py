@@ -19,6 +19,7 @@ from transformers.utils import auto_docstring, can_return_tuple
 from hf_memaug.configuration.configuration_gmap import GMAPConfig
 from hf_memaug.layers.general_memory import GeneralMemory
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
+from hf_memaug.modeling.modeling_gmap_encoders import DECODERS, augment, layer_states, make_encoder
 from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, split_arguments
 from hf_memaug.suggestions import nearest
 
@@ -190,18 +191,19 @@ class GMAPModel(GMAPPreTrainedModel):
         for name in ("general", "domain"):
             found = getattr(config, name).model_type
             if found not in MEMORY_LAYERS:
-                raise ValueError(
-                    f"`{name}` is a `{found}` encoder. There are memory layers for: {', '.join(MEMORY_LAYERS)}."
-                )
+                known = ", ".join(MEMORY_LAYERS)
+                raise ValueError(f"`{name}` is a `{found}` encoder. There are memory layers for: {known}.")
         config.check_encoders()
+        known = MEMORY_LAYERS[config.domain.model_type].attentions
+        if config.fusion not in known:
+            kind = config.domain.model_type
+            raise ValueError(f'`fusion="{config.fusion}"` is not there for `{kind}`. There is: {", ".join(known)}.')
         super().__init__(config)
-        self.domain = AutoModel.from_config(config.domain, add_pooling_layer=False)
-        self.general = AutoModel.from_config(config.general, add_pooling_layer=False)
+        self.domain = make_encoder(config.domain)
+        self.general = make_encoder(config.general)
         heads = config.num_attention_heads if config.fusion == "gate_attention" else 0
         self.memory = GeneralMemory(config.hidden_size, config.strategy, config.augmented_layers, gated_heads=heads)
-        memory_layer = MEMORY_LAYERS[config.domain.model_type]
-        for place, layer in enumerate(config.augmented_layers):
-            self.domain.encoder.layer[layer - 1] = memory_layer(config.domain, layer - 1, config.fusion, place)
+        augment(self.domain, config.fusion, config.augmented_layers)
         self.post_init()
         self.freeze_general(config.freeze_general)
 
@@ -223,30 +225,12 @@ class GMAPModel(GMAPPreTrainedModel):
     def set_input_embeddings(self, value):
         self.domain.set_input_embeddings(value)
 
-    def general_states(
-        self, input_ids=None, attention_mask=None, token_type_ids=None, position_ids=None, inputs_embeds=None
-    ) -> list[torch.Tensor]:
-        """`M = {M^1, ..., M^l}` of Eq. 1, as far as the strategy asks for them."""
+    def general_states(self, **inputs) -> list[torch.Tensor]:
+        """`M = {M^1, ..., M^l}` of Eq. 1, as far as the strategy asks for them, from what an encoder takes."""
         learns = any(parameter.requires_grad for parameter in self.general.parameters())
+        depth = max(self.config.augmented_layers) if self.config.strategy == "multiple" else None
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()), self._own_precision():
-            hidden = self.general.embeddings(
-                input_ids=input_ids,
-                token_type_ids=token_type_ids,
-                position_ids=position_ids,
-                inputs_embeds=inputs_embeds,
-            )
-            if attention_mask is not None:
-                # The mask of prefix tuning begins with the prefix, which the general encoder does not read.
-                attention_mask = attention_mask[:, -hidden.shape[1] :]
-            mask = create_bidirectional_mask(
-                config=self.general.config, inputs_embeds=hidden, attention_mask=attention_mask
-            )
-            depth = max(self.config.augmented_layers) if self.config.strategy == "multiple" else None
-            states = []
-            for layer in self.general.encoder.layer[:depth]:
-                hidden = layer(hidden, mask)
-                states.append(hidden)
-        return states
+            return layer_states(self.general, depth, **inputs)
 
     def _own_precision(self):
         """A general encoder that was put into half precision needs no autocast: nothing of it is trained."""
@@ -307,6 +291,8 @@ class GMAPModel(GMAPPreTrainedModel):
         for name in ("output_hidden_states", "output_attentions"):
             if getattr(self.config, name):
                 kwargs.setdefault(name, True)
+        if self.config.domain.model_type in DECODERS:
+            kwargs["use_cache"] = False
         # Eq. 2
         outputs = self.domain(
             **inputs,
@@ -367,7 +353,7 @@ class GMAPHead(GMAPPreTrainedModel):
             memory_mask=memory_mask,
             **{**kwargs, "return_dict": True},
         )
-        logits = self._logits(outputs.last_hidden_state)
+        logits = self._logits(outputs.last_hidden_state, attention_mask)
         return GMAPHeadOutput(
             loss=None if labels is None else self._loss(logits, labels),
             logits=logits,
@@ -385,11 +371,21 @@ class GMAPForSequenceClassification(GMAPHead):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def _logits(self, hidden_states):
-        features = self.dropout(hidden_states[:, 0])
+    def _logits(self, hidden_states, attention_mask):
+        features = self.dropout(self._pooled(hidden_states, attention_mask))
         if self.dense is not None:
             features = self.dropout(torch.tanh(self.dense(features)))
         return self.classifier(features)
+
+    def _pooled(self, hidden_states, attention_mask):
+        """The first token; where tokens know only those before them, the last that is not padding."""
+        if self.config.domain.model_type not in DECODERS:
+            return hidden_states[:, 0]
+        if attention_mask is None:
+            return hidden_states[:, -1]
+        places = torch.arange(hidden_states.shape[1], device=hidden_states.device)
+        last = (places * attention_mask[:, -hidden_states.shape[1] :]).argmax(dim=-1)
+        return hidden_states[torch.arange(len(last), device=last.device), last]
 
     def _loss(self, logits, labels):
         return self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
@@ -402,7 +398,7 @@ class GMAPForTokenClassification(GMAPHead):
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def _logits(self, hidden_states):
+    def _logits(self, hidden_states, attention_mask):
         return self.classifier(self.dropout(hidden_states))
 
     def _loss(self, logits, labels):
@@ -418,6 +414,8 @@ class GMAPForMaskedLM(GMAPHead):
     _parts_of_domain = ("lm_head",)
 
     def __init__(self, config):
+        if config.domain.model_type not in LM_HEADS:
+            raise ValueError(f"`domain` is a `{config.domain.model_type}`, which is no masked language model.")
         super().__init__(config)
         self.lm_head = LM_HEADS[config.domain.model_type](config.domain)
         self.post_init()
@@ -429,7 +427,7 @@ class GMAPForMaskedLM(GMAPHead):
         self.lm_head.decoder = new_embeddings
         self.lm_head.bias = new_embeddings.bias
 
-    def _logits(self, hidden_states):
+    def _logits(self, hidden_states, attention_mask):
         return self.lm_head(hidden_states)
 
     def _loss(self, logits, labels):

@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertAttention, BertLayer, BertSelfAttention
+from transformers.models.gpt2.modeling_gpt2 import GPT2Attention, GPT2Block
+from transformers.models.gpt2.modeling_gpt2 import eager_attention_forward as gpt2_eager_attention
 from transformers.models.roberta.modeling_roberta import (
     RobertaAttention,
     RobertaLayer,
@@ -184,5 +186,72 @@ class BertMemoryLayer(MemoryLayer, BertLayer):
     }
 
 
+class GPT2MemoryAttention(GPT2Attention):
+    """Eq. 3 to 8 from left to right: a token reads the memory of those before it, and its own."""
+
+    def forward(
+        self, hidden_states, past_key_values=None, attention_mask=None, memory=None, memory_mask=None, **kwargs
+    ):
+        tokens = hidden_states.shape[1]
+        both = torch.cat([hidden_states, memory.to(hidden_states.dtype)], dim=1)
+        query, key, value = (
+            part.view(*part.shape[:-1], -1, self.head_dim).transpose(1, 2)
+            for part in self.c_attn(both).split(self.split_size, dim=2)
+        )
+        if attention_mask is None:
+            # Nothing is padded, and only what comes later is hidden.
+            attention_mask = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).tril()[None, None]
+            attention_mask = attention_mask.expand(query.shape[0], 1, -1, -1)
+        seen = attention_mask if memory_mask is None else _both_seen(attention_mask, memory_mask)
+        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, gpt2_eager_attention)
+        found, weights = attend(
+            self,
+            query[:, :, :tokens],
+            key,
+            value,
+            torch.cat([attention_mask, seen], dim=-1),
+            dropout=self.attn_dropout.p if self.training else 0.0,
+            scaling=self.scaling,
+            **kwargs,
+        )
+        found = self.c_proj(found.reshape(*found.shape[:-2], -1).contiguous())
+        return self.resid_dropout(found), weights
+
+
+def _both_seen(attention_mask: torch.Tensor, memory_mask: torch.Tensor) -> torch.Tensor:
+    """What neither mask hides: the smaller where masks are added to the scores."""
+    if memory_mask.is_floating_point():
+        return torch.minimum(attention_mask, memory_mask)
+    return attention_mask & memory_mask
+
+
+class GPT2MemoryLayer(GPT2Block):
+    """As `MemoryLayer`; without a `place` it is the plain layer, which leaves the memory to others."""
+
+    attentions = {"memory_attention": GPT2MemoryAttention}
+
+    def __init__(self, config, layer_idx: int, fusion: str, place: int | None):
+        super().__init__(config, layer_idx=layer_idx)
+        self.place = place
+        if place is not None:
+            self.attn = self.attentions[fusion](config, layer_idx=layer_idx)
+
+    def forward(
+        self,
+        hidden_states,
+        past_key_values=None,
+        attention_mask=None,
+        encoder_hidden_states=None,
+        encoder_attention_mask=None,
+        **kwargs,
+    ):
+        if self.place is not None:
+            width = hidden_states.shape[-1]
+            memory = encoder_hidden_states[..., self.place * width : (self.place + 1) * width]
+            # Where the layer normalises what it reads, it normalises the memory too.
+            kwargs |= {"memory": self.ln_1(memory.to(hidden_states.dtype)), "memory_mask": encoder_attention_mask}
+        return super().forward(hidden_states, past_key_values, attention_mask, **kwargs)
+
+
 # By the domain encoder's `model_type`.
-MEMORY_LAYERS = {"roberta": RobertaMemoryLayer, "bert": BertMemoryLayer}
+MEMORY_LAYERS = {"roberta": RobertaMemoryLayer, "bert": BertMemoryLayer, "gpt2": GPT2MemoryLayer}

@@ -1,0 +1,74 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What G-MAP asks of an encoder, whatever its kind: its layers, and their hidden states."""
+
+import torch
+from torch import nn
+from transformers import AutoModel, PreTrainedModel
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+
+from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
+
+# Read from left to right: what a token knows comes from those before it.
+DECODERS = ("gpt2",)
+
+
+def make_encoder(config) -> PreTrainedModel:
+    """A model without a head and without a pooler."""
+    return AutoModel.from_config(config, **({} if config.model_type in DECODERS else {"add_pooling_layer": False}))
+
+
+def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
+    return encoder.h if encoder.config.model_type in DECODERS else encoder.encoder.layer
+
+
+def augment(encoder: PreTrainedModel, fusion: str, layers: list[int]) -> None:
+    """Puts memory-augmented layers in the place of some, which are counted from 1."""
+    config, stack = encoder.config, layers_of(encoder)
+    memory_layer = MEMORY_LAYERS[config.model_type]
+    # A decoder's plain layers would take a memory that is not theirs for an encoder's states.
+    chosen = range(1, len(stack) + 1) if config.model_type in DECODERS else layers
+    for layer in chosen:
+        place = layers.index(layer) if layer in layers else None
+        stack[layer - 1] = memory_layer(config, layer - 1, fusion, place)
+
+
+def layer_states(
+    encoder: PreTrainedModel,
+    depth: int | None,
+    input_ids=None,
+    attention_mask=None,
+    token_type_ids=None,
+    position_ids=None,
+    inputs_embeds=None,
+) -> list[torch.Tensor]:
+    """The hidden states of the first `depth` layers, those of the embeddings left out."""
+    given = input_ids if inputs_embeds is None else inputs_embeds
+    if attention_mask is not None:
+        # The mask of prefix tuning begins with the prefix, which is not read here.
+        attention_mask = attention_mask[:, -given.shape[1] :]
+    if encoder.config.model_type in DECODERS:
+        hidden = encoder.wte(input_ids) if inputs_embeds is None else inputs_embeds
+        if position_ids is None:
+            position_ids = torch.arange(hidden.shape[1], device=hidden.device).unsqueeze(0)
+        mask = create_causal_mask(
+            config=encoder.config,
+            inputs_embeds=hidden,
+            attention_mask=attention_mask,
+            past_key_values=None,
+            position_ids=position_ids,
+        )
+        hidden = hidden + encoder.wpe(position_ids)
+        if token_type_ids is not None:
+            hidden = hidden + encoder.wte(token_type_ids)
+        hidden, masks = encoder.drop(hidden), (None, mask)
+    else:
+        hidden = encoder.embeddings(
+            input_ids=input_ids, token_type_ids=token_type_ids, position_ids=position_ids, inputs_embeds=inputs_embeds
+        )
+        masks = (create_bidirectional_mask(encoder.config, inputs_embeds=hidden, attention_mask=attention_mask),)
+    states = []
+    for layer in layers_of(encoder)[:depth]:
+        hidden = layer(hidden, *masks)
+        states.append(hidden)
+    return states
