@@ -90,7 +90,7 @@ inputs = AutoTokenizer.from_pretrained({backbones["roberta"]!r})("a good book", 
     assert "2]) torch.Size([1, 13])" in capsys.readouterr().out
     run(blocks("python")[0].split("model = ")[0])  # rows and a tokenizer
     run("from transformers import TrainingArguments\nargs = TrainingArguments('runs/gmap', report_to=[])")
-    run(blocks("python", GMAP_GUIDE)[1])
+    run(blocks("python", GMAP_GUIDE)[2])
     run("trainer.args.max_steps = 2\ntrainer.train()")
     assert Path("cache/train/cache.json").is_file()
 

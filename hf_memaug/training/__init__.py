@@ -11,6 +11,7 @@ _EXPORTS = {
     "checkpoints": ("last_complete_checkpoint",),
     "domain_trainer": ("DomainTrainer",),
     "guard": ("NonFiniteGradientError", "RunGuard"),
+    "layer_search": ("candidate_layers", "search_memory_layers"),
     "meta_trainer": ("MetaTrainer",),
     "selection": ("BestInMemory",),
 }

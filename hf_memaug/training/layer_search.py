@@ -1,0 +1,103 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Which layers should read the memory of G-MAP: the paper tries them all (section 4.3), this tries them on a budget."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass
+class LayerTrial:
+    """One short or full training: the layers, the share of the steps it was given, and its score on dev rows."""
+
+    memory_layers: list[int]
+    share: float
+    score: float
+
+
+@dataclass
+class LayerSearch:
+    """
+    Args:
+        memory_layers: the best, for the configuration's field of that name.
+        score: their score in the longest training.
+        trials: all that was tried, in order.
+        cost: of the search, in full trainings.
+    """
+
+    memory_layers: list[int]
+    score: float
+    trials: list[LayerTrial] = field(default_factory=list)
+    cost: float = 0.0
+
+
+def candidate_layers(strategy: str, depth: int) -> list[list[int]]:
+    """
+    What a strategy can choose from, as the paper does: one layer; two layers half the depth apart; or, where each layer
+    reads its own, the upper layers from some layer on.
+    """
+    if strategy in ("single", "gated"):
+        return [[layer] for layer in range(1, depth + 1)]
+    if strategy == "chunk_gated":
+        half = depth // 2
+        return [[layer, layer + half] for layer in range(1, depth - half + 1)]
+    if strategy == "multiple":
+        return [list(range(first, depth + 1)) for first in range(1, depth + 1)]
+    raise ValueError(f'`strategy` is {strategy!r}: choose "single", "multiple", "gated" or "chunk_gated".')
+
+
+def search_memory_layers(
+    make_trainer: Callable[[list[int]], object],
+    candidates: Sequence[Sequence[int]],
+    *,
+    budget: float = 3.0,
+    metric: str = "eval_f1",
+    greater_is_better: bool = True,
+) -> LayerSearch:
+    """
+    Successive halving: all candidates are trained for a small share of the steps, the better half of them for twice as
+    long, and so on. What they are scored on is the trainers' `eval_dataset`: give them dev rows, never test rows.
+
+    Args:
+        make_trainer: layers to a fresh `Trainer` with its `max_steps`, which a trial is given a share of.
+        candidates: such as `candidate_layers(strategy, depth)`.
+        budget: what the search may cost, in full trainings.
+        metric: of `trainer.evaluate()`.
+        greater_is_better: whether a larger value is the better one.
+    """
+    left = [list(layers) for layers in candidates]
+    if not left:
+        raise ValueError("`candidates` is empty: use `candidate_layers(strategy, depth)`.")
+    rounds = max(1, math.ceil(math.log2(len(left)))) if len(left) > 1 else 1
+    if budget <= 0:
+        raise ValueError(f"`budget` is {budget}: give the search some share of a training, such as 3.0 of them.")
+    # Each round costs the same: half as many trainings, twice as long. None is longer than a full one.
+    share = min(1.0, budget / rounds / len(left))
+    search = LayerSearch([], -math.inf)
+    for _ in range(rounds):
+        scored = []
+        for layers in left:
+            score = _trial(make_trainer(layers), share, metric)
+            search.trials.append(LayerTrial(layers, share, score))
+            search.cost += share
+            scored.append((score if greater_is_better else -score, layers))
+        scored.sort(key=lambda one: -one[0])
+        left = [layers for _, layers in scored[: max(1, math.ceil(len(scored) / 2))]]
+        share = min(1.0, 2 * share)
+    search.memory_layers = left[0]
+    search.score = next(t.score for t in reversed(search.trials) if t.memory_layers == left[0])
+    return search
+
+
+def _trial(trainer, share: float, metric: str) -> float:
+    if trainer.args.max_steps <= 0:
+        raise ValueError(
+            "`make_trainer` gives a trainer without `max_steps`, of which a trial takes its share. Set it."
+        )
+    trainer.args.max_steps = max(1, round(share * trainer.args.max_steps))
+    trainer.train()
+    metrics = trainer.evaluate()
+    if metric not in metrics:
+        raise ValueError(f"`metric` is {metric!r}, which the trainer does not measure. There is: {sorted(metrics)}.")
+    return float(metrics[metric])
