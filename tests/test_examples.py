@@ -90,3 +90,30 @@ def test_pretraining_makes_domain_encoders(tmp_path):
     assert record["steps"] == 2 and set(record["after"]) == {"task", "general"}
     model = GMAPForMaskedLM.from_pretrained(tmp_path / "gmap")
     assert model.config.strategy == "chunk_gated" and model.config.freeze_general
+
+
+def test_gmap_beside_the_domain_encoder(tmp_path):
+    import csv
+    import json
+
+    from hf_memaug import GMAPForSequenceClassification
+
+    said = run_script(
+        ROOT / "examples/gmap/train.py", "--epochs", 1, "--seeds", 1, "--cached", "--strategy", "gated", folder=tmp_path
+    )
+    assert re.search(r"^domain +\d", said, re.MULTILINE) and re.search(r"^gmap +\d", said, re.MULTILINE)
+    results = json.loads((tmp_path / "runs/gmap/scores.json").read_text())
+    assert [one["method"] for one in results] == ["domain", "gmap"]
+    assert GMAPForSequenceClassification.from_pretrained(tmp_path / "runs/gmap/gmap").config.strategy == "gated"
+    assert "G-MAP" in (tmp_path / "runs/gmap/gmap/README.md").read_text()
+
+    # Files of one's own, with test texts that were trained on.
+    for name, texts in {"train": range(30), "dev": range(30, 40), "test": range(25, 50)}.items():
+        with (tmp_path / f"{name}.csv").open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(["review", "stars"])
+            writer.writerows((f"text number {n} is {'good' if n % 2 else 'bad'}", n % 2) for n in texts)
+    files = [part for name in ("train", "dev", "test") for part in (f"--{name}", f"{name}.csv")]
+    columns = ("--text", "review", "--label", "stars", "--output", "own")
+    said = run_script(ROOT / "examples/gmap/train.py", *files, *columns, "--epochs", 1, "--seeds", 1, folder=tmp_path)
+    assert "unseen texts" in said

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 import torch
 from torch import nn
-from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask
@@ -19,7 +19,7 @@ from transformers.utils import auto_docstring, can_return_tuple
 from hf_memaug.configuration.configuration_gmap import GMAPConfig
 from hf_memaug.layers.general_memory import GeneralMemory
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
-from hf_memaug.modeling.modeling_gmap_encoders import DECODERS, augment, layer_states, make_encoder
+from hf_memaug.modeling.modeling_gmap_encoders import DECODERS, augment, layer_states, load_encoder, make_encoder
 from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, split_arguments
 from hf_memaug.suggestions import nearest
 
@@ -140,9 +140,9 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
                 )
         _check_vocabularies(general, domain, {name: how[name] for name in WHERE if name in how})
         reads_words = "lm_head" in getattr(cls, "_parts_of_domain", ())
-        plain = general if isinstance(general, PreTrainedModel) else AutoModel.from_pretrained(general, **how)
+        plain = general if isinstance(general, PreTrainedModel) else load_encoder(general, how)
         if not isinstance(domain, PreTrainedModel):
-            domain = (AutoModelForMaskedLM if reads_words else AutoModel).from_pretrained(domain, **how)
+            domain = AutoModelForMaskedLM.from_pretrained(domain, **how) if reads_words else load_encoder(domain, how)
         encoders = {"general": plain.base_model, "domain": domain.base_model}
         config = cls.config_class(**{name: one.config for name, one in encoders.items()}, **kwargs)
         model = cls(config).to(encoders["domain"].dtype)

@@ -4,10 +4,11 @@
 
 import torch
 from torch import nn
-from transformers import AutoModel, PreTrainedModel
+from transformers import AutoConfig, AutoModel, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
+from hf_memaug.modeling.modeling_utils import WHERE
 
 # Read from left to right: what a token knows comes from those before it.
 DECODERS = ("gpt2",)
@@ -15,7 +16,17 @@ DECODERS = ("gpt2",)
 
 def make_encoder(config) -> PreTrainedModel:
     """A model without a head and without a pooler."""
-    return AutoModel.from_config(config, **({} if config.model_type in DECODERS else {"add_pooling_layer": False}))
+    return AutoModel.from_config(config, **_without_pooler(config))
+
+
+def load_encoder(name_or_path, how: dict) -> PreTrainedModel:
+    """The same, from a checkpoint."""
+    config = AutoConfig.from_pretrained(name_or_path, **{name: how[name] for name in WHERE if name in how})
+    return AutoModel.from_pretrained(name_or_path, **how, **_without_pooler(config))
+
+
+def _without_pooler(config) -> dict:
+    return {"add_pooling_layer": False} if config.model_type in ("bert", "roberta") else {}
 
 
 def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
