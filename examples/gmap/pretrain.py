@@ -44,7 +44,7 @@ def parse_arguments() -> argparse.Namespace:
     model = parser.add_argument_group("model")
     model.add_argument("--backbone", help="a RoBERTa or BERT checkpoint; a small untrained encoder if left out")
     model.add_argument("--general", help="G-MAP in the pre-training stage: the frozen encoder whose memory is read")
-    model.add_argument("--strategy", default="chunk_gated", help="of G-MAP (default: %(default)s)")
+    model.add_argument("--strategy", help="of G-MAP, with --general (default: chunk_gated)")
     training = parser.add_argument_group("training")
     training.add_argument("--epochs", type=float, default=5, help="passes over the corpus (default: %(default)s)")
     training.add_argument("--steps", type=int, help="optimizer steps instead; needed with --stream")
@@ -58,13 +58,15 @@ def parse_arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if options.stream and options.steps is None:
         parser.error("--stream needs --steps: a stream does not say how long it is")
+    if options.strategy and not options.general:
+        parser.error("--strategy is G-MAP's: give --general as well")
     return options
 
 
 class Part:
-    """The texts of a corpus that are held out, or those that are not; to be gone through as often as one likes."""
+    """The texts of a corpus that are held out, those that are not, or all; to be gone through as often as one likes."""
 
-    def __init__(self, files: list[str] | None, field: str, every: int, held_out: bool):
+    def __init__(self, files: list[str] | None, field: str, every: int, held_out: bool | None):
         self.files, self.field, self.every, self.held_out = files, field, every, held_out
 
     def __iter__(self):
@@ -72,6 +74,8 @@ class Part:
         from hf_memaug.data.corpus import stream_texts
 
         texts = stream_texts(self.files, self.field) if self.files else generated_reviews(rows_per_domain=200)["text"]
+        if self.held_out is None:
+            return iter(texts)
         return (text for number, text in enumerate(texts) if (number % self.every == 0) == self.held_out)
 
 
@@ -84,7 +88,7 @@ def load_model(options, backbone: str):
     if options.general is None:
         return AutoModelForMaskedLM.from_pretrained(backbone, dtype="float32")
     return GMAPForMaskedLM.from_general_and_domain(
-        options.general, backbone, strategy=options.strategy, dtype="float32"
+        options.general, backbone, strategy=options.strategy or "chunk_gated", dtype="float32"
     )
 
 
@@ -99,8 +103,9 @@ def main() -> None:
     from hf_memaug.evaluation import masked_lm_loss
     from hf_memaug.reporting.plots import plot_bars
 
-    def part(files, held_out: bool, every: int = options.held_out) -> PackedTexts:
-        return PackedTexts(Part(files, options.field, every, held_out), tokenizer, options.length, keep_rest=held_out)
+    def part(files, held_out: bool | None) -> PackedTexts:
+        texts = Part(files, options.field, options.held_out, held_out)
+        return PackedTexts(texts, tokenizer, options.length, keep_rest=held_out is not False)
 
     backbone = options.backbone
     if backbone is None:
@@ -113,9 +118,8 @@ def main() -> None:
     evaluated = {name: list(islice(part(options.corpus, held_out=True), options.evaluate_rows))}
     for file in options.also:
         # Nothing of these is trained on: the first rows will do.
-        evaluated[Path(file).name.partition(".")[0]] = list(
-            islice(part([file], False, every=10**9), options.evaluate_rows)
-        )
+        stem = Path(file).name.partition(".")[0]
+        evaluated[file if stem in evaluated else stem] = list(islice(part([file], None), options.evaluate_rows))
     train = part(options.corpus, held_out=False)
     train = train if options.stream else list(train)
     model = load_model(options, backbone)

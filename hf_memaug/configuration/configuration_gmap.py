@@ -9,6 +9,8 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from hf_memaug.configuration.checks import refuse_misspelt_fields
 
+_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+
 
 @strict
 class GMAPConfig(PreTrainedConfig):
@@ -38,7 +40,7 @@ class GMAPConfig(PreTrainedConfig):
         classifier_layers (`int`, *optional*, defaults to 1):
             Layers of the head for sequence classification, 1 or 2.
         classifier_dropout (`float`, *optional*):
-            Dropout before the head. Left out, that of the domain encoder's layers.
+            Dropout before the head of sequence and token classification. Left out, that of the domain encoder's layers.
         run_facts (`dict`, *optional*):
             What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model
             card is written from it.
@@ -64,6 +66,10 @@ class GMAPConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs):
         refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "freeze_", "strateg", "fusion"))
+        if self.general is not None and self.domain is not None:
+            # What `to_dict` adds for others to read: each encoder has its own.
+            for name in _SIZES:
+                kwargs.pop(name, None)
         for name in self.sub_configs:
             given = getattr(self, name)
             if given is None or isinstance(given, dict):
@@ -91,8 +97,7 @@ class GMAPConfig(PreTrainedConfig):
 
     def to_dict(self) -> dict[str, Any]:
         # Where others look for the sizes of a model, PEFT for one.
-        sizes = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
-        return {**super().to_dict(), **{name: getattr(self.domain, name) for name in sizes}}
+        return {**super().to_dict(), **{name: getattr(self.domain, name) for name in _SIZES}}
 
     @property
     def augmented_layers(self) -> list[int]:

@@ -5,6 +5,7 @@
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -54,12 +55,20 @@ class PackedTexts(torch.utils.data.IterableDataset):
     def __init__(self, texts: Iterable[str], tokenizer, length: int = 128, keep_rest: bool = False):
         if not tokenizer.is_fast:
             raise ValueError("`tokenizer` is a slow one, which does not say what belongs to a word. Use a fast one.")
+        if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
+            raise ValueError("`tokenizer` has no tokens that begin and end a row. Use one of a masked language model.")
         limit = tokenizer.model_max_length
         if not 8 <= length <= limit:
             raise ValueError(f"`length` is {length}: choose one between 8 and the tokenizer's {limit}.")
         self.texts, self.tokenizer, self.length, self.keep_rest = texts, tokenizer, length, keep_rest
 
     def __iter__(self) -> Iterator[dict[str, list[int]]]:
+        # Of several workers, each takes its share of the rows.
+        worker = torch.utils.data.get_worker_info()
+        first, every = (worker.id, worker.num_workers) if worker is not None else (0, 1)
+        return islice(self._rows(), first, None, every)
+
+    def _rows(self) -> Iterator[dict[str, list[int]]]:
         separator = self.tokenizer.sep_token_id
         room = self.length - 2
         ids: list[int] = []

@@ -39,7 +39,7 @@ class CachedRows(torch.utils.data.Dataset):
 
     def __getitem__(self, key):
         if isinstance(key, str):
-            return self.rows[key]
+            return _column(self.rows, key)
         key = range(len(self))[key]
         return {**self.rows[key], COLUMN: self.states(self.indices[key])}
 
@@ -49,12 +49,13 @@ class CachedRows(torch.utils.data.Dataset):
 
     @property
     def column_names(self) -> list[str]:
-        return [*self.rows.column_names, COLUMN]
+        return [*getattr(self.rows, "column_names", self.rows[0]), COLUMN]
 
     def select(self, indices) -> "CachedRows":
         """Some of the rows, with their states."""
         indices = list(indices)
-        return CachedRows(self.rows.select(indices), self.folder, [self.indices[index] for index in indices])
+        rows = [self.rows[index] for index in indices] if isinstance(self.rows, list) else self.rows.select(indices)
+        return CachedRows(rows, self.folder, [self.indices[index] for index in indices])
 
     def states(self, row: int) -> torch.Tensor:
         from safetensors import safe_open
@@ -79,7 +80,8 @@ def cache_general_states(
         folder: where the cache lies, or will lie: one for each set of rows.
     """
     encoders = model.base_model
-    if not model.config.freeze_general:
+    learns = any(parameter.requires_grad for parameter in encoders.general.parameters())
+    if learns or not model.config.freeze_general:
         raise ValueError(
             "`model` trains its general encoder, so that its states change. Keep it with `freeze_general=True`."
         )
@@ -91,7 +93,7 @@ def cache_general_states(
         "rows": _rows_digest(rows),
         "strategy": model.config.strategy,
         "layers": encoders.config.augmented_layers if model.config.strategy == "multiple" else [],
-        "tokens": [len(row) for row in rows["input_ids"]],
+        "tokens": [len(ids) for ids in _column(rows, "input_ids")],
     }
     _check_manifest(folder, manifest)
     files = -(-len(rows) // ROWS_A_FILE)
@@ -104,10 +106,8 @@ def cache_general_states(
 
 class GeneralStatesCollator:
     """
-    Wraps any collator: what it does not know, the states of cached rows, is padded to the batch's length and stacked.
-
-    Args:
-        collator: pads `input_ids` to a length; on the right.
+    Wraps any collator that pads: what it does not know, the states of cached rows, is padded like the tokens and
+    stacked. One that changes tokens is refused: the states are of the tokens as they were.
     """
 
     def __init__(self, collator: Callable):
@@ -115,11 +115,21 @@ class GeneralStatesCollator:
 
     def __call__(self, rows: list[dict]) -> dict:
         batch = self.collator([{name: value for name, value in row.items() if name != COLUMN} for row in rows])
-        states = [row[COLUMN] for row in rows]
-        layers, _, width = states[0].shape
-        stacked = states[0].new_zeros(len(rows), layers, batch["input_ids"].shape[1], width)
-        for number, one in enumerate(states):
-            stacked[number, :, : one.shape[1]] = one
+        ids = batch["input_ids"]
+        layers, _, width = rows[0][COLUMN].shape
+        stacked = rows[0][COLUMN].new_zeros(len(rows), layers, ids.shape[1], width)
+        for number, row in enumerate(rows):
+            tokens = torch.as_tensor(row["input_ids"])
+            count = len(tokens)
+            start = next(
+                (at for at in (0, ids.shape[1] - count) if torch.equal(ids[number, at : at + count], tokens)), None
+            )
+            if start is None:
+                raise ValueError(
+                    "`collator` changes the tokens, as masking does, and the cached states are of those before. Train "
+                    "without a cache, or with a collator that only pads."
+                )
+            stacked[number, :, start : start + count] = row[COLUMN]
         return {**batch, COLUMN: stacked}
 
 
@@ -202,6 +212,11 @@ def _check_files(folder: Path, tokens: list[int], files: int) -> None:
             raise ValueError(f"`folder` {folder}: {path.name} has {count} tokens, not {wanted}. Delete that file.")
 
 
+def _column(rows, name: str) -> Sequence:
+    """Of a data set, or of a list of rows."""
+    return [row[name] for row in rows] if isinstance(rows, list) else rows[name]
+
+
 def _file_name(number: int) -> str:
     return f"states-{number:05d}.safetensors"
 
@@ -219,7 +234,7 @@ def _rows_digest(rows) -> str:
     for name in _READ_BY_ENCODERS:
         if name in rows[0]:
             digest.update(name.encode())
-            for values in rows[name]:
+            for values in _column(rows, name):
                 digest.update(len(values).to_bytes(8, "little"))
                 digest.update(np.asarray(values, dtype=np.int64).tobytes())
     return digest.hexdigest()

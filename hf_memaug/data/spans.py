@@ -74,6 +74,13 @@ def tokenize_questions(rows: Iterable[dict], tokenizer, max_length: int = 384, s
     found = []
     for number, row in enumerate(rows):
         span = _span(number, row)
+        asked = len(tokenizer(row["question"], add_special_tokens=False)["input_ids"])
+        room = max_length - asked - tokenizer.num_special_tokens_to_add(pair=True)
+        if room <= stride:
+            raise ValueError(
+                f"`rows`: row {number}: the question leaves {max(room, 0)} tokens to the context, and its parts "
+                f"overlap by `stride={stride}`. Raise `max_length` ({max_length}), or lower `stride`."
+            )
         encoded = tokenizer(
             row["question"],
             row["context"],
@@ -146,13 +153,15 @@ def _span(number: int, row: dict) -> tuple[int, int] | None:
             lies = row["context"].find(text)
             mend = f"It lies at {lies}: mend `answer_start`." if lies >= 0 else "It is nowhere in it: leave it out."
             raise ValueError(f"`rows`: row {number}: the answer {text!r} is not at {start} of the context. {mend}")
-    return starts[0], starts[0] + len(texts[0])
+    # Spaces at the ends belong to no token of their own.
+    text = texts[0]
+    return starts[0] + len(text) - len(text.lstrip()), starts[0] + len(text.rstrip())
 
 
 def _token_span(span: tuple[int, int] | None, offsets: list) -> tuple[int, int]:
     places = [place for place, offset in enumerate(offsets) if offset is not None]
     if span is None or not places or offsets[places[0]][0] > span[0] or offsets[places[-1]][1] < span[1]:
         return 0, 0
-    start = max(place for place in places if offsets[place][0] <= span[0])
-    end = min(place for place in places if offsets[place][1] >= span[1])
-    return start, end
+    # A character may be several tokens, which then all lie where it lies.
+    held = [place for place in places if offsets[place][1] > span[0] and offsets[place][0] < span[1]]
+    return (held[0], held[-1]) if held else (0, 0)

@@ -4,7 +4,7 @@
 
 import os
 from contextlib import nullcontext
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import torch
 from torch import nn
@@ -20,63 +20,11 @@ from hf_memaug.configuration.configuration_gmap import GMAPConfig
 from hf_memaug.layers.general_memory import GeneralMemory
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
 from hf_memaug.modeling.modeling_gmap_encoders import DECODERS, augment, layer_states, load_encoder, make_encoder
-from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, split_arguments
+from hf_memaug.modeling.modeling_gmap_outputs import GMAPHeadOutput, GMAPOutput, GMAPQuestionAnsweringOutput
+from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, split_arguments
 from hf_memaug.suggestions import nearest
 
 LM_HEADS = {"roberta": RobertaLMHead, "bert": BertLMPredictionHead}
-
-
-@dataclass
-class GMAPOutput(MemoryOutput):
-    r"""
-    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
-        `H` of Eq. 2, the domain encoder's last layer.
-    memory_weights (`torch.FloatTensor` of shape `(batch_size, sequence_length, num_hidden_layers)`, *optional*):
-        The gates' weights of the general encoder's layers (Eq. 10), with `output_memory_weights=True`. Those of one
-        gate add up to 1. Strategies without a gate have none.
-    """
-
-    last_hidden_state: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
-
-
-@dataclass
-class GMAPHeadOutput(MemoryOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
-        The task's loss.
-    logits (`torch.FloatTensor`):
-        Scores before the softmax: of the labels, of each token's labels, or of the vocabulary.
-    memory_weights:
-        As in [`GMAPOutput`].
-    """
-
-    loss: torch.FloatTensor | None = None
-    logits: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
-
-
-@dataclass
-class GMAPQuestionAnsweringOutput(MemoryOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when the positions are provided):
-        Mean of the losses of the two ends.
-    start_logits, end_logits (`torch.FloatTensor` of shape `(batch_size, sequence_length)`):
-        Scores of each token as the answer's first and as its last.
-    memory_weights:
-        As in [`GMAPOutput`].
-    """
-
-    loss: torch.FloatTensor | None = None
-    start_logits: torch.FloatTensor | None = None
-    end_logits: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
 
 
 @auto_docstring
@@ -132,6 +80,12 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
                 Fields of the configuration (`strategy`, `num_labels`, ...) and arguments of `from_pretrained`.
         """
         how, kwargs = split_arguments(kwargs)
+        takes = WHERE | {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code", "variant"}
+        refused = sorted(set(how) - takes)
+        if refused:
+            raise TypeError(
+                f"`from_general_and_domain` takes no `{refused[0]}`. Save the model, and load it with that."
+            )
         known = {field.name for field in fields(cls.config_class)} | {"num_labels"}
         for name in kwargs:
             if name not in known:
@@ -144,8 +98,11 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         if not isinstance(domain, PreTrainedModel):
             domain = AutoModelForMaskedLM.from_pretrained(domain, **how) if reads_words else load_encoder(domain, how)
         encoders = {"general": plain.base_model, "domain": domain.base_model}
+        kwargs.setdefault("tie_word_embeddings", getattr(domain.config, "tie_word_embeddings", True))
         config = cls.config_class(**{name: one.config for name, one in encoders.items()}, **kwargs)
         model = cls(config).to(encoders["domain"].dtype)
+        if "attn_implementation" in how:
+            model.set_attn_implementation(how["attn_implementation"])
         for name, encoder in encoders.items():
             _copy_weights(encoder, getattr(model.base_model, name), name)
         if reads_words:
@@ -193,6 +150,12 @@ class GMAPModel(GMAPPreTrainedModel):
             if found not in MEMORY_LAYERS:
                 known = ", ".join(MEMORY_LAYERS)
                 raise ValueError(f"`{name}` is a `{found}` encoder. There are memory layers for: {known}.")
+        kinds = [getattr(config, name).model_type for name in ("general", "domain")]
+        if (kinds[0] in DECODERS) != (kinds[1] in DECODERS):
+            raise ValueError(
+                f"`general` is a `{kinds[0]}` and `domain` a `{kinds[1]}`: one reads both ways, the other from left to "
+                "right, and the memory would show it what comes later. Pair two of one kind."
+            )
         config.check_encoders()
         known = MEMORY_LAYERS[config.domain.model_type].attentions
         if config.fusion not in known:
@@ -231,6 +194,16 @@ class GMAPModel(GMAPPreTrainedModel):
         depth = max(self.config.augmented_layers) if self.config.strategy == "multiple" else None
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()), self._own_precision():
             return layer_states(self.general, depth, **inputs)
+
+    def _checked(self, states: torch.Tensor) -> torch.Tensor:
+        depth = self.config.num_hidden_layers
+        wanted = {"single": (1, depth), "multiple": (max(self.config.augmented_layers), depth)}
+        if states.ndim != 4 or states.shape[1] not in wanted.get(self.config.strategy, (depth,)):
+            raise ValueError(
+                f"`general_hidden_states` has the shape {tuple(states.shape)}. It is (batch, layers, tokens, width), "
+                f"with layers 1 to {depth} and without the embeddings, as `general_states` gives them."
+            )
+        return states
 
     def _own_precision(self):
         """A general encoder that was put into half precision needs no autocast: nothing of it is trained."""
@@ -275,7 +248,7 @@ class GMAPModel(GMAPPreTrainedModel):
         if general_hidden_states is None:
             states = self.general_states(**inputs)
         else:
-            states = general_hidden_states.unbind(dim=1)
+            states = self._checked(general_hidden_states).unbind(dim=1)
         # Kept or computed in half precision: what is made of them is the domain encoder's.
         states = [state.to(self.domain.dtype) for state in states]
         memories, memory_weights = self.memory(states)
@@ -353,6 +326,10 @@ class GMAPHead(GMAPPreTrainedModel):
             memory_mask=memory_mask,
             **{**kwargs, "return_dict": True},
         )
+        is_decoder = self.config.domain.model_type in DECODERS
+        if is_decoder and attention_mask is None and input_ids is not None and self.config.pad_token_id is not None:
+            # Only to find the last token.
+            attention_mask = input_ids.ne(self.config.pad_token_id).long()
         logits = self._logits(outputs.last_hidden_state, attention_mask)
         return GMAPHeadOutput(
             loss=None if labels is None else self._loss(logits, labels),

@@ -192,6 +192,10 @@ class GPT2MemoryAttention(GPT2Attention):
     def forward(
         self, hidden_states, past_key_values=None, attention_mask=None, memory=None, memory_mask=None, **kwargs
     ):
+        if past_key_values is not None:
+            raise ValueError("A GPT-2 that reads a memory takes no `past_key_values`, and so no tuned prefix.")
+        if "flash" in self.config._attn_implementation:
+            raise ValueError('Flash attention cannot hide what comes later in the memory. Use "sdpa" or "eager".')
         tokens = hidden_states.shape[1]
         both = torch.cat([hidden_states, memory.to(hidden_states.dtype)], dim=1)
         query, key, value = (

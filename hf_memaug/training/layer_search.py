@@ -72,8 +72,11 @@ def search_memory_layers(
     rounds = max(1, math.ceil(math.log2(len(left)))) if len(left) > 1 else 1
     if budget <= 0:
         raise ValueError(f"`budget` is {budget}: give the search some share of a training, such as 3.0 of them.")
-    # Each round costs the same: half as many trainings, twice as long. None is longer than a full one.
-    share = min(1.0, budget / rounds / len(left))
+    # Half as many trainings in each round, twice as long. None is longer than a full one.
+    counts = [len(left)]
+    while len(counts) < rounds:
+        counts.append(math.ceil(counts[-1] / 2))
+    share = min(1.0, budget / sum(count * 2**turn for turn, count in enumerate(counts)))
     search = LayerSearch([], -math.inf)
     for _ in range(rounds):
         scored = []
@@ -81,7 +84,9 @@ def search_memory_layers(
             score = _trial(make_trainer(layers), share, metric)
             search.trials.append(LayerTrial(layers, share, score))
             search.cost += share
-            scored.append((score if greater_is_better else -score, layers))
+            # A training that came to nothing is the worst.
+            worth = -math.inf if math.isnan(score) else score if greater_is_better else -score
+            scored.append((worth, layers))
         scored.sort(key=lambda one: -one[0])
         left = [layers for _, layers in scored[: max(1, math.ceil(len(scored) / 2))]]
         share = min(1.0, 2 * share)

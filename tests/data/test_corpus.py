@@ -128,3 +128,13 @@ def test_what_cannot_work_is_refused():
     tokenizer.mask_token = None
     with pytest.raises(ValueError, match="no mask token"):
         WholeWordMasking(tokenizer)
+
+
+def test_workers_share_the_rows():
+    tokenizer = tiny_tokenizer("bert")
+    packed = PackedTexts(TEXTS, tokenizer, length=16)
+    loaded = torch.utils.data.DataLoader(packed, batch_size=None, num_workers=2)
+    assert sorted(row["input_ids"] for row in loaded) == sorted(row["input_ids"] for row in packed)
+    tokenizer.sep_token = None
+    with pytest.raises(ValueError, match="no tokens that begin and end a row"):
+        PackedTexts(TEXTS, tokenizer, length=16)

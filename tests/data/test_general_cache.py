@@ -150,3 +150,38 @@ def test_it_says_what_it_was_made_of(rows, tokenizer, tmp_path):
     manifest = json.loads((tmp_path / "cache.json").read_text())
     assert set(manifest) == {"general", "rows", "strategy", "layers", "tokens"}
     assert manifest["tokens"] == [len(ids) for ids in rows["input_ids"]]
+
+
+def test_the_states_follow_the_padding_and_a_collator_that_masks_is_refused(rows, tokenizer, tmp_path):
+    model = make_model(tokenizer)
+    cached = cache_general_states(model, rows, tmp_path, progress=False)
+    columns = ("input_ids", "attention_mask", "labels", "general_hidden_states")
+    short = min(range(len(rows)), key=lambda row: len(rows[row]["input_ids"]))
+    long = max(range(len(rows)), key=lambda row: len(rows[row]["input_ids"]))
+    some = [{name: cached[row][name] for name in columns} for row in (short, long)]
+    left = tiny_tokenizer("roberta")
+    left.padding_side = "left"
+    batch = GeneralStatesCollator(PaddingCollator(left))(some)
+    count = [len(row["input_ids"]) for row in some]
+    assert count[0] != count[1]
+    for number in (0, 1):
+        found = batch["general_hidden_states"][number, :, -count[number] :]
+        assert torch.equal(found, some[number]["general_hidden_states"])
+
+    def mask(rows):
+        batch = PaddingCollator(tokenizer)(rows)
+        batch["input_ids"][:, 2] = tokenizer.mask_token_id
+        return batch
+
+    with pytest.raises(ValueError, match="changes the tokens, as masking does"):
+        GeneralStatesCollator(mask)(some)
+
+
+def test_rows_may_be_a_list(rows, tokenizer, tmp_path):
+    model = make_model(tokenizer)
+    listed = [{"input_ids": row["input_ids"], "labels": [0] * len(row["input_ids"])} for row in rows]
+    cached = cache_general_states(model, listed, tmp_path, progress=False)
+    assert cached.column_names == ["input_ids", "labels", "general_hidden_states"]
+    assert cached["input_ids"] == [row["input_ids"] for row in listed] and len(cached.select([3, 1])) == 2
+    expected = model.gmap.general_states(input_ids=torch.tensor([listed[5]["input_ids"]]))
+    torch.testing.assert_close(cached[5]["general_hidden_states"][2].float(), expected[2][0], rtol=0, atol=5e-3)

@@ -92,3 +92,41 @@ def test_an_answer_outside_its_context_is_refused():
         ValueError, match="row 0: the answer 'aspirin' is not at 900.*It is nowhere in it: leave it out"
     ):
         tokenize_questions([question("aspirin", 900)], tokenizer)
+
+
+@kinds
+@pytest.mark.parametrize("answer", ["phone ", " phone", "view"])
+def test_spaces_around_an_answer_are_no_part_of_it(kind, answer):
+    rows = [question(answer)]
+    (feature,) = tokenize_questions(rows, tiny_tokenizer(kind), max_length=64, stride=8)
+    start, end = feature["start_positions"], feature["end_positions"]
+    assert 0 < start <= end
+    logits = np.zeros((2, 1, len(feature["input_ids"])))
+    logits[0, 0, start] = logits[1, 0, end] = 5.0
+    assert answers_from_logits(*logits, [feature], rows) == [answer.strip()]
+
+
+def test_a_character_of_several_tokens_is_one_answer():
+    context = "the phone was \u4e2d and bad"
+    rows = [{"question": "was it", "context": context, "answers": {"text": ["\u4e2d"], "answer_start": [14]}}]
+    tokenizer = tiny_tokenizer("roberta")
+    # All bytes are tokens here, as in a real byte-level vocabulary.
+    import json
+
+    from tokenizers import Tokenizer
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    state = json.loads(tokenizer.backend_tokenizer.to_str())
+    for sign in sorted(ByteLevel.alphabet()):
+        state["model"]["vocab"].setdefault(sign, len(state["model"]["vocab"]))
+    tokenizer._tokenizer = Tokenizer.from_str(json.dumps(state))
+    (feature,) = tokenize_questions(rows, tokenizer, max_length=64, stride=8)
+    assert 0 < feature["start_positions"] < feature["end_positions"]
+    held = feature["offsets"][feature["start_positions"] : feature["end_positions"] + 1]
+    assert all(tuple(offset) in ((14, 15), (13, 15), (13, 14)) for offset in held), held
+
+
+def test_a_question_that_leaves_no_room_is_refused():
+    row = {**question(None), "question": "was it good " * 10}
+    with pytest.raises(ValueError, match="row 0: the question leaves .* tokens.*Raise `max_length`"):
+        tokenize_questions([row], tiny_tokenizer("bert"), max_length=40, stride=8)

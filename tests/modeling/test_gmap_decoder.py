@@ -117,3 +117,29 @@ def test_what_a_decoder_cannot_do_is_refused():
         ValueError, match='`fusion="gate_attention"` is not there for `gpt2`. There is: memory_attention'
     ):
         make_model(fusion="gate_attention")
+
+
+def test_what_would_show_the_future_is_refused():
+    encoders = {"general": {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 4, "vocab_size": 99}}
+    encoders["general"] |= {"num_attention_heads": 4, "intermediate_size": 48}
+    encoders["domain"] = {"model_type": "gpt2", **SIZES}
+    with pytest.raises(ValueError, match="one reads both ways.*Pair two of one kind"):
+        hf_memaug.GMAPModel(hf_memaug.GMAPConfig(**encoders))
+    model = make_model()
+    with pytest.raises(ValueError, match="takes no `past_key_values`"):
+        model(**make_inputs(), past_key_values=transformers.DynamicCache(config=model.config.domain))
+    model.domain.config._attn_implementation = "flash_attention_2"
+    attention = model.domain.h[1].attn
+    with pytest.raises(ValueError, match="Flash attention cannot hide"):
+        attention(torch.zeros(1, 3, 32).double(), memory=torch.zeros(1, 3, 32).double())
+
+
+def test_padding_is_found_without_a_mask():
+    model, inputs = make_model("GMAPForTokenClassification"), make_inputs()
+    classifier = make_model("GMAPForSequenceClassification")
+    inputs["input_ids"][0, -3:] = 1
+    # Right padding comes after the last token, which does not see it.
+    assert torch.equal(classifier(input_ids=inputs["input_ids"]).logits, classifier(**inputs).logits) or torch.allclose(
+        classifier(input_ids=inputs["input_ids"]).logits, classifier(**inputs).logits, atol=1e-12
+    )
+    assert model(input_ids=inputs["input_ids"]).logits.shape == (3, 9, 3)

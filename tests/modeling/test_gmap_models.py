@@ -168,6 +168,8 @@ def test_gate_attention_mixes_head_by_head():
         return attention(hidden, memory=memory, head_gates=head_gates)[0].unflatten(-1, (4, 8))
 
     found, own, answer = read(-50.0, 50.0, 0.0, 1.0), read(*[-50.0] * 4), read(*[50.0] * 4)
+    plain = plain_domain(model).encoder.layer[2].attention.self(hidden)[0].unflatten(-1, (4, 8))
+    torch.testing.assert_close(own, plain, rtol=0, atol=1e-10)  # a closed gate lets nothing of the memory through
     for head, share in enumerate((0.0, 1.0, 0.5, 1 / (1 + math.exp(-1)))):
         mixed = (1 - share) * own[:, :, head] + share * answer[:, :, head]
         torch.testing.assert_close(found[:, :, head], mixed, rtol=0, atol=1e-10)
@@ -351,3 +353,38 @@ def test_ids_and_embeddings_are_not_both_given():
 def test_every_encoder_has_every_fusion():
     fusions = {"memory_attention", "cross_attention", "gate_attention"}
     assert all(set(MEMORY_LAYERS[kind].attentions) == fusions for kind in ("roberta", "bert"))
+
+
+def test_each_encoder_keeps_its_own_heads(tmp_path):
+    config = gmap_config("gmap")
+    config.general.num_attention_heads = 2
+    torch.manual_seed(0)
+    model = hf_memaug.GMAPModel(config).eval()
+    model.save_pretrained(tmp_path)
+    again = hf_memaug.GMAPModel.from_pretrained(tmp_path)
+    assert (again.config.general.num_attention_heads, again.config.domain.num_attention_heads) == (2, 4)
+    assert torch.equal(again(**make_inputs()).last_hidden_state, model(**make_inputs()).last_hidden_state)
+
+
+@pytest.mark.parametrize("layers", [2, 5])
+def test_states_of_another_number_of_layers_are_refused(layers):
+    model = make_model()
+    with pytest.raises(ValueError, match="without the embeddings, as `general_states` gives them"):
+        model(**make_inputs(), general_hidden_states=torch.zeros(3, layers, 9, 32))
+
+
+def test_how_a_pair_is_made(tmp_path):
+    general = save_backbone("bert", tmp_path)
+    make = hf_memaug.GMAPForMaskedLM.from_general_and_domain
+    assert make(general, general, attn_implementation="eager").config._attn_implementation == "eager"
+    with pytest.raises(TypeError, match="takes no `device_map`"):
+        make(general, general, device_map="auto")
+    # A head of its own stays so.
+    domain = transformers.AutoModelForMaskedLM.from_pretrained(general, tie_word_embeddings=False)
+    with torch.no_grad():
+        domain.cls.predictions.decoder.weight += 1.0
+    model = make(transformers.AutoModel.from_pretrained(general), domain)
+    assert torch.equal(
+        model.gmap.domain.embeddings.word_embeddings.weight, domain.bert.embeddings.word_embeddings.weight
+    )
+    assert torch.equal(model.lm_head.decoder.weight, domain.cls.predictions.decoder.weight)

@@ -90,3 +90,22 @@ def test_on_a_real_trainer(tmp_path):
     assert found.memory_layers in candidate_layers("gated", 4) and len(found.trials) == 6
     best = min(trial.score for trial in found.trials if trial.share == 0.5)
     assert found.score == best
+
+
+@pytest.mark.parametrize("count", [2, 3, 5, 6, 12, 24])
+def test_the_budget_is_kept(count):
+    log = []
+    found = search_memory_layers(
+        lambda layers: Pretended(layers, 10**6, log), candidate_layers("gated", count), budget=1.5
+    )
+    assert found.cost == pytest.approx(1.5) and found.memory_layers == [count]
+
+
+def test_a_training_that_came_to_nothing_does_not_win():
+    class Broken(Pretended):
+        def evaluate(self):
+            return {"eval_f1": float("nan") if self.layers == [1] else 0.1}
+
+    for better in (True, False):
+        found = search_memory_layers(lambda layers: Broken(layers, 8, []), [[1], [2], [3]], greater_is_better=better)
+        assert found.memory_layers != [1]
