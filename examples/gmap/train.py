@@ -84,13 +84,13 @@ def load_rows(options):
     return parts, names
 
 
-def train(method: str, seed: int, parts, names, tokenizer, options) -> dict:
+def train(method: str, seed: int, parts, kept, names, tokenizer, options) -> dict:
+    """Scores of one model; `kept` are the test rows whose text is not among the training rows."""
     import torch
     from transformers import AutoModelForSequenceClassification, Trainer, TrainingArguments, set_seed
 
     from hf_memaug import GeneralStatesCollator, GMAPForSequenceClassification, RunGuard, cache_general_states
     from hf_memaug.data.collators import PaddingCollator
-    from hf_memaug.data.overlap import find_overlap
     from hf_memaug.evaluation import classification_scores, macro_f1
 
     labels = {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
@@ -146,9 +146,7 @@ def train(method: str, seed: int, parts, names, tokenizer, options) -> dict:
         trainer.save_model()
         trainer.create_model_card()
     found = {"dev_macro_f1": trainer.state.best_metric, "macro_f1": scores["test_macro_f1"]}
-    seen = {row for row, _ in find_overlap(parts[2], parts[0])}
-    if seen:
-        kept = [row for row in range(len(parts[2])) if row not in seen]
+    if len(kept) < len(parts[2]):
         guesses = predicted.predictions.argmax(-1)[kept]
         found["macro_f1_unseen_texts"] = macro_f1(guesses, predicted.label_ids[kept], num_labels=len(names))
     return {"method": method, "seed": seed, **found}
@@ -159,6 +157,7 @@ def main() -> None:
     from small_encoder import make_small_encoder
     from transformers import AutoTokenizer
 
+    from hf_memaug.data import find_overlap
     from hf_memaug.evaluation import paired_t_test, score_table
 
     parts, names = load_rows(options)
@@ -168,10 +167,12 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(options.domain)
     length = min(options.max_length, tokenizer.model_max_length)
     parts = [part.tokenize(tokenizer, length) for part in parts]
+    seen = {row for row, _ in find_overlap(parts[2], parts[0])}
+    kept = [row for row in range(len(parts[2])) if row not in seen]
     results = []
     for seed in range(options.seeds):
         for method in METHODS:
-            results.append(train(method, seed, parts, names, tokenizer, options))
+            results.append(train(method, seed, parts, kept, names, tokenizer, options))
             (options.output / "scores.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
     columns = {"dev": "dev_macro_f1", "test": "macro_f1", "test, unseen texts": "macro_f1_unseen_texts"}
     columns = {part: name for part, name in columns.items() if name in results[0]}

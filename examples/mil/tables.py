@@ -15,6 +15,7 @@ defaults.
 """
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -96,6 +97,10 @@ def main() -> None:
     made_with = [result["made_with"] for result in results]
     command = "python " + " ".join(sys.argv)
     write_results(path, table=options.table, command=command, rows=rows, made_with=made_with)
+    # What else is said of a run: its score on dev rows, when that was best, and what the memory did to the features.
+    kept = ("job", "dev", "best_step", "diagnostics")
+    runs = [json.dumps({name: result[name] for name in kept}) for result in results]
+    (options.output / f"{options.table}_runs.jsonl").write_text("\n".join(runs) + "\n", encoding="utf-8")
     print(f"wrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} makes the table")
 
 

@@ -140,7 +140,8 @@ def _write(encoders, rows, folder: Path, missing: list[int], batch_size: int, pr
 
     device = encoders.general.device
     pad = encoders.config.pad_token_id or 0
-    bar = tqdm(total=len(missing) * ROWS_A_FILE, desc="General states", unit="row", disable=not progress)
+    total = sum(min(ROWS_A_FILE, len(rows) - number * ROWS_A_FILE) for number in missing)
+    bar = tqdm(total=total, desc="General states", unit="row", disable=not progress)
     for number in missing:
         some = range(number * ROWS_A_FILE, min((number + 1) * ROWS_A_FILE, len(rows)))
         found: dict[int, torch.Tensor] = {}
