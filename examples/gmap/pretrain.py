@@ -9,12 +9,15 @@ needs no network: texts and a small encoder are made on the spot.
     python examples/gmap/pretrain.py --backbone FacebookAI/roberta-base --corpus biomed.jsonl.gz --also general.txt \\
         --learning-rate 1e-4 --epochs 5 --output runs/biomed-roberta
     python examples/gmap/pretrain.py --backbone runs/biomed-roberta --corpus chemprot.train.jsonl --output runs/tapt
+    python examples/gmap/pretrain.py --backbone ENCODER --corpus general.txt --only-head --learning-rate 1e-3 \\
+        --output runs/general    # for an encoder that comes without a masked-LM head: train one, keep the rest
     python examples/gmap/pretrain.py --backbone FacebookAI/roberta-base --general FacebookAI/roberta-base \\
         --corpus biomed.jsonl.gz --output runs/gmap-biomed    # with the memory of the general encoder (section 4.4)
 
 A corpus is a text file with a text a line, or JSON lines. Whole words are masked, and texts are packed into full rows.
-A share of the texts is held out; on those, and on every corpus of `--also`, the loss is measured before and after, with
-the same masks. Left in the output folder: the checkpoint with its tokenizer, `pretraining.json` and `losses.png`.
+A share of the texts is held out; on those, and on the same share of every corpus of `--also`, the loss is measured
+before and after, with the same masks. Left in the output folder: the checkpoint with its tokenizer, `pretraining.json`
+and `losses.png`.
 """
 
 import argparse
@@ -50,8 +53,10 @@ def parse_arguments() -> argparse.Namespace:
     training.add_argument("--steps", type=int, help="optimizer steps instead; needed with --stream")
     training.add_argument("--batch-size", type=int, default=32, help="rows of a batch (default: %(default)s)")
     training.add_argument("--learning-rate", type=float, default=5e-4, help="default: 5e-4, for the small encoder")
+    training.add_argument("--only-head", action="store_true", help="keep the encoder as it is, and train its head")
     training.add_argument("--masked", type=float, default=0.15, help="share of the words (default: %(default)s)")
     training.add_argument("--evaluate-rows", type=int, default=500, help="rows of each loss, at most (default: 500)")
+    training.add_argument("--workers", type=int, default=0, help="processes that mask words (default: %(default)s)")
     training.add_argument("--seed", type=int, default=0, help="default: 0")
     training.add_argument("--resume", action="store_true", help="go on from the last checkpoint of the output folder")
     training.add_argument("--output", type=Path, default="runs/pretrained", help="default: %(default)s")
@@ -64,19 +69,29 @@ def parse_arguments() -> argparse.Namespace:
 
 
 class Part:
-    """The texts of a corpus that are held out, those that are not, or all; to be gone through as often as one likes."""
+    """The texts of a corpus that are held out, or those that are not; to be gone through as often as one likes."""
 
-    def __init__(self, files: list[str] | None, field: str, every: int, held_out: bool | None):
+    def __init__(self, files: list[str] | None, field: str, every: int, held_out: bool):
         self.files, self.field, self.every, self.held_out = files, field, every, held_out
 
     def __iter__(self):
         from hf_memaug.data import generated_reviews
         from hf_memaug.data.corpus import stream_texts
 
-        texts = stream_texts(self.files, self.field) if self.files else generated_reviews(rows_per_domain=200)["text"]
-        if self.held_out is None:
-            return iter(texts)
-        return (text for number, text in enumerate(texts) if (number % self.every == 0) == self.held_out)
+        # File by file, so that the same texts of it are held out whatever it is read with.
+        each = [stream_texts([file], self.field) for file in self.files or ()]
+        for texts in each or [generated_reviews(rows_per_domain=200)["text"]]:
+            for number, text in enumerate(texts):
+                if (number % self.every == 0) == self.held_out:
+                    yield text
+
+
+def name_of(file: str, files: list[str]) -> str:
+    """As short as it can be and still tell the file from the others: "biomed", or "chemprot/train"."""
+    path = Path(file)
+    name = path.name.partition(".")[0]
+    same = [other for other in files if Path(other).name.partition(".")[0] == name]
+    return f"{path.parent.name}/{name}" if len(same) > 1 or name in ("train", "dev", "test") else name
 
 
 def load_model(options, backbone: str):
@@ -103,9 +118,9 @@ def main() -> None:
     from hf_memaug.evaluation import masked_lm_loss
     from hf_memaug.reporting.plots import plot_bars
 
-    def part(files, held_out: bool | None) -> PackedTexts:
+    def part(files, held_out: bool) -> PackedTexts:
         texts = Part(files, options.field, options.held_out, held_out)
-        return PackedTexts(texts, tokenizer, options.length, keep_rest=held_out is not False)
+        return PackedTexts(texts, tokenizer, options.length, keep_rest=held_out)
 
     backbone = options.backbone
     if backbone is None:
@@ -114,12 +129,12 @@ def main() -> None:
         )
     tokenizer = AutoTokenizer.from_pretrained(backbone)
     options.length = min(options.length, tokenizer.model_max_length)
-    name = Path(options.corpus[0]).name.partition(".")[0] if options.corpus else "generated reviews"
-    evaluated = {name: list(islice(part(options.corpus, held_out=True), options.evaluate_rows))}
-    for file in options.also:
-        # Nothing of these is trained on: the first rows will do.
-        stem = Path(file).name.partition(".")[0]
-        evaluated[file if stem in evaluated else stem] = list(islice(part([file], None), options.evaluate_rows))
+    files = [*(options.corpus or []), *options.also]
+    measured = {} if options.corpus else {"generated reviews": None}
+    measured |= {name_of(file, files): [file] for file in files}
+    evaluated = {
+        name: list(islice(part(files, held_out=True), options.evaluate_rows)) for name, files in measured.items()
+    }
     train = part(options.corpus, held_out=False)
     train = train if options.stream else list(train)
     model = load_model(options, backbone)
@@ -131,6 +146,9 @@ def main() -> None:
         print("  ".join(f"{corpus}: {loss:.3f}" for corpus, loss in found.items()), flush=True)
         return found
 
+    if options.only_head:
+        # The words' vectors are the encoder's, also where the head reads them.
+        model.base_model.requires_grad_(False)
     if torch.cuda.is_available():
         model.cuda()
     print("masked-LM loss before:")
@@ -151,6 +169,7 @@ def main() -> None:
         # `word_ids` is for the collator, not for the model.
         remove_unused_columns=False,
         dataloader_pin_memory=torch.cuda.is_available(),
+        dataloader_num_workers=options.workers,
         report_to=[],
         seed=options.seed,
     )

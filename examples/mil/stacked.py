@@ -1,17 +1,13 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What together.py stacks: the rows, the attention, the discriminators and the best weights of several models."""
+"""What together.py stacks beside the models: their rows and their discriminators."""
 
 import dataclasses
-import math
 
 import numpy as np
 import torch
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
-from torch.nn.attention import SDPBackend, sdpa_kernel
-from transformers import AttentionInterface
-from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 
 from hf_memaug.layers.discriminator import DomainDiscriminators
 from hf_memaug.training.algorithms import ALGORITHMS
@@ -48,43 +44,6 @@ class Table:
         # Already in four dimensions, so that nothing looks at its values: that would stop the device.
         batch["attention_mask"] = mask.expand(-1, -1, 1, mask.shape[-1], -1)
         return batch
-
-
-class FoldedAttention(torch.autograd.Function):
-    """Fused attention under `vmap`: the models are more rows of one batch to it."""
-
-    @staticmethod
-    def forward(query, key, value, mask, dropout, scale):
-        # Not cuDNN's: with a mask, the memory-efficient kernel is had on every device and version.
-        with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
-            return F.scaled_dot_product_attention(query, key, value, mask, dropout, scale=scale)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, gradient):
-        raise NotImplementedError("Only under `vmap`, whose rule below is differentiated by itself.")
-
-    @staticmethod
-    def vmap(info, in_dims, query, key, value, mask, dropout, scale):
-        folded = [
-            part.movedim(dim, 0).flatten(0, 1) for part, dim in zip((query, key, value, mask), in_dims[:4], strict=True)
-        ]
-        found = FoldedAttention.forward(*folded, dropout, scale)
-        return found.unflatten(0, (info.batch_size, -1)), 0
-
-
-def folded_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
-    """As transformers' attention functions are called."""
-    dropout = dropout if module.training else 0.0
-    found = FoldedAttention.apply(query, key, value, attention_mask, dropout, scaling)
-    return found.transpose(1, 2).contiguous(), None
-
-
-AttentionInterface.register("folded", folded_attention)
-AttentionMaskInterface.register("folded", sdpa_mask)
 
 
 class Adversaries:
@@ -152,51 +111,8 @@ class Adversaries:
         return total
 
 
-class Best:
-    """Each model's best parameters so far."""
-
-    def __init__(self, models: int):
-        self.scores: list[float] = [-1.0] * models
-        self.steps = [0] * models
-        self.log: list[list[dict]] = [[] for _ in range(models)]
-        self.parameters: dict = {}
-
-    def offer(self, scores: list[float], step: int, parameters: dict) -> None:
-        better = [new > old for new, old in zip(scores, self.scores, strict=True)]
-        for model, score in enumerate(scores):
-            self.log[model].append({"step": step, "dev": score})
-            if better[model]:
-                self.scores[model], self.steps[model] = score, step
-        if not self.parameters:
-            self.parameters = {name: value.detach().clone() for name, value in parameters.items()}
-            return
-        for model, improved in enumerate(better):
-            if improved:
-                for name, value in parameters.items():
-                    self.parameters[name][model] = value[model].detach()
-
-
 @dataclasses.dataclass
 class AlgorithmArguments:
     penalty_weight: float | None = None
     penalty_anneal_steps: int = 0
     discriminator_hidden_size: int = 256
-
-
-def clip(gradients: list) -> None:
-    """Each model's gradients by their own norm, as `Trainer` clips them."""
-    squares = [g.float().flatten(1).square().sum(dim=1) for g in gradients if g is not None]
-    scale = (1.0 / (torch.stack(squares).sum(dim=0).sqrt() + 1e-6)).clamp(max=1.0)
-    for gradient in gradients:
-        if gradient is not None:
-            gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))
-
-
-def warm_steps(total: int, warmup: float) -> int:
-    return int(warmup) if warmup >= 1 else math.ceil(total * warmup)
-
-
-def linear(step: int, total: int, warmup: float) -> float:
-    """The factor of the learning rate before `step` is made; `warmup` in steps, or as a share of the total."""
-    warm = warm_steps(total, warmup)
-    return step / max(1, warm) if step < warm else max(0.0, (total - step) / max(1, total - warm))

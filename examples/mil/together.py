@@ -13,22 +13,27 @@ import concurrent.futures
 import dataclasses
 import math
 import os
+import sys
 import time
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 import torch
 from experiment import FEATURES, Job, build_model, describe, features_path, tokenized
-from stacked import Adversaries, AlgorithmArguments, Best, Table, clip, linear, warm_steps
-from torch import nn
+from stacked import Adversaries, AlgorithmArguments, Table
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
-from transformers import Trainer, logging
+from transformers import logging
 
 from hf_memaug.data.sampling import DomainBalancedSampler, EpisodeSampler
 from hf_memaug.evaluation.scores import macro_f1
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # stacking.py
+
+from stacking import Best, StackedStep, linear, stacked_parameters, warm_steps, without_dropout
 
 EVALUATION_ROWS = 256
 
@@ -64,14 +69,11 @@ class Together:
         self.model = models[0].train()
         self.model.set_attn_implementation("folded")
         if not dropout:
-            for module in self.model.modules():
-                if isinstance(module, nn.Dropout):
-                    module.p = 0.0
+            without_dropout(self.model)
         self.encoder = self.model.base_model
-        named = [dict(model.named_parameters()) for model in models]
         memory = {id(parameter) for parameter in self.model.memory_parameters()}
-        self.memory_names = [name for name, value in named[0].items() if id(value) in memory]
-        self.parameters = {name: torch.stack([one[name].detach() for one in named]) for name in named[0]}
+        self.memory_names = [name for name, value in self.model.named_parameters() if id(value) in memory]
+        self.parameters = stacked_parameters(models)
         self.num_labels = self.train_parts[0].num_labels
         self.is_graphed = self.device.type == "cuda"
 
@@ -122,7 +124,7 @@ class Together:
         one_step = self._task_steps(frozen, total, algorithm)
         order = torch.from_numpy(order).to(self.device)
         for number in range(total):
-            one_step(order[number], number)
+            one_step(number, index=order[number])
             # The last step too, as a run that is not a whole number of epochs would else end unseen.
             if evaluate_every and ((number + 1) % evaluate_every == 0 or number + 1 == total):
                 best.offer(self.score(self.dev_table, self.dev_parts), number + 1, self.parameters)
@@ -131,51 +133,27 @@ class Together:
         }
         return best
 
-    def _task_steps(self, frozen: list[str], total: int, algorithm: str = "erm"):
-        """A function of a step's rows and number, that makes the step: loss, clipping, optimizer, schedule."""
+    def _task_steps(self, frozen: list[str], total: int, algorithm: str = "erm") -> StackedStep:
         job = self.job
         learners = {name: value for name, value in self.parameters.items() if name not in frozen}
-        for value in learners.values():
-            value.requires_grad_()
         adversaries = Adversaries(self, algorithm) if algorithm == "dann" else None
-        decayed = set(Trainer.get_decay_parameter_names(None, self.model))
-        groups: dict[tuple, list] = {}
-        for name, value in learners.items():
-            rate = job.memory_learning_rate if name in self.memory_names else job.learning_rate
-            groups.setdefault((rate, 0.01 if name in decayed else 0.0), []).append(value)
-        if adversaries is not None:
-            groups[adversaries.rate, 0.0] = [*groups.get((adversaries.rate, 0.0), []), *adversaries.values.values()]
-        optimizer = torch.optim.AdamW(
-            [{"params": values, "lr": rate, "weight_decay": decay} for (rate, decay), values in groups.items()],
-            fused=self.is_graphed,
-        )
-        rates = [group["lr"] for group in optimizer.param_groups]
-        clipped = list(learners.values())
-        everything = [value for values in groups.values() for value in values]
 
-        def step(inputs):
-            for value in everything:
-                value.grad = None
+        def losses(inputs):
             batch = self.train_table.batch(inputs["index"])
             constants = {name: self.parameters[name].detach() for name in frozen}
             logits, features, _, _ = self._forward({**learners, **constants}, batch)
-            losses = self._losses(algorithm, logits, features, batch, adversaries)
-            losses.sum().backward()
-            clip([value.grad for value in clipped])
-            return losses.detach(), [value.grad for value in everything]
+            return self._losses(algorithm, logits, features, batch, adversaries)
 
-        run = GraphedFunction(step) if self.is_graphed else step
-
-        def one_step(index: torch.Tensor, number: int) -> torch.Tensor:
-            losses, gradients = run({"index": index})
-            for value, gradient in zip(everything, gradients, strict=True):
-                value.grad = gradient
-            for group, rate in zip(optimizer.param_groups, rates, strict=True):
-                group["lr"] = rate * linear(number, total, job.warmup)
-            optimizer.step()
-            return losses
-
-        return one_step
+        return StackedStep(
+            losses,
+            self.model,
+            learners,
+            {name: job.memory_learning_rate if name in self.memory_names else job.learning_rate for name in learners},
+            total,
+            job.warmup,
+            also=[(value, adversaries.rate) for value in adversaries.values.values()] if adversaries else [],
+            graphed=self.is_graphed,
+        )
 
     def _losses(self, algorithm: str, logits, features, batch, adversaries) -> torch.Tensor:
         task = vmap(lambda one, labels: F.cross_entropy(one.float(), labels))(logits, batch["labels"])
@@ -283,7 +261,7 @@ class Together:
         logs: list[list[dict]] = [[] for _ in self.jobs]
         sums: list = [0.0] * 4
         for number in range(total):
-            task = inner(device_order[number, :, : job.batch_size].contiguous(), number)
+            task = inner(number, index=device_order[number, :, : job.batch_size].contiguous())
             if (number + 1) % job.inner_steps:
                 continue
             targets = [sampler.meta_target(number) for sampler in samplers]

@@ -190,7 +190,8 @@ class GMAPModel(GMAPPreTrainedModel):
 
     def general_states(self, **inputs) -> list[torch.Tensor]:
         """`M = {M^1, ..., M^l}` of Eq. 1, as far as the strategy asks for them, from what an encoder takes."""
-        learns = any(parameter.requires_grad for parameter in self.general.parameters())
+        # Under `torch.func` parameters do not say that they learn; the configuration does.
+        learns = not self.config.freeze_general or any(one.requires_grad for one in self.general.parameters())
         depth = max(self.config.augmented_layers) if self.config.strategy == "multiple" else None
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()), self._own_precision():
             return layer_states(self.general, depth, **inputs)

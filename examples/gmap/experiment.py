@@ -1,0 +1,121 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""One trained model of the G-MAP tables: a data set, a method, a seed; and the data and encoders it needs."""
+
+import functools
+import gzip
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tasks import TASKS
+
+
+class Data(NamedTuple):
+    """A data set, the corpus of its domain, and how it is trained on: the paper's Tables 9 and 10, scaled down."""
+
+    domain: str
+    epochs: int
+    length: int
+    task: str = "classification"
+    metric: str = "macro_f1"
+
+
+DATA = {
+    "chemprot": Data("biomed", 8, 160, metric="micro_f1"),
+    "acl_arc": Data("cs", 12, 128),
+    "scierc": Data("cs", 10, 96),
+    "csabstruct": Data("cs", 4, 64),
+    "hyperpartisan": Data("news", 12, 256),
+    "agnews": Data("news", 5, 96),
+    "imdb": Data("reviews", 4, 256),
+    "ncbi_disease": Data("biomed", 10, 96, "tagging"),
+    "covidqa": Data("biomed", 10, 384, "answering"),
+}
+# The sets of "what counts", of Table 4 and of Table 5.
+CHOSEN = ["chemprot", "acl_arc", "scierc"]
+
+GMAP = {"strategy": "chunk_gated"}
+# A method: the encoder that learns, and what it reads of the general one.
+METHODS = {
+    "fine-tuning": ("general", None),
+    "dapt": ("dapt", None),
+    "tapt": ("tapt", None),
+    "dapt+tapt": ("dapt+tapt", None),
+    "logits-fusion": ("dapt", "logits"),
+    "gmap-single": ("dapt", {"strategy": "single"}),
+    "gmap-multiple": ("dapt", {"strategy": "multiple"}),
+    "gmap-gated": ("dapt", {"strategy": "gated"}),
+    "gmap": ("dapt", GMAP),
+    "gmap*": ("dapt+tapt", GMAP),
+    "gmap-unfrozen": ("dapt", {**GMAP, "freeze_general": False}),
+    "gmap-cross-attention": ("dapt", {**GMAP, "fusion": "cross_attention"}),
+    "gmap-gate-attention": ("dapt", {**GMAP, "fusion": "gate_attention"}),
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    data: str
+    method: str
+    seed: int
+    learning_rate: float = 1e-4
+    epochs: int = 10
+    batch_size: int = 32
+    warmup: float = 0.06
+    memory_layers: tuple[int, ...] | None = None
+
+
+def encoder_folder(encoders: str, kind: str, data: str) -> str:
+    """`general`, `dapt-biomed`, `tapt-chemprot` or `dapt+tapt-chemprot`, as examples/gmap/encoders.py names them."""
+    of = {"general": "", "dapt": f"-{DATA[data].domain}"}.get(kind, f"-{data}")
+    return str(Path(encoders) / f"{kind}{of}")
+
+
+def read_rows(root: str, data: str, split: str) -> list[dict]:
+    with gzip.open(Path(root) / data / f"{split}.jsonl.gz", "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+@functools.lru_cache(maxsize=16)
+def prepared(root: str, data: str, tokenizer_folder: str):
+    """The task, with tokenized `train`, `dev` and `test` rows."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    rows = {split: read_rows(root, data, split) for split in ("train", "dev", "test")}
+    kind = DATA[data]
+    return TASKS[kind.task](rows, tokenizer, kind.length, kind.metric)
+
+
+@functools.lru_cache(maxsize=4)
+def loaded(folder: str):
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(folder, dtype="float32", add_pooling_layer=False)
+
+
+def build_model(job: Job, encoders: str, task):
+    """The seed alone decides what is fresh in it: the head, and the gates."""
+    from transformers import set_seed
+
+    kind, reads = METHODS[job.method]
+    folder = encoder_folder(encoders, kind, job.data)
+    set_seed(job.seed)
+    if reads is None:
+        return task.plain.from_pretrained(folder, dtype="float32", num_labels=task.num_labels)
+    if reads == "logits":
+        from fusion import LogitsFusion
+
+        return LogitsFusion(task.plain.from_pretrained(folder, dtype="float32", num_labels=task.num_labels))
+    # The same head as the plain model's: of two layers, where it classifies a text.
+    head = {"classifier_layers": 2} if task.name == "classification" else {}
+    return task.gmap.from_general_and_domain(
+        loaded(encoder_folder(encoders, "general", job.data)),
+        loaded(folder),
+        num_labels=task.num_labels,
+        memory_layers=list(job.memory_layers) if job.memory_layers else None,
+        **head,
+        **reads,
+    )

@@ -1,0 +1,194 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+Tables 1 to 5 of G-MAP, and the curves of its Figures 4 and 6. One command each; what has run already is not run again,
+so that a command that was broken off can be given again, and a model that stands in two tables is trained once.
+
+    python examples/gmap/encoders.py --backbone FOLDER     # first: the general and the domain encoders
+    python examples/gmap/tables.py table1
+    python examples/gmap/tables.py table1 --sets chemprot acl_arc scierc --methods dapt gmap
+    python examples/gmap/tables.py figure4
+
+All methods have the same head, learning rate, epochs and batches. The rate was chosen on dev rows, for DAPT
+(`tables.py tune`); each run keeps the epoch that is best on dev rows.
+"""
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from experiment import CHOSEN, DATA, METHODS, Job
+
+CLASSIFICATION = [name for name, data in DATA.items() if data.task == "classification"]
+SPANS = [name for name in DATA if name not in CLASSIFICATION]
+STRATEGIES = ["gmap-single", "gmap-multiple", "gmap-gated", "gmap"]
+TABLES = {
+    "tune": (CHOSEN, ["dapt"]),
+    "table1": (CLASSIFICATION, ["fine-tuning", "dapt", "logits-fusion", "ensemble", *STRATEGIES]),
+    "table2": (CLASSIFICATION, ["tapt", "dapt+tapt", "gmap*"]),
+    "table3": (SPANS, ["fine-tuning", "dapt", "gmap"]),
+    "table4": (CHOSEN, ["dapt", "gmap-unfrozen", "gmap"]),
+    "table5": (CHOSEN, ["gmap-cross-attention", "gmap-gate-attention", "gmap"]),
+    "figure4": (CHOSEN, ["gmap"]),
+    "figure6": (CHOSEN, ["gmap-single", "gmap-gated"]),
+}
+RATES = [5e-5, 1e-4, 2e-4]
+# Two layers of the six, as far apart as 6 and 12 of the paper's twelve; and one.
+LAYERS = {"figure4": [(1, 4), (2, 5), (3, 6)], "figure6": [(1,), (2,), (3,), (4,), (5,), (6,)]}
+
+
+def make_jobs(options) -> list[Job]:
+    sets, methods = TABLES[options.table]
+    chosen = options.methods or methods
+    # An ensemble is not trained: it is made of these two.
+    chosen = list(dict.fromkeys(n for m in chosen for n in (("fine-tuning", "dapt") if m == "ensemble" else (m,))))
+    rates = RATES if options.table == "tune" else [options.learning_rate]
+    return [
+        Job(data, method, seed, rate, DATA[data].epochs, memory_layers=layers)
+        for data in options.sets or sets
+        for method in chosen
+        for rate in rates
+        for layers in LAYERS.get(options.table, [None])
+        for seed in range(options.seeds)
+    ]
+
+
+def read_record(record: Path) -> dict[Job, dict]:
+    found = {}
+    for line in record.read_text(encoding="utf-8").splitlines() if record.is_file() else []:
+        try:
+            result = json.loads(line)
+        except json.JSONDecodeError:
+            continue  # a kill may have cut the last line
+        layers = result["job"].pop("memory_layers")
+        found[Job(**result["job"], memory_layers=tuple(layers) if layers else None)] = result
+    return found
+
+
+def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
+    """Those of one setting on top of each other; returns all results that there are."""
+    done = read_record(options.record)
+    todo = [job for job in jobs if job not in done]
+    print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
+    if not todo:
+        return done
+    import torch
+    from together import Together
+    from transformers import logging
+
+    from hf_memaug.reporting.results import here
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    torch.set_float32_matmul_precision("high")
+    groups = defaultdict(list)
+    for job in todo:
+        groups[dataclasses.replace(job, seed=0)].append(job)
+    options.record.parent.mkdir(parents=True, exist_ok=True)
+    begin = time.time()
+    for number, group in enumerate(groups.values(), start=1):
+        results = Together(group, options.data, options.encoders).run(options.record.parent / "logits")
+        with open(options.record, "a", encoding="utf-8") as file:
+            for job, result in zip(group, results, strict=True):
+                done[job] = {**result, "made_with": here()}
+                file.write(json.dumps(done[job]) + "\n")
+        job, left = group[0], (time.time() - begin) / number * (len(groups) - number)
+        print(
+            f"[{number}/{len(groups)}, {left / 60:.0f} min left] {job.data} {title(job)} rate {job.learning_rate}: "
+            f"dev {mean(r['dev'] for r in results):.1f}, test {mean(r['scores']['f1'] for r in results):.1f}, "
+            f"{len(results)} seeds, {sum(r['seconds'] for r in results):.0f} s",
+            flush=True,
+        )
+    return done
+
+
+def mean(values) -> float:
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def ensemble_rows(options, done: dict[Job, dict]) -> list[dict]:
+    """Scores of the mean probabilities of the fine-tuned general encoder and of DAPT's, seed by seed."""
+    import numpy as np
+    import torch
+    from experiment import encoder_folder, prepared
+    from fusion import ensemble
+
+    rows, folder = [], options.record.parent / "logits"
+    for data in options.sets or TABLES[options.table][0]:
+        for seed in range(options.seeds):
+            files = [folder / f"{data}_{method}_{seed}.npy" for method in ("fine-tuning", "dapt")]
+            if all(file.is_file() for file in files):
+                task = prepared(options.data, data, encoder_folder(options.encoders, "general", data))
+                mixed = ensemble([torch.from_numpy(np.load(file)) for file in files]).numpy()
+                rows += rows_of(Job(data, "ensemble", seed), task.scores("test", mixed))
+    return rows
+
+
+def title(job: Job) -> str:
+    return job.method + (f" @ {','.join(map(str, job.memory_layers))}" if job.memory_layers else "")
+
+
+def rows_of(job: Job, scores: dict[str, float]) -> list[dict]:
+    same = {
+        "method": title(job),
+        "data": DATA[job.data].task,
+        "target": job.data,
+        "backbone": "roberta-30m",
+        "seed": job.seed,
+    }
+    return [{**same, "metric": metric, "value": round(value, 4)} for metric, value in scores.items()]
+
+
+def best_rate(done: dict[Job, dict], jobs: list[Job]) -> float:
+    """By the mean over sets and seeds of the dev scores."""
+    by_rate = {rate: mean(done[job]["dev"] for job in jobs if job.learning_rate == rate) for rate in RATES}
+    for rate, score in by_rate.items():
+        print(f"rate {rate}: dev {score:.2f}")
+    return max(by_rate, key=by_rate.get)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=list(TABLES))
+    parser.add_argument("--data", default="../shared/data", help="folder of the data sets (default: %(default)s)")
+    parser.add_argument("--encoders", default="runs/gmap/encoders", help="made by encoders.py (default: %(default)s)")
+    parser.add_argument("--sets", nargs="+", choices=list(DATA), help="default: those of the table")
+    parser.add_argument("--methods", nargs="+", choices=[*METHODS, "ensemble"], help="default: those of the table")
+    parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--learning-rate", type=float, default=1e-4, help="default: %(default)s")
+    parser.add_argument(
+        "--record",
+        type=Path,
+        default="runs/gmap/runs.jsonl",
+        help="raw results, one line a model (default: %(default)s)",
+    )
+    parser.add_argument("--output", type=Path, default="docs/results/gmap", help="default: %(default)s")
+    options = parser.parse_args()
+    jobs = make_jobs(options)
+    done = run_jobs(jobs, options)
+    if options.table == "tune":
+        print(f"best rate: {best_rate(done, jobs)}")
+        return
+    from hf_memaug.reporting.results import write_results
+
+    rows = [row for job in jobs for row in rows_of(job, done[job]["scores"])]
+    if "ensemble" in (options.methods or TABLES[options.table][1]):
+        rows += ensemble_rows(options, done)
+    path = options.output / f"{options.table}.json"
+    command = "python " + " ".join(sys.argv)
+    write_results(
+        path, table=options.table, command=command, rows=rows, made_with=[done[job]["made_with"] for job in jobs]
+    )
+    kept = [{name: done[job][name] for name in ("job", "dev", "best_step", "log")} for job in jobs]
+    lines = "".join(json.dumps(one) + "\n" for one in kept)
+    (options.output / f"{options.table}_runs.jsonl").write_text(lines, encoding="utf-8")
+    print(f"wrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} --baseline dapt")
+
+
+if __name__ == "__main__":
+    main()

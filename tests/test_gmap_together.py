@@ -1,0 +1,200 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The models of the G-MAP tables, trained on top of each other, are those that a plain loop trains one by one."""
+
+import gzip
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from families import SENTENCES
+from torch import nn
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples" / "gmap"
+METHODS = ["dapt", "logits-fusion", "gmap-single", "gmap-multiple", "gmap-gated", "gmap", "gmap-unfrozen"]
+METHODS += ["gmap-cross-attention", "gmap-gate-attention"]
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """The example's modules; what they set for their own process does not outlive the test."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    before, threads = set(sys.modules), torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    for name in set(sys.modules) - before:
+        if str(EXAMPLES) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def folders(backbones, tmp_path) -> tuple[Path, Path]:
+    """Data of three tasks, and two encoders that differ."""
+    data, encoders = tmp_path / "data", tmp_path / "encoders"
+    kinds = {"chemprot": classified, "ncbi_disease": tagged, "covidqa": asked}
+    for name, make in kinds.items():
+        (data / name).mkdir(parents=True)
+        for split, count in (("train", 12), ("dev", 10), ("test", 10)):
+            rows = [make(number, split) for number in range(count)]
+            with gzip.open(data / name / f"{split}.jsonl.gz", "wt") as file:
+                file.writelines(json.dumps(row) + "\n" for row in rows)
+    shutil.copytree(backbones["roberta"], encoders / "general")
+    shutil.copytree(backbones["roberta"], encoders / "dapt-biomed")
+    model = transformers.AutoModelForMaskedLM.from_pretrained(encoders / "general")
+    torch.manual_seed(1)
+    with torch.no_grad():
+        for value in model.parameters():
+            value += 0.02 * torch.randn_like(value)
+    model.save_pretrained(encoders / "dapt-biomed")
+    return data, encoders
+
+
+def classified(number: int, split: str) -> dict:
+    # The first test text is also a training text.
+    mark = "train" if number == 0 and split == "test" else split
+    return {"text": f"{SENTENCES[number % 6]} {mark} {number}", "label": number % 3}
+
+
+def tagged(number: int, split: str) -> dict:
+    words = f"{SENTENCES[number % 6]} {split} {number}".split()
+    return {"tokens": words, "ner_tags": ["B-Disease" if place == number % 3 else "O" for place in range(len(words))]}
+
+
+def asked(number: int, split: str) -> dict:
+    context = f"{SENTENCES[number % 6]} {split} {number}"
+    answer = context.split()[1]
+    return {
+        "question": f"What is {number}?",
+        "context": context,
+        "answers": {"text": [answer], "answer_start": [context.index(answer)]},
+    }
+
+
+def one_by_one(job, encoders: Path, task, order, length: int) -> list[dict]:
+    """A plain loop of one model; its parameters after each epoch. The general encoder runs in every step."""
+    from experiment import build_model, loaded
+    from fusion import LogitsFusion
+
+    model = build_model(job, str(encoders), task).train()
+    for module in model.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
+    decayed = set(transformers.Trainer.get_decay_parameter_names(None, model))
+    learners = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    groups = [
+        {"params": [value for name, value in learners.items() if (name in decayed) == chosen], "weight_decay": decay}
+        for chosen, decay in ((True, 0.01), (False, 0.0))
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=job.learning_rate)
+    schedule = transformers.get_linear_schedule_with_warmup(optimizer, 1, len(order))
+    labels, rows = task.labels("train", length), task.parts["train"]
+    kept = []
+    for number, batch in enumerate(order):
+        ids = torch.full((len(batch), length), task.pad)
+        for place, row in enumerate(batch):
+            ids[place, : len(rows[row]["input_ids"])] = torch.tensor(rows[row]["input_ids"])
+        inputs = {"input_ids": ids, "attention_mask": (ids != task.pad).long()}
+        wanted = labels[torch.from_numpy(batch)]
+        if isinstance(model, LogitsFusion):
+            with torch.no_grad():
+                states = loaded(str(encoders / "general")).eval()(**inputs).last_hidden_state
+            loss = nn.functional.cross_entropy(model(general_hidden_states=states[:, None], **inputs).logits, wanted)
+        elif task.name == "answering":
+            loss = model(**inputs, start_positions=wanted[:, 0], end_positions=wanted[:, 1]).loss
+        else:
+            loss = model(**inputs, labels=wanted).loss
+        loss.backward()
+        nn.utils.clip_grad_norm_(learners.values(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if (number + 1) % (len(order) // job.epochs) == 0:
+            kept.append({name: value.detach().clone() for name, value in learners.items()})
+    return kept
+
+
+@pytest.mark.parametrize(
+    ("data", "method"),
+    [*(("chemprot", method) for method in METHODS), ("ncbi_disease", "gmap"), ("covidqa", "gmap"), ("covidqa", "dapt")],
+)
+def test_together_is_one_by_one(data, method, here, folders, monkeypatch):
+    import experiment
+    from experiment import Job
+    from together import Together
+
+    # In float64: Adam makes a step of the rounding error where a gradient is zero or nearly so.
+    build, load = experiment.build_model, experiment.loaded
+    for module in (experiment, sys.modules["together"]):
+        monkeypatch.setattr(module, "build_model", lambda *inputs: build(*inputs).double())
+        monkeypatch.setattr(module, "loaded", lambda folder: load(folder).double())
+    root, encoders = folders
+    jobs = [Job(data, method, seed, learning_rate=1e-3, epochs=2, batch_size=5, warmup=1) for seed in (0, 3)]
+    together = Together(jobs, str(root), str(encoders), device="cpu", dropout=False)
+    results = together.run()
+    assert ("f1_unseen_texts" in results[0]["scores"]) == (data == "chemprot"), "one test text is a training text"
+    for number, (job, result) in enumerate(zip(jobs, results, strict=True)):
+        order = together._order(job.seed, 12)
+        assert order.shape == (6, 5) and sorted(set(order[:3].flatten())) == list(range(12))
+        assert [entry["step"] for entry in result["log"]] == [3, 6]
+        kept = one_by_one(job, encoders, together.task, order, together.length)
+        wanted = kept[result["best_step"] // 3 - 1]
+        assert wanted.keys() == together.parameters.keys()
+        for name, value in wanted.items():
+            mine = together.parameters[name][number]
+            torch.testing.assert_close(mine, value, rtol=1e-5, atol=1e-7, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_a_table_is_made_and_not_made_again(folders, tmp_path):
+    root, encoders = folders
+
+    def table(*more: object) -> str:
+        command = [
+            sys.executable,
+            EXAMPLES / "tables.py",
+            "table1",
+            "--data",
+            root,
+            "--encoders",
+            encoders,
+            "--seeds",
+            2,
+        ]
+        command += ["--sets", "chemprot", "--record", tmp_path / "runs.jsonl", "--output", tmp_path / "results", *more]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, cwd=ROOT)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    assert "0 of 4 models" in table("--methods", "fine-tuning", "dapt", "ensemble")
+    assert "4 of 6 models" in table("--methods", "fine-tuning", "dapt", "gmap", "ensemble")
+    rows = json.loads((tmp_path / "results" / "table1.json").read_text())["rows"]
+    found = {(row["method"], row["seed"], row["metric"]) for row in rows}
+    methods, metrics = ("fine-tuning", "dapt", "gmap", "ensemble"), ("f1", "f1_unseen_texts")
+    assert found == {(method, seed, metric) for method in methods for seed in (0, 1) for metric in metrics}
+    lines = (tmp_path / "results" / "table1_runs.jsonl").read_text().splitlines()
+    assert len(lines) == 6 and all(json.loads(line)["best_step"] > 0 for line in lines)
+
+
+def test_an_ensemble_adds_probabilities(here):
+    from fusion import ensemble
+
+    sure, unsure = torch.tensor([[4.0, 0.0]]), torch.tensor([[0.0, 1.0]])
+    wanted = (sure.softmax(-1) + unsure.softmax(-1)) / 2
+    torch.testing.assert_close(ensemble([sure, unsure]), wanted)
+    assert ensemble([sure, unsure]).argmax() == 0, "the surer one decides"
+
+
+def test_jobs_of_different_settings_are_refused(here, folders):
+    from experiment import Job
+    from together import Together
+
+    jobs = [Job("chemprot", method, 0) for method in ("dapt", "gmap")]
+    with pytest.raises(ValueError, match="may differ in `seed` only"):
+        Together(jobs, *map(str, folders))
