@@ -37,7 +37,7 @@ VOCABULARY_SIZE = 160
 
 
 def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
-    """A real tokenizer of the backbone's kind, trained on a handful of sentences."""
+    """A real tokenizer of the backbone's kind, made of a handful of sentences: the same in every process."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     if kind == "roberta":
@@ -46,17 +46,22 @@ def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         tokenizer.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(vocab_size=VOCABULARY_SIZE, special_tokens=special, show_progress=False)
+        # Words that follow a space are other tokens than words that begin a text: train on both.
+        tokenizer.train_from_iterator([*SENTENCES, *(" " + s for s in SENTENCES)] * 3, trainer)
         names = dict(zip(("cls_token", "pad_token", "sep_token", "unk_token", "mask_token"), special, strict=True))
         inputs = ["input_ids", "attention_mask"]
     else:
         special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        # Not by `WordPieceTrainer`: it numbers the pieces of words in the order of a hash table, another at each call.
+        words = sorted(set(" ".join(SENTENCES).split()))
+        letters = sorted(set("".join(words)))
+        ends = sorted({word[start:] for word in words for start in range(1, len(word))} | set(letters))
+        pieces = dict.fromkeys([*special, *letters, *("##" + end for end in ends), *words])
+        tokenizer = Tokenizer(models.WordPiece({piece: i for i, piece in enumerate(pieces)}, unk_token="[UNK]"))
         tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        trainer = trainers.WordPieceTrainer(vocab_size=VOCABULARY_SIZE, special_tokens=special, show_progress=False)
+        tokenizer.add_special_tokens(special)
         names = dict(zip(("pad_token", "unk_token", "cls_token", "sep_token", "mask_token"), special, strict=True))
         inputs = ["input_ids", "token_type_ids", "attention_mask"]
-    # Words that follow a space are other tokens than words that begin a text: train on both.
-    tokenizer.train_from_iterator([*SENTENCES, *(" " + s for s in SENTENCES)] * 3, trainer)
     first, last = names["cls_token"], names["sep_token"]
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{first} $A {last}",
