@@ -10,7 +10,9 @@ fp16, and a `cache.json` that says what it was made of: another encoder, other t
 import hashlib
 import json
 import os
-from collections.abc import Callable, Sequence
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +74,7 @@ def cache_general_states(
 ) -> CachedRows:
     """
     Runs the general encoder over tokenized rows, or takes up a cache that was made so before; one that was broken off
-    goes on where it stopped.
+    goes on where it stopped. Several processes may build one cache at once: each takes over the files that are there.
 
     Args:
         model: a G-MAP model; its general encoder is frozen.
@@ -143,7 +145,12 @@ def _write(encoders, rows, folder: Path, missing: list[int], batch_size: int, pr
     total = sum(min(ROWS_A_FILE, len(rows) - number * ROWS_A_FILE) for number in missing)
     bar = tqdm(total=total, desc="General states", unit="row", disable=not progress)
     for number in missing:
+        path = folder / _file_name(number)
         some = range(number * ROWS_A_FILE, min((number + 1) * ROWS_A_FILE, len(rows)))
+        if path.exists():
+            # Another process was faster.
+            bar.update(len(some))
+            continue
         found: dict[int, torch.Tensor] = {}
         # Rows of like length together: padding costs as much as tokens do.
         order = sorted(some, key=lambda row: len(rows[row]["input_ids"]))
@@ -166,36 +173,56 @@ def _write(encoders, rows, folder: Path, missing: list[int], batch_size: int, pr
                 found[row] = stacked[place, : len(rows[row]["input_ids"])]
             bar.update(len(chosen))
         whole = torch.cat([found[row] for row in some])
-        # In one step: a file that is there is whole.
-        temporary = folder / f".{_file_name(number)}.{os.getpid()}"
-        save_file({"states": whole}, temporary)
-        os.replace(temporary, folder / _file_name(number))
+        with _name_of_its_own(path) as temporary:
+            save_file({"states": whole}, temporary)
+            os.replace(temporary, path)
     bar.close()
+
+
+@contextmanager
+def _name_of_its_own(path: Path) -> Iterator[Path]:
+    """To write what then gets its name in one step: a file that is there is whole, however many processes write it."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def _check_manifest(folder: Path, manifest: dict) -> None:
     path = folder / MANIFEST
-    if path.exists():
-        stored = json.loads(path.read_text(encoding="utf-8"))
-        said = {
-            "general": "another general encoder",
-            "rows": "other rows, or the same rows by another tokenizer",
-            "strategy": f"`strategy={stored.get('strategy')!r}`, and the model has `strategy={manifest['strategy']!r}`",
-            "layers": f"layers up to {max(stored.get('layers') or [0])}, and the model reads others",
-            "tokens": "rows of other lengths",
-        }
-        for name, what in said.items():
-            if stored.get(name) != manifest[name]:
-                raise ValueError(
-                    f"`folder` {folder} holds a cache of {what}. Choose another folder, or delete this one."
-                )
-        return
-    if folder.exists() and any(folder.iterdir()):
+    if not path.exists():
+        _write_manifest(path, manifest)
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    said = {
+        "general": "another general encoder",
+        "rows": "other rows, or the same rows by another tokenizer",
+        "strategy": f"`strategy={stored.get('strategy')!r}`, and the model has `strategy={manifest['strategy']!r}`",
+        "layers": f"layers up to {max(stored.get('layers') or [0])}, and the model reads others",
+        "tokens": "rows of other lengths",
+    }
+    for name, what in said.items():
+        if stored.get(name) != manifest[name]:
+            raise ValueError(f"`folder` {folder} holds a cache of {what}. Choose another folder, or delete this one.")
+
+
+def _write_manifest(path: Path, manifest: dict) -> None:
+    folder = path.parent
+    # A manifest that another process is about to write is none of the user's files.
+    filled = folder.exists() and any(not entry.name.startswith(f".{MANIFEST}.") for entry in folder.iterdir())
+    if filled and not path.exists():
         raise ValueError(f"`folder` {folder} holds something else than a cache. Choose an empty or a new one.")
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{MANIFEST}.{os.getpid()}"
-    temporary.write_text(json.dumps(manifest) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
+    with _name_of_its_own(path) as temporary:
+        temporary.write_text(json.dumps(manifest) + "\n", encoding="utf-8")
+        try:
+            # Unlike a renamed file, a link never takes the place of what another process has put there.
+            os.link(temporary, path)
+        except FileExistsError:
+            pass
+        except OSError:
+            # A file system without links.
+            os.replace(temporary, path)
 
 
 def _check_files(folder: Path, tokens: list[int], files: int) -> None:

@@ -3,7 +3,9 @@
 """Logits from the cache are the logits, the general encoder stays still, and a cache of something else is refused."""
 
 import json
+import multiprocessing
 
+import cache_worker
 import pytest
 import torch
 import transformers
@@ -109,6 +111,49 @@ def test_it_is_made_once_and_taken_up_again(rows, tokenizer, tmp_path, monkeypat
     again = cache_general_states(model, rows, tmp_path, progress=False)
     assert torch.equal(again[12]["general_hidden_states"], expected)
     assert (tmp_path / "states-00000.safetensors").stat().st_mtime_ns == before["states-00000.safetensors"]
+
+
+def in_two_processes(folder, seeds) -> list[str]:
+    """What two processes say that begin a cache in the same folder at the same time."""
+    context = multiprocessing.get_context("spawn")
+    barrier, said = context.Barrier(2), context.Queue()
+    processes = [context.Process(target=cache_worker.build, args=(folder, seed, barrier, said)) for seed in seeds]
+    for process in processes:
+        process.start()
+    answers = [said.get(timeout=120) for _ in processes]
+    for process in processes:
+        process.join(timeout=120)
+    return sorted(answers)
+
+
+def test_two_processes_may_build_it_at_once(tmp_path, monkeypatch):
+    assert in_two_processes(tmp_path / "two", (0, 0)) == ["whole", "whole"]
+    monkeypatch.setattr(general_cache, "ROWS_A_FILE", cache_worker.ROWS_A_FILE)
+    model, rows = cache_worker.model_and_rows(0)
+    cache_general_states(model, rows, tmp_path / "one", progress=False)
+    built = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two")]
+    assert built[0] == built[1] and len(built[0]) == 4, "all files, the same ones, and nothing half written"
+
+
+def test_of_two_encoders_that_begin_at_once_one_is_refused(tmp_path):
+    refused, whole = in_two_processes(tmp_path, (0, 1))
+    assert whole == "whole" and "another general encoder" in refused
+
+
+def test_a_manifest_that_was_never_finished_is_in_nobodys_way(rows, tokenizer, tmp_path):
+    (tmp_path / ".cache.json.of-a-killed-process").write_text("{")
+    cached = cache_general_states(make_model(tokenizer), rows, tmp_path, progress=False)
+    assert cached[0]["general_hidden_states"].isfinite().all()
+
+
+def test_a_file_system_without_links_will_do(rows, tokenizer, tmp_path, monkeypatch):
+    def refuse(*args):
+        raise PermissionError("links are not supported")
+
+    monkeypatch.setattr("os.link", refuse)
+    cached = cache_general_states(make_model(tokenizer), rows, tmp_path, progress=False)
+    assert cached[0]["general_hidden_states"].isfinite().all()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache.json", "states-00000.safetensors"]
 
 
 def test_a_cache_of_something_else_is_refused(rows, tokenizer, tmp_path):
