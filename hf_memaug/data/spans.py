@@ -26,6 +26,7 @@ def tokenize_tags(
     Args:
         labels: the names of the tags, in the order of their ids, such as `tag_names(rows)`.
     """
+    _check_tokenizer(tokenizer)
     ids = {name: index for index, name in enumerate(labels)}
     found = []
     for number, row in enumerate(rows):
@@ -51,7 +52,13 @@ def tokenize_tags(
 
 
 def tags_from_logits(logits, rows: Sequence[dict], labels: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
-    """Predicted and true tags of the scored tokens of each row, for `entity_f1`. `logits` are `(row, token, label)`."""
+    """
+    Predicted and true tags of the scored tokens of each row, for `entity_f1`.
+
+    Args:
+        logits: `(row, token, label)`; what is padded is padded on the right.
+        rows: what `tokenize_tags` made.
+    """
     predicted, true = [], []
     for scores, row in zip(logits, rows, strict=True):
         scored = [place for place, label in enumerate(row["labels"]) if label != IGNORED]
@@ -69,8 +76,7 @@ def tokenize_questions(rows: Iterable[dict], tokenizer, max_length: int = 384, s
     Each row also has `row`, the number of its question, and `offsets`, where each token lies in the context (`None`
     outside of it): `answers_from_logits` needs both, a model neither.
     """
-    if not tokenizer.is_fast:
-        raise ValueError("`tokenizer` is a slow one, which does not say where a token lies. Use a fast one.")
+    _check_tokenizer(tokenizer)
     found = []
     for number, row in enumerate(rows):
         span = _span(number, row)
@@ -116,7 +122,7 @@ def answers_from_logits(
     The best span of each question over all its rows, as text; "" where no answer scores higher than any span.
 
     Args:
-        start_logits, end_logits: `(feature, token)`.
+        start_logits, end_logits: `(feature, token)`; what is padded is padded on the right.
         features: what `tokenize_questions` made of `rows`.
         max_answer_length: tokens of an answer, at most.
         best: ends that are looked at, for each.
@@ -141,6 +147,17 @@ def answers_from_logits(
         # A token of some tokenizers begins with the space before it.
         answers.append(row["context"][first:last].strip() if score > nothing.get(number, float("-inf")) else "")
     return answers
+
+
+def _check_tokenizer(tokenizer) -> None:
+    if not tokenizer.is_fast:
+        raise ValueError("`tokenizer` is a slow one, which does not say where a token lies. Use a fast one.")
+    if tokenizer.padding_side == "left":
+        # Logits do not say how far a batch has moved its rows to the right.
+        raise ValueError(
+            "`tokenizer` pads on the left, and the places of tags and answers are counted from a row's first token. "
+            'Set `tokenizer.padding_side = "right"`, and train with that too.'
+        )
 
 
 def _span(number: int, row: dict) -> tuple[int, int] | None:

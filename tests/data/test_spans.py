@@ -4,6 +4,8 @@
 
 import numpy as np
 import pytest
+import torch
+import transformers
 from families import tiny_tokenizer
 
 from hf_memaug.data.spans import (
@@ -52,6 +54,39 @@ def test_a_words_first_token_has_its_tag(kind):
     logits = [np.eye(4)[[max(label, 0) for label in row["labels"]]] for row in rows]
     predicted, true = tags_from_logits(logits, rows, labels)
     assert predicted == true == [row["ner_tags"] for row in NER]
+
+
+class ByToken(torch.nn.Module):
+    """Its prediction is in the token: one that is read at another place is another."""
+
+    def forward(self, input_ids, attention_mask, labels=None):
+        logits = torch.nn.functional.one_hot(input_ids % 4, 4).float()
+        return {"loss": logits.sum(), "logits": logits}
+
+
+def test_padding_and_batches_of_other_lengths_move_no_tag(tmp_path):
+    """As `Trainer` gives the logits: each batch padded to its longest row, and then all to the longest batch."""
+    tokenizer, labels = ner_tokenizer("bert"), tag_names(NER)
+    given = [NER[1], *NER, NER[1]]
+    rows = tokenize_tags(given, tokenizer, labels)
+    arguments = transformers.TrainingArguments(
+        str(tmp_path), per_device_eval_batch_size=2, report_to=[], use_cpu=True, disable_tqdm=True
+    )
+    collator = transformers.DataCollatorForTokenClassification(tokenizer)
+    found = transformers.Trainer(ByToken(), arguments, data_collator=collator).predict(rows).predictions
+    assert [len(row["input_ids"]) for row in rows] == [4, 8, 4, 4] and found.shape[:2] == (4, 8)
+    predicted, true = tags_from_logits(found, rows, labels)
+    firsts = [[tokenizer(word, add_special_tokens=False)["input_ids"][0] for word in row["tokens"]] for row in given]
+    assert predicted == [[labels[token % 4] for token in row] for row in firsts] and len(set(predicted[1])) > 2
+    assert true == [row["ner_tags"] for row in given]
+
+
+def test_a_tokenizer_that_pads_on_the_left_is_refused():
+    tokenizer = ner_tokenizer("bert")
+    tokenizer.padding_side = "left"
+    for tokenize in (lambda: tokenize_tags(NER, tokenizer, tag_names(NER)), lambda: tokenize_questions([], tokenizer)):
+        with pytest.raises(ValueError, match='pads on the left.*Set `tokenizer.padding_side = "right"`'):
+            tokenize()
 
 
 def test_tags_that_are_not_iob2_are_refused():
