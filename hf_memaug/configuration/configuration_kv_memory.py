@@ -84,6 +84,11 @@ class KVMemoryFields:
         if not 0 <= self.memory_weight <= 1:
             raise ValueError(f"`memory_weight` is λ of Eq. 3 and lies between 0 and 1; got {self.memory_weight}.")
 
+    @property
+    def reads_memory(self) -> bool:
+        """Whether anything of the memory reaches the features: with λ = 0 nothing does."""
+        return self.memory_weight > 0
+
     def check_heads(self):
         """Called when a model is built: a configuration on its own may still be on its way to sizes that fit."""
         for name in ("memory_heads", "num_attention_heads"):

@@ -59,7 +59,7 @@ def model_card(
     scores = _summarise(facts.get("scores", ()))
     data_name = facts.get("data") or ("data without a name" if facts.get("domains") or facts.get("training") else None)
     base_model = metadata.pop("base_model", None) or _hub_name(config)
-    tags = ["hf_memaug", config.model_type, *method.tags]
+    tags = ["hf_memaug", config.model_type, *(tag for tag in method.tags if tag != "memory" or _reads_memory(config))]
     tags += [tag for tag in metadata.pop("tags", None) or () if tag not in tags]
 
     head = ModelCardData(
@@ -155,7 +155,14 @@ def _opening(config, architecture, method, task_in_words, facts, data_name) -> s
     trained = f" It was trained on {data_name}." if data_name else " It has not been trained yet."
     if facts.get("left_out"):
         trained += f" The domain **{facts['left_out']}** was left out: neither training nor selection saw it."
-    return f"`{architecture}` for {task_in_words}, {start}: {method.what}.{trained}"
+    what = (
+        method.what if _reads_memory(config) else "the plain encoder, for its memory has the weight 0 and is not read"
+    )
+    return f"`{architecture}` for {task_in_words}, {start}: {what}.{trained}"
+
+
+def _reads_memory(config) -> bool:
+    return getattr(config, "reads_memory", True)
 
 
 def _how_to_load(config, architecture, repo_id, base_model, adapter, carries_code) -> str:

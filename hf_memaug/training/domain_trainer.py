@@ -115,7 +115,8 @@ class DomainTrainer(Trainer):
     def method_name(self) -> str:
         """The paper's name for what is trained, for the model card."""
         has_memory = any(True for _ in getattr(self.model, "memory_parameters", tuple)())
-        return "+memory" if has_memory and self.args.algorithm == "erm" else self.args.algorithm
+        reads_memory = has_memory and getattr(self.model.config, "reads_memory", True)
+        return "+memory" if reads_memory and self.args.algorithm == "erm" else self.args.algorithm
 
     @contextmanager
     def seeded(self):

@@ -319,12 +319,14 @@ class MetaTrainer(DomainTrainer):
 
 
 def check_memory_is_last(model) -> None:
-    """Refuses models whose memory is not the last thing that their features meet."""
+    """Refuses models whose memory is not the last thing that their features meet, or never meets them."""
     if not hasattr(getattr(model, "base_model", None), "augment"):
         raise TypeError(
             f"`model` is a `{type(model).__name__}`, whose features meet no key-value memory last. Use "
             "`RobertaWithKVMemoryForSequenceClassification.from_backbone(...)`, its prompted form, or BERT's."
         )
+    if not model.config.reads_memory:
+        raise ValueError("`model` has `memory_weight=0`: its memory is not read, and learns nothing. Give it a weight.")
 
 
 class _OuterSteps(TrainerCallback):

@@ -4,7 +4,7 @@
 
 import pytest
 import yaml
-from families import CASES, HEADS, Case
+from families import CASES, HEADS, KV_CASES, Case
 
 from hf_memaug import record_run
 from hf_memaug.reporting.model_card import is_ours_to_write, model_card
@@ -54,6 +54,15 @@ def test_text_says_what_happened(model):
         "| `memory_slots` | `12` |",
     ):
         assert said in text
+
+
+@pytest.mark.parametrize("case", KV_CASES, ids=str)
+def test_a_memory_that_is_not_read_is_not_claimed(case: Case):
+    cards = [model_card(case.config(memory_weight=weight), case.name, "me/x") for weight in (0.5, 0)]
+    claim = "a key-value memory after the last layer augments"
+    assert [claim in card.content for card in cards] == [True, False]
+    assert ["weight 0 and is not read" in card.content for card in cards] == [False, True]
+    assert ["memory" in metadata(card)["tags"] for card in cards] == [True, False]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -22,7 +22,7 @@ def accuracy(prediction) -> dict:
     return {"f1": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
 
 
-def bilevel_trainer(output, **kwargs):
+def bilevel_trainer(output, config=None, **kwargs):
     args = BilevelTrainingArguments(
         output_dir=str(output),
         per_device_train_batch_size=6,
@@ -32,9 +32,8 @@ def bilevel_trainer(output, **kwargs):
         disable_tqdm=True,
         **{**EVALUATION, **EPISODES, **kwargs},
     )
-    return BilevelTrainer(
-        tiny_model("kv"), args, train_dataset=rows(), eval_dataset=rows(), processing_class=tiny_tokenizer("roberta")
-    )
+    model, tokenizer = tiny_model("kv", **(config or {})), tiny_tokenizer("roberta")
+    return BilevelTrainer(model, args, train_dataset=rows(), eval_dataset=rows(), processing_class=tokenizer)
 
 
 def test_scores_of_each_domain_and_their_average(tmp_path):
@@ -72,9 +71,12 @@ def test_one_score_of_all_rows_is_no_average_over_domains(tmp_path):
     assert scores_of(facts_from_trainer(trainer)) == {("all", "macro_f1"): 50.0}
 
 
-@pytest.mark.parametrize("algorithm, method", [("erm", "+memory"), ("coral", "coral")])
-def test_domain_trainer_says_its_method_and_algorithm(tmp_path, algorithm, method):
-    trainer = domain_trainer("kv", tmp_path, algorithm=algorithm, max_steps=1)
+@pytest.mark.parametrize(
+    "algorithm, weight, method", [("erm", 0.5, "+memory"), ("erm", 0, "erm"), ("coral", 0.5, "coral")]
+)
+def test_domain_trainer_says_its_method_and_algorithm(tmp_path, algorithm, weight, method):
+    config = {"memory_weight": weight}
+    trainer = domain_trainer("kv", tmp_path, config=config, algorithm=algorithm, max_steps=1)
     facts = facts_from_trainer(trainer)
     assert facts["method"] == method and facts["training"]["algorithm"] == algorithm
     assert "memory_learning_rate" not in facts["training"], "it was not set"
@@ -98,6 +100,11 @@ def test_bilevel_trainer_says_how_the_memory_was_learned(tmp_path):
     card = model_card(trainer.model.config, type(trainer.model).__name__, "me/x").content
     assert "Trained as `mil` of the paper's tables." in card and "| episodes | 2 |" in card
     assert "name: data without a name, mean over the domains" in card
+
+
+def test_mil_is_not_claimed_of_a_memory_that_is_not_read(tmp_path):
+    with pytest.raises(ValueError, match="`memory_weight=0`: its memory is not read, and learns nothing"):
+        bilevel_trainer(tmp_path, config={"memory_weight": 0})
 
 
 def test_a_memory_from_a_file_was_not_learned_in_this_run(tmp_path):
