@@ -67,8 +67,9 @@ class GateAttention(MemoryReading):
         query = self._heads(self.query(hidden_states))
         key, value = self._heads(self.key(memory)), self._heads(self.value(memory))
         found, _ = self._attend(query, key, value, _memory_mask(attention_mask, memory_mask, memory), **kwargs)
+        found = _or_own(found.to(own.dtype), own, memory_mask)
         gate = head_gates[self.layer_idx + 1].sigmoid().to(own.dtype).repeat_interleave(self.attention_head_size)
-        return torch.lerp(own, found.to(own.dtype), gate), weights
+        return torch.lerp(own, found, gate), weights
 
 
 class CrossAttention:
@@ -85,7 +86,7 @@ class CrossAttention:
         memory = memory.to(hidden_states.dtype)
         mask = _memory_mask(attention_mask, memory_mask, memory)
         found, _ = self.memory_reader(own, encoder_hidden_states=memory, encoder_attention_mask=mask, **kwargs)
-        return found, weights
+        return _or_own(found, own, memory_mask), weights
 
 
 def _memory_mask(attention_mask, memory_mask, memory: torch.Tensor) -> torch.Tensor | None:
@@ -94,6 +95,14 @@ def _memory_mask(attention_mask, memory_mask, memory: torch.Tensor) -> torch.Ten
         return memory_mask
     # A tuned prefix comes before the tokens, and is no part of the memory.
     return attention_mask[..., -memory.shape[1] :]
+
+
+def _or_own(found: torch.Tensor, own: torch.Tensor, memory_mask: torch.Tensor | None) -> torch.Tensor:
+    """What was read; a row whose memory is all hidden has read nothing, and keeps what it has of its own tokens."""
+    if memory_mask is None:
+        return found
+    seen = memory_mask == 0 if memory_mask.is_floating_point() else memory_mask.bool()
+    return torch.where(seen.any(dim=-1).reshape(len(seen), -1, 1), found, own)
 
 
 def _both_masks(attention_mask, memory_mask, own: int, length: int) -> torch.Tensor | None:

@@ -16,6 +16,7 @@ STRATEGIES = ["single", "multiple", "gated", "chunk_gated"]
 every_kind = pytest.mark.parametrize("kind", ["roberta", "bert"])
 every_strategy = pytest.mark.parametrize("strategy", STRATEGIES)
 every_fusion = pytest.mark.parametrize("fusion", ["memory_attention", "cross_attention", "gate_attention"])
+every_kernel = pytest.mark.parametrize("implementation", ["eager", "sdpa"])
 HEADS = ["SequenceClassification", "TokenClassification", "QuestionAnswering", "MaskedLM"]
 
 
@@ -42,45 +43,103 @@ def plain_domain(model) -> torch.nn.Module:
     return encoder
 
 
-def slow_memory_attention(attention, hidden, memory, mask):
-    """Eq. 3 to 8, one head and one token at a time."""
-    rows, tokens, width = hidden.shape
+def slow_reading(attention, asking, read):
+    """One head and one token at a time: `asking` (tokens, width) reads `read`, which holds nothing that is hidden."""
     size = attention.attention_head_size
-    result = torch.zeros_like(hidden)
-    for row in range(rows):
-        query, key, value = (f(hidden[row]) for f in (attention.query, attention.key, attention.value))
-        memory_key, memory_value = attention.key(memory[row]), attention.value(memory[row])
-        key, value = torch.cat([key, memory_key]), torch.cat([value, memory_value])  # Eq. 4, 5
-        seen = torch.cat([mask[row], mask[row]]).bool()
-        for head in range(width // size):
-            part = slice(head * size, (head + 1) * size)
-            for token in range(tokens):
-                scores = (key[:, part] @ query[token, part] / math.sqrt(size)).masked_fill(~seen, -math.inf)
-                result[row, token, part] = scores.softmax(dim=0) @ value[:, part]  # Eq. 8
+    query, key, value = attention.query(asking), attention.key(read), attention.value(read)
+    result = torch.zeros_like(asking)
+    for start in range(0, asking.shape[-1], size):
+        part = slice(start, start + size)
+        for token in range(len(asking)):
+            scores = key[:, part] @ query[token, part] / math.sqrt(size)
+            result[token, part] = scores.softmax(dim=0) @ value[:, part]  # Eq. 8
     return result
 
 
+def slow_memory_attention(block, hidden, memory, gates):
+    """Eq. 3 to 8: the memory stands behind the tokens."""
+    return block.output(slow_reading(block.self, hidden, torch.cat([hidden, memory])), hidden)
+
+
+def slow_cross_attention(block, hidden, memory, gates):
+    """Section 4.2: it fuses the memory with "the output representation from the self-attention module"."""
+    own = block.output(slow_reading(block.self, hidden, hidden), hidden)
+    if len(memory) == 0:
+        return own
+    reader = block.memory_reader
+    return reader.output(slow_reading(reader.self, own, memory), own)
+
+
+def slow_gate_attention(block, hidden, memory, gates):
+    """Section 4.2: "a gate mechanism to weigh and sum the local and external memory", one gate a head (Wu et al.)."""
+    mixed = slow_reading(block.self, hidden, hidden)
+    if len(memory):
+        found = slow_reading(block.self, hidden, memory)
+        for head, gate in enumerate(gates):
+            share = 1 / (1 + math.exp(-gate))
+            part = slice(head * block.self.attention_head_size, (head + 1) * block.self.attention_head_size)
+            mixed[:, part] = share * found[:, part] + (1 - share) * mixed[:, part]
+    return block.output(mixed, hidden)
+
+
 @every_kind
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-def test_memory_attention_is_equations_3_to_8(kind, implementation):
-    model, inputs = make_model(kind=kind), make_inputs()
+@every_fusion
+@every_kernel
+@pytest.mark.parametrize("masked", [False, True])
+def test_every_fusion_is_its_slow_reference(kind, fusion, implementation, masked):
+    model, inputs = make_model(kind=kind, fusion=fusion), make_inputs()
     model.set_attn_implementation(implementation)
+    slow = {"memory": slow_memory_attention, "cross": slow_cross_attention, "gate": slow_gate_attention}
+    slow = slow[fusion.removesuffix("_attention")]
     seen = {}
-
-    def remember(module, args, kwargs, output):
-        seen[module.layer_idx + 1] = (args[0] if args else kwargs["hidden_states"], output[0], kwargs["memory"])
-
     for layer in model.config.augmented_layers:
-        attention = model.domain.encoder.layer[layer - 1].attention.self
-        attention.register_forward_hook(remember, with_kwargs=True)
+        block = model.domain.encoder.layer[layer - 1].attention
+        with torch.no_grad():
+            # Norms, biases and gates too: as initialised, many do nothing.
+            for parameter in [*block.parameters(), *model.memory.parameters()]:
+                parameter += 0.3 * torch.randn_like(parameter)
+
+        def remember(module, args, kwargs, output, layer=layer):
+            seen[layer] = (args[0], kwargs["memory"], output[0])
+
+        block.register_forward_hook(remember, with_kwargs=True)
+    memory_mask = inputs["attention_mask"].clone()
+    if masked:
+        memory_mask[0, 2:4] = 0
+        memory_mask[1] = 0  # nothing to read
     with torch.no_grad():
-        model(**inputs)
-        for layer, (hidden, output, memory) in seen.items():
-            attention = model.domain.encoder.layer[layer - 1].attention.self
-            slow = slow_memory_attention(attention, hidden, memory, inputs["attention_mask"])
-            kept = inputs["attention_mask"].bool()
-            torch.testing.assert_close(output[kept], slow[kept], rtol=0, atol=1e-10)
+        model(**inputs, **({"memory_mask": memory_mask} if masked else {}))
+        for number, (layer, (hidden, memory, output)) in enumerate(sorted(seen.items())):
+            block = model.domain.encoder.layer[layer - 1].attention
+            gates = model.memory.head_gates[number].tolist() if fusion == "gate_attention" else None
+            for row in range(3):
+                kept, read = inputs["attention_mask"][row].bool(), memory_mask[row].bool()
+                expected = slow(block, hidden[row][kept], memory[row][read], gates)
+                torch.testing.assert_close(output[row][kept], expected, rtol=0, atol=1e-10)
     assert sorted(seen) == [2, 4]
+
+
+@every_kind
+@every_fusion
+@every_kernel
+@pytest.mark.parametrize("padded", [True, False])
+def test_with_nothing_to_read_every_fusion_is_the_plain_domain_encoder(kind, fusion, implementation, padded):
+    model, inputs = make_model(kind=kind, fusion=fusion), make_inputs(padded)
+    model.set_attn_implementation(implementation)
+    plain = plain_domain(model)
+    plain.set_attn_implementation(implementation)
+    expected = plain(**inputs).last_hidden_state
+    memory_mask = inputs["attention_mask"].clone()
+    memory_mask[1] = 0
+    hidden = model(**inputs, memory_mask=memory_mask).last_hidden_state
+    if fusion == "memory_attention":
+        # Its kernels add up longer rows, of which the hidden part is zero.
+        torch.testing.assert_close(hidden[1], expected[1], rtol=0, atol=1e-12)
+    else:
+        assert torch.equal(hidden[1], expected[1])
+    assert (hidden - expected)[[0, 2]].abs().amax(dim=(1, 2)).min() > 1e-3, "the other rows read"
+    hidden.sum().backward()
+    assert all(p.grad.isfinite().all() for p in model.parameters() if p.grad is not None)
 
 
 @every_kind
@@ -94,7 +153,7 @@ def test_with_the_memory_masked_it_is_the_plain_domain_encoder(kind, strategy):
 
 
 @every_kind
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@every_kernel
 @pytest.mark.parametrize("padded", [True, False])
 def test_a_mask_of_the_memory_hides_what_it_masks(kind, implementation, padded):
     model, inputs = make_model(kind=kind), make_inputs(padded)
