@@ -53,7 +53,7 @@ def layer_states(
     position_ids=None,
     inputs_embeds=None,
 ) -> list[torch.Tensor]:
-    """The hidden states of the first `depth` layers, those of the embeddings left out."""
+    """The hidden states of the first `depth` layers, as transformers gives them, those of the embeddings left out."""
     given = input_ids if inputs_embeds is None else inputs_embeds
     if attention_mask is not None:
         # The mask of prefix tuning begins with the prefix, which is not read here.
@@ -82,4 +82,7 @@ def layer_states(
     for layer in layers_of(encoder)[:depth]:
         hidden = layer(hidden, *masks)
         states.append(hidden)
+    if encoder.config.model_type in DECODERS and len(states) == len(layers_of(encoder)):
+        # A decoder's last norm stands behind its layers; an encoder's is within its last layer.
+        states[-1] = encoder.ln_f(hidden)
     return states

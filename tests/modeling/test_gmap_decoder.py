@@ -98,6 +98,31 @@ def test_it_trains_and_comes_back(tmp_path):
     assert torch.equal(again(**make_inputs()).logits, model(**make_inputs()).logits)
 
 
+@pytest.mark.parametrize("padded", [True, False])
+def test_the_memory_is_the_hidden_states_of_transformers(padded):
+    model, inputs = make_model(), make_inputs(padded)
+    with torch.no_grad():
+        model.general.ln_f.weight += torch.randn(32)
+    expected = model.general(**inputs, output_hidden_states=True)
+    states, kept = model.general_states(**inputs), inputs["attention_mask"].bool()
+    assert len(states) == 4
+    for state, theirs in zip(states, expected.hidden_states[1:], strict=True):
+        torch.testing.assert_close(state[kept], theirs[kept], rtol=0, atol=1e-12)
+    torch.testing.assert_close(states[-1][kept], expected.last_hidden_state[kept], rtol=0, atol=1e-12)
+    lower = make_model(strategy="multiple", memory_layers=[1, 2])
+    theirs = lower.general(**inputs, output_hidden_states=True).hidden_states[1:3]
+    for state, expected in zip(lower.general_states(**inputs), theirs, strict=True):
+        torch.testing.assert_close(state[kept], expected[kept], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("strategy", ["single", "multiple", "gated", "chunk_gated"])
+def test_all_of_a_general_decoder_can_learn(strategy):
+    model = make_model("GMAPForSequenceClassification", strategy=strategy, freeze_general=False).train()
+    model(**make_inputs(), labels=torch.tensor([0, 1, 2])).loss.backward()
+    still = [n for n, p in model.gmap.general.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
+    assert not still, f"without a gradient: {still}"
+
+
 def test_two_checkpoints_are_paired(tmp_path):
     for seed, name in enumerate(("general", "domain")):
         torch.manual_seed(seed)
