@@ -33,6 +33,8 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
     base_model_prefix = "gmap"
     memory_modules = (GeneralMemory,)
     memory_shape_fields = ("strategy", "fusion")
+    # Whether the head is the domain encoder's own.
+    keeps_lm_head = False
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _supports_flash_attn = True
@@ -93,10 +95,11 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
                     f"`from_general_and_domain` takes no `{name}`. Did you mean `{nearest(name, known, 0)}`?"
                 )
         _check_vocabularies(general, domain, {name: how[name] for name in WHERE if name in how})
-        reads_words = "lm_head" in getattr(cls, "_parts_of_domain", ())
         plain = general if isinstance(general, PreTrainedModel) else load_encoder(general, how)
         if not isinstance(domain, PreTrainedModel):
-            domain = AutoModelForMaskedLM.from_pretrained(domain, **how) if reads_words else load_encoder(domain, how)
+            domain = (
+                AutoModelForMaskedLM.from_pretrained(domain, **how) if cls.keeps_lm_head else load_encoder(domain, how)
+            )
         encoders = {"general": plain.base_model, "domain": domain.base_model}
         kwargs.setdefault("tie_word_embeddings", getattr(domain.config, "tie_word_embeddings", True))
         config = cls.config_class(**{name: one.config for name, one in encoders.items()}, **kwargs)
@@ -105,7 +108,7 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
             model.set_attn_implementation(how["attn_implementation"])
         for name, encoder in encoders.items():
             _copy_weights(encoder, getattr(model.base_model, name), name)
-        if reads_words:
+        if cls.keeps_lm_head:
             theirs = getattr(domain, "lm_head", None) or getattr(getattr(domain, "cls", None), "predictions", None)
             if theirs is not None:
                 _copy_weights(theirs, model.lm_head, "lm_head")
@@ -315,18 +318,9 @@ class GMAPHead(GMAPPreTrainedModel):
         memory_mask (`torch.Tensor`, *optional*):
             As in [`GMAPModel`].
         """
-        outputs = self.gmap(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            past_key_values=past_key_values,
-            # Named above, for `Trainer` keeps only columns that it finds in the signature.
-            general_hidden_states=general_hidden_states,
-            memory_mask=memory_mask,
-            **{**kwargs, "return_dict": True},
-        )
+        # All named above, for `Trainer` keeps only columns that it finds in the signature.
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
+        outputs = self.gmap(*inputs, general_hidden_states, memory_mask, **{**kwargs, "return_dict": True})
         is_decoder = self.config.domain.model_type in DECODERS
         if is_decoder and attention_mask is None and input_ids is not None and self.config.pad_token_id is not None:
             # Only to find the last token.
@@ -389,7 +383,7 @@ class GMAPForMaskedLM(GMAPHead):
         "lm_head.decoder.weight": "gmap.domain.embeddings.word_embeddings.weight",
         "lm_head.decoder.bias": "lm_head.bias",
     }
-    _parts_of_domain = ("lm_head",)
+    keeps_lm_head = True
 
     def __init__(self, config):
         if config.domain.model_type not in LM_HEADS:
@@ -442,18 +436,9 @@ class GMAPForQuestionAnswering(GMAPPreTrainedModel):
         memory_mask (`torch.Tensor`, *optional*):
             As in [`GMAPModel`].
         """
-        outputs = self.gmap(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            past_key_values=past_key_values,
-            # Named above, for `Trainer` keeps only columns that it finds in the signature.
-            general_hidden_states=general_hidden_states,
-            memory_mask=memory_mask,
-            **{**kwargs, "return_dict": True},
-        )
+        # All named above, for `Trainer` keeps only columns that it finds in the signature.
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
+        outputs = self.gmap(*inputs, general_hidden_states, memory_mask, **{**kwargs, "return_dict": True})
         start_logits, end_logits = (part.contiguous() for part in self.qa_outputs(outputs.last_hidden_state).unbind(-1))
         loss = None
         if start_positions is not None and end_positions is not None:
