@@ -19,7 +19,15 @@ from transformers.utils import auto_docstring, can_return_tuple
 from hf_memaug.configuration.configuration_gmap import GMAPConfig
 from hf_memaug.layers.general_memory import GeneralMemory
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
-from hf_memaug.modeling.modeling_gmap_encoders import DECODERS, augment, layer_states, load_encoder, make_encoder
+from hf_memaug.modeling.modeling_gmap_encoders import (
+    DECODERS,
+    augment,
+    domain_twin,
+    layer_states,
+    load_encoder,
+    make_encoder,
+    shared_weights,
+)
 from hf_memaug.modeling.modeling_gmap_outputs import GMAPHeadOutput, GMAPOutput, GMAPQuestionAnsweringOutput
 from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, split_arguments
 from hf_memaug.suggestions import nearest
@@ -55,6 +63,27 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         # Loading makes fresh parameters, which all learn.
         model.base_model.freeze_general(model.config.freeze_general)
         return found
+
+    def save_pretrained(self, save_directory, is_main_process=True, state_dict=None, *args, **kwargs):
+        """As in transformers; weights that both encoders share are stored once."""
+        ignored = self._keys_to_ignore_on_save
+        # A general encoder that learns may be put back by `Trainer`, which fills nothing in.
+        shared = shared_weights(state_dict or self.state_dict(), equal=self.config.freeze_general)
+        self._keys_to_ignore_on_save = ignored | shared
+        try:
+            super().save_pretrained(save_directory, is_main_process, state_dict, *args, **kwargs)
+        finally:
+            self._keys_to_ignore_on_save = ignored
+
+    def tie_weights(self, missing_keys=None, recompute_mapping=True):
+        super().tie_weights(missing_keys, recompute_mapping)
+        for name in sorted(missing_keys or ()):
+            twin = domain_twin(name)
+            if twin is not None and twin not in missing_keys:
+                # Stored once. From here on each encoder has its own: the one learns, the other does not.
+                with torch.no_grad():
+                    self.get_parameter(name).copy_(self.get_parameter(twin))
+                missing_keys.discard(name)
 
     def resize_token_embeddings(self, new_num_tokens=None, *args, **kwargs):
         """As in transformers, and in both encoders: they read the same tokens."""

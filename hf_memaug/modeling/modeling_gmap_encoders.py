@@ -44,6 +44,29 @@ def augment(encoder: PreTrainedModel, fusion: str, layers: list[int]) -> None:
         stack[layer - 1] = memory_layer(config, layer - 1, fusion, place)
 
 
+def domain_twin(name: str) -> str | None:
+    """The domain encoder's weight of the same name as one of the general encoder's."""
+    start, general, rest = name.partition("general.")
+    return f"{start}domain.{rest}" if general and start in ("", "gmap.") else None
+
+
+def shared_weights(state: dict[str, torch.Tensor], equal: bool) -> set[str]:
+    """
+    Names of the general encoder's weights that need not be stored, for the domain encoder's are the same tensors.
+
+    Args:
+        equal: whether equal ones count too. Of those matrices alone: the vectors of any two fresh encoders are equal.
+    """
+
+    def shared(one, other):
+        if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device) or one.is_meta:
+            return False
+        return one.data_ptr() == other.data_ptr() or (equal and one.ndim > 1 and torch.equal(one, other))
+
+    twins = {name: domain_twin(name) for name in state}
+    return {name for name, twin in twins.items() if twin in state and shared(state[name], state[twin])}
+
+
 def layer_states(
     encoder: PreTrainedModel,
     depth: int | None,
