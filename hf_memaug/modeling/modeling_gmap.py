@@ -80,6 +80,10 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         for name in sorted(missing_keys or ()):
             twin = domain_twin(name)
             if twin is not None and twin not in missing_keys:
+                if self.get_parameter(twin).is_meta:
+                    raise ValueError(
+                        f"`{name}` is stored as `{twin}`, which `device_map` leaves on disk. Leave none there."
+                    )
                 # Stored once. From here on each encoder has its own: the one learns, the other does not.
                 with torch.no_grad():
                     self.get_parameter(name).copy_(self.get_parameter(twin))

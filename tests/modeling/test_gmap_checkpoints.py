@@ -97,3 +97,11 @@ def test_what_neither_has_is_still_missing(tmp_path):
     save_file({name: value for name, value in file.items() if name not in names}, tmp_path / "model.safetensors")
     _, info = hf_memaug.GMAPModel.from_pretrained(tmp_path, output_loading_info=True)
     assert set(info["missing_keys"]) == names
+
+
+def test_shared_weights_are_not_offloaded_to_disk(tmp_path):
+    backbone = save_backbone("bert", tmp_path / "backbone")
+    hf_memaug.GMAPModel.from_general_and_domain(backbone, backbone).save_pretrained(tmp_path)
+    device_map = {"general": "cpu", "domain": "disk", "memory": "cpu"}
+    with pytest.raises(ValueError, match="is stored as `domain.*`device_map` leaves on disk"):
+        hf_memaug.GMAPModel.from_pretrained(tmp_path, device_map=device_map, offload_folder=tmp_path / "offload")
