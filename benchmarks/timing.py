@@ -6,35 +6,48 @@ import statistics
 import time
 
 
-def training_step(model, inputs, labels, autocast):
-    """A function that makes one step of AdamW."""
+def training_step(model, inputs, labels, autocast, graphed: bool = False):
+    """A function that makes one step of AdamW; `graphed`: forward and backward pass as a CUDA graph."""
     import torch
+
+    from hf_memaug.kernels.cuda_graphs import GraphedFunction
 
     learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(learned, lr=1e-6, fused=True)
     model.train()
 
-    def step():
+    def both_passes(inputs):
+        for parameter in learned:
+            parameter.grad = None
         with autocast():
-            loss = model(**inputs, labels=labels).loss
+            loss = model(**inputs).loss
         loss.backward()
+        return [parameter.grad for parameter in learned]
+
+    run = GraphedFunction(both_passes) if graphed else both_passes
+
+    def step():
+        for parameter, gradient in zip(learned, run({**inputs, "labels": labels}), strict=True):
+            parameter.grad = gradient
         optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
 
     return step
 
 
-def inference(model, inputs, autocast):
+def inference(model, inputs, autocast, graphed: bool = False):
     """A function that makes one forward pass."""
     import torch
 
+    from hf_memaug.kernels.cuda_graphs import GraphedFunction
+
     model.eval()
 
-    def step():
-        with torch.inference_mode(), autocast():
-            model(**inputs)
+    def forward(inputs):
+        with torch.no_grad() if graphed else torch.inference_mode(), autocast():
+            return model(**inputs).logits
 
-    return step
+    run = GraphedFunction(forward) if graphed else forward
+    return lambda: run(inputs)
 
 
 def seconds(step, device: str, repeats: int) -> float:

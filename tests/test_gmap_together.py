@@ -136,7 +136,7 @@ def test_together_is_one_by_one(data, method, here, folders, monkeypatch):
         monkeypatch.setattr(module, "build_model", lambda *inputs: build(*inputs).double())
         monkeypatch.setattr(module, "loaded", lambda folder: load(folder).double())
     root, encoders = folders
-    jobs = [Job(data, method, seed, learning_rate=1e-3, epochs=2, batch_size=5, warmup=1) for seed in (0, 3)]
+    jobs = [Job(data, method, "tiny", seed, learning_rate=1e-3, epochs=2, batch_size=5, warmup=1) for seed in (0, 3)]
     together = Together(jobs, str(root), str(encoders), device="cpu", dropout=False)
     results = together.run()
     assert ("f1_unseen_texts" in results[0]["scores"]) == (data == "chemprot"), "one test text is a training text"
@@ -195,6 +195,6 @@ def test_jobs_of_different_settings_are_refused(here, folders):
     from experiment import Job
     from together import Together
 
-    jobs = [Job("chemprot", method, 0) for method in ("dapt", "gmap")]
+    jobs = [Job("chemprot", method, "tiny", 0) for method in ("dapt", "gmap")]
     with pytest.raises(ValueError, match="may differ in `seed` only"):
         Together(jobs, *map(str, folders))

@@ -8,11 +8,11 @@ The encoders of the G-MAP tables, from one backbone, by masked language modellin
 - `tapt-SET`, `dapt+tapt-SET`: the general one, or the domain's, trained on the texts of a task's training rows;
 - `gmap-CORPUS`: as `dapt-CORPUS`, but with the memory of the general encoder to read (section 4.4).
 
-    python examples/gmap/encoders.py --backbone FOLDER --jobs 4
-    python examples/gmap/encoders.py --backbone FOLDER --only general dapt-biomed dapt-cs
+    python examples/gmap/encoders.py --backbone minilm=FOLDER --jobs 4
+    python examples/gmap/encoders.py --backbone roberta-30m=FOLDER --only general dapt-biomed dapt-cs
 
 What is there already is not made again. The losses on every corpus, before and after, are gathered in
-`docs/results/gmap/pretraining.json` and drawn (Figures 1 and 5).
+`docs/results/gmap/pretraining_NAME.json`; `figures.py` draws them (Figures 1 and 5).
 """
 
 import argparse
@@ -30,9 +30,9 @@ CORPORA = ["biomed", "cs", "reviews", "news"]
 OTHERS = ["it_support"]
 TASKS = [name for name, data in DATA.items() if data.task == "classification"]
 SETTINGS = {
-    "general": ["--only-head", "--learning-rate", "1e-3", "--epochs", "3"],
-    "dapt": ["--learning-rate", "2e-4", "--epochs", "20"],
-    "gmap": ["--learning-rate", "2e-4", "--epochs", "20"],
+    "general": ["--only-head", "--learning-rate", "1e-3", "--epochs", "2"],
+    "dapt": ["--learning-rate", "2e-4", "--steps", "1500"],
+    "gmap": ["--learning-rate", "2e-4", "--steps", "1500"],
     "tapt": ["--learning-rate", "1e-4", "--epochs", "20"],
     "dapt+tapt": ["--learning-rate", "1e-4", "--epochs", "20"],
 }
@@ -94,7 +94,7 @@ def gather(options) -> None:
         "encoders": {name: {key: one[key] for key in ("steps", "before", "after")} for name, one in found.items()},
     }
     options.results.mkdir(parents=True, exist_ok=True)
-    path = options.results / "pretraining.json"
+    path = options.results / f"pretraining_{options.name}.json"
     path.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     print(f"wrote {path}; python examples/gmap/figures.py draws it")
 
@@ -102,14 +102,23 @@ def gather(options) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     every = [name for stage in STAGES for kind in stage for name in names_of(kind)]
-    parser.add_argument("--backbone", required=True, help="the encoder to begin with")
+    parser.add_argument("--backbone", required=True, help="name=folder of the encoder to begin with")
     parser.add_argument("--data", type=Path, default="../shared/data", help="folder of the data (default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=every, metavar="NAME", help="default: all of them")
     parser.add_argument("--jobs", type=int, default=1, help="encoders made at a time (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=0, help="processes that mask words, for each (default: 0)")
-    parser.add_argument("--output", type=Path, default="runs/gmap/encoders", help="default: %(default)s")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default="runs/gmap/encoders",
+        help="a folder of that name is made here (default: %(default)s)",
+    )
     parser.add_argument("--results", type=Path, default="docs/results/gmap", help="default: %(default)s")
     options = parser.parse_args()
+    options.name, _, options.backbone = options.backbone.partition("=")
+    if not options.backbone:
+        parser.error("--backbone is a name and a folder, such as minilm=FOLDER")
+    options.output /= options.name
     options.output.mkdir(parents=True, exist_ok=True)
     for stage in STAGES:
         names = [name for kind in stage for name in names_of(kind) if name in (options.only or every)]

@@ -59,6 +59,7 @@ METHODS = {
 class Job:
     data: str
     method: str
+    backbone: str
     seed: int
     learning_rate: float = 1e-4
     epochs: int = 10
@@ -71,6 +72,10 @@ def encoder_folder(encoders: str, kind: str, data: str) -> str:
     """`general`, `dapt-biomed`, `tapt-chemprot` or `dapt+tapt-chemprot`, as examples/gmap/encoders.py names them."""
     of = {"general": "", "dapt": f"-{DATA[data].domain}"}.get(kind, f"-{data}")
     return str(Path(encoders) / f"{kind}{of}")
+
+
+def logits_file(folder: Path, job: Job) -> Path:
+    return folder / f"{job.backbone}_{job.data}_{job.method}_{job.seed}.npy"
 
 
 def read_rows(root: str, data: str, split: str) -> list[dict]:

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The baselines of G-MAP's section 3.2 that read a general encoder too, but not as a memory."""
 
-import copy
-
 import torch
 from torch import nn
 
@@ -14,17 +12,26 @@ class LogitsFusion(nn.Module):
     def __init__(self, domain: nn.Module):
         super().__init__()
         self.domain = domain
-        self.general_classifier = copy.deepcopy(domain.classifier)
+        config = domain.config
+        self.general_classifier = nn.Sequential(
+            nn.Dropout(config.hidden_dropout_prob),
+            nn.Linear(config.hidden_size, config.hidden_size),
+            nn.Tanh(),
+            nn.Dropout(config.hidden_dropout_prob),
+            nn.Linear(config.hidden_size, config.num_labels),
+        )
         for module in self.general_classifier.modules():
             if isinstance(module, nn.Linear):
-                nn.init.normal_(module.weight, std=domain.config.initializer_range)
+                nn.init.normal_(module.weight, std=config.initializer_range)
+                nn.init.zeros_(module.bias)
 
     def set_attn_implementation(self, name: str) -> None:
         self.domain.set_attn_implementation(name)
 
     def forward(self, general_hidden_states: torch.Tensor, **inputs):
         outputs = self.domain(**inputs)
-        outputs.logits = outputs.logits + self.general_classifier(general_hidden_states[:, -1].to(self.domain.dtype))
+        first = general_hidden_states[:, -1, 0].to(self.domain.dtype)
+        outputs.logits = outputs.logits + self.general_classifier(first)
         return outputs
 
 

@@ -4,8 +4,8 @@
 Tables 1 to 5 of G-MAP, and the curves of its Figures 4 and 6. One command each; what has run already is not run again,
 so that a command that was broken off can be given again, and a model that stands in two tables is trained once.
 
-    python examples/gmap/encoders.py --backbone FOLDER     # first: the general and the domain encoders
-    python examples/gmap/tables.py table1
+    python examples/gmap/encoders.py --backbone minilm=FOLDER     # first: the general and the domain encoders
+    python examples/gmap/tables.py table1 --encoders runs/gmap/encoders/minilm
     python examples/gmap/tables.py table1 --sets chemprot acl_arc scierc --methods dapt gmap
     python examples/gmap/tables.py figure4
 
@@ -21,7 +21,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from experiment import CHOSEN, DATA, METHODS, Job
+from experiment import CHOSEN, DATA, METHODS, Job, logits_file
 
 CLASSIFICATION = [name for name, data in DATA.items() if data.task == "classification"]
 SPANS = [name for name in DATA if name not in CLASSIFICATION]
@@ -48,7 +48,7 @@ def make_jobs(options) -> list[Job]:
     chosen = list(dict.fromkeys(n for m in chosen for n in (("fine-tuning", "dapt") if m == "ensemble" else (m,))))
     rates = RATES if options.table == "tune" else [options.learning_rate]
     return [
-        Job(data, method, seed, rate, DATA[data].epochs, memory_layers=layers)
+        Job(data, method, options.encoders.name, seed, rate, DATA[data].epochs, memory_layers=layers)
         for data in options.sets or sets
         for method in chosen
         for rate in rates
@@ -91,7 +91,7 @@ def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
     options.record.parent.mkdir(parents=True, exist_ok=True)
     begin = time.time()
     for number, group in enumerate(groups.values(), start=1):
-        results = Together(group, options.data, options.encoders).run(options.record.parent / "logits")
+        results = Together(group, options.data, str(options.encoders)).run(options.record.parent / "logits")
         with open(options.record, "a", encoding="utf-8") as file:
             for job, result in zip(group, results, strict=True):
                 done[job] = {**result, "made_with": here()}
@@ -121,11 +121,13 @@ def ensemble_rows(options, done: dict[Job, dict]) -> list[dict]:
     rows, folder = [], options.record.parent / "logits"
     for data in options.sets or TABLES[options.table][0]:
         for seed in range(options.seeds):
-            files = [folder / f"{data}_{method}_{seed}.npy" for method in ("fine-tuning", "dapt")]
+            job = Job(data, "ensemble", options.encoders.name, seed)
+            both = [dataclasses.replace(job, method=method) for method in ("fine-tuning", "dapt")]
+            files = [logits_file(folder, one) for one in both]
             if all(file.is_file() for file in files):
-                task = prepared(options.data, data, encoder_folder(options.encoders, "general", data))
+                task = prepared(options.data, data, encoder_folder(str(options.encoders), "general", data))
                 mixed = ensemble([torch.from_numpy(np.load(file)) for file in files]).numpy()
-                rows += rows_of(Job(data, "ensemble", seed), task.scores("test", mixed))
+                rows += rows_of(job, task.scores("test", mixed))
     return rows
 
 
@@ -138,7 +140,7 @@ def rows_of(job: Job, scores: dict[str, float]) -> list[dict]:
         "method": title(job),
         "data": DATA[job.data].task,
         "target": job.data,
-        "backbone": "roberta-30m",
+        "backbone": job.backbone,
         "seed": job.seed,
     }
     return [{**same, "metric": metric, "value": round(value, 4)} for metric, value in scores.items()]
@@ -156,7 +158,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=list(TABLES))
     parser.add_argument("--data", default="../shared/data", help="folder of the data sets (default: %(default)s)")
-    parser.add_argument("--encoders", default="runs/gmap/encoders", help="made by encoders.py (default: %(default)s)")
+    parser.add_argument(
+        "--encoders",
+        type=Path,
+        default="runs/gmap/encoders/minilm",
+        help="folder of one backbone's encoders, made by encoders.py (default: %(default)s)",
+    )
     parser.add_argument("--sets", nargs="+", choices=list(DATA), help="default: those of the table")
     parser.add_argument("--methods", nargs="+", choices=[*METHODS, "ensemble"], help="default: those of the table")
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from experiment import METHODS, Job, build_model, encoder_folder, loaded, prepared
+from experiment import METHODS, Job, build_model, encoder_folder, loaded, logits_file, prepared
 from torch.func import functional_call, vmap
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # stacking.py
@@ -81,6 +81,10 @@ class Together:
             ids[number, : len(row["input_ids"])] = torch.tensor(row["input_ids"])
             mask[number, : len(row["input_ids"])] = True
         columns = {"input_ids": ids, "attention_mask": mask, "labels": self.task.labels(split, self.length)}
+        if "token_type_ids" in rows[0]:
+            columns["token_type_ids"] = torch.zeros_like(ids)
+            for number, row in enumerate(rows):
+                columns["token_type_ids"][number, : len(row["input_ids"])] = torch.tensor(row["token_type_ids"])
         columns = {name: value.to(self.device) for name, value in columns.items()}
         if self.needs_states:
             columns["general_hidden_states"] = self._general_states(columns)
@@ -94,10 +98,9 @@ class Together:
         found = []
         for start in range(0, len(columns["input_ids"]), EVALUATION_ROWS):
             some = slice(start, start + EVALUATION_ROWS)
+            inputs = {name: value[some] for name, value in columns.items() if name != "labels"}
             with self._autocast():
-                states = general(
-                    columns["input_ids"][some], columns["attention_mask"][some].long(), output_hidden_states=True
-                ).hidden_states[1:]
+                states = general(**inputs, output_hidden_states=True).hidden_states[1:]
             kept = torch.stack(states[-1:] if last else states, dim=1)
             found.append(kept.to(torch.float16) if self.is_graphed else kept)
         general.cpu()
@@ -178,7 +181,7 @@ class Together:
         if logits_folder is not None and self.task.name == "classification":
             for job, one in zip(self.jobs, logits, strict=True):
                 Path(logits_folder).mkdir(parents=True, exist_ok=True)
-                np.save(Path(logits_folder) / f"{job.data}_{job.method}_{job.seed}.npy", one.astype(np.float16))
+                np.save(logits_file(Path(logits_folder), job), one.astype(np.float16))
         seconds = round((time.time() - begin) / len(self.jobs), 2)
         return [
             {

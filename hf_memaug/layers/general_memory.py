@@ -19,6 +19,10 @@ class LayerGate(nn.Module):
     def forward(self, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """Layers' states `(batch, tokens, hidden)` to one of them, and the weights `(batch, tokens, layers)`."""
         stacked = torch.stack(tuple(states), dim=2)
+        # All layers' states of all tokens are many: in half precision they stay so where the rest is computed so too.
+        kind = stacked.device.type
+        is_mixed = torch.is_autocast_enabled(kind)
+        stacked = stacked.to(torch.get_autocast_dtype(kind) if is_mixed else self.importance.weight.dtype)
         weights = self.importance(stacked).squeeze(-1).softmax(dim=-1)  # Eq. 10
         return (weights.to(stacked.dtype).unsqueeze(-2) @ stacked).squeeze(-2), weights  # Eq. 9
 

@@ -232,6 +232,19 @@ class GMAPModel(GMAPPreTrainedModel):
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()), self._own_precision():
             return layer_states(self.general, depth, **inputs)
 
+    def _shared_mask(self, input_ids, inputs_embeds, attention_mask, past_key_values):
+        """
+        The mask in the form that both encoders take. Each would else look for padding by itself, and the device has to
+        finish all that was asked of it before that can be answered.
+        """
+        given = input_ids if inputs_embeds is None else inputs_embeds
+        kinds = {one.config._attn_implementation for one in (self.domain, self.general)}
+        is_plain = past_key_values is None and attention_mask is not None and attention_mask.ndim == 2
+        if kinds != {"sdpa"} or not is_plain or self.config.domain.model_type in DECODERS:
+            return attention_mask
+        like = torch.empty(*given.shape[:2], 0, dtype=self.domain.dtype, device=given.device)
+        return create_bidirectional_mask(self.domain.config, inputs_embeds=like, attention_mask=attention_mask)
+
     def _checked(self, states: torch.Tensor) -> torch.Tensor:
         depth = self.config.num_hidden_layers
         wanted = {"single": (1, depth), "multiple": (max(self.config.augmented_layers), depth)}
@@ -283,16 +296,16 @@ class GMAPModel(GMAPPreTrainedModel):
             "inputs_embeds": inputs_embeds,
         }
         if general_hidden_states is None:
+            inputs["attention_mask"] = self._shared_mask(input_ids, inputs_embeds, attention_mask, past_key_values)
             states = self.general_states(**inputs)
         else:
             states = self._checked(general_hidden_states).unbind(dim=1)
-        # Kept or computed in half precision: what is made of them is the domain encoder's.
-        states = [state.to(self.domain.dtype) for state in states]
         memories, memory_weights = self.memory(states)
+        del states  # of all layers: what is read of them is in the memories
         if memory_mask is not None:
             memory_mask = create_bidirectional_mask(
                 config=self.domain.config,
-                inputs_embeds=states[-1],
+                inputs_embeds=memories[0].to(self.domain.dtype),
                 attention_mask=memory_mask,
                 allow_is_bidirectional_skip=False,
             )

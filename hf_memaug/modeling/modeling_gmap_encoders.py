@@ -78,7 +78,7 @@ def layer_states(
 ) -> list[torch.Tensor]:
     """The hidden states of the first `depth` layers, as transformers gives them, those of the embeddings left out."""
     given = input_ids if inputs_embeds is None else inputs_embeds
-    if attention_mask is not None:
+    if attention_mask is not None and attention_mask.ndim == 2:
         # The mask of prefix tuning begins with the prefix, which is not read here.
         attention_mask = attention_mask[:, -given.shape[1] :]
     if encoder.config.model_type in DECODERS:
