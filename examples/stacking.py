@@ -116,9 +116,9 @@ class StackedStep:
         clip([value.grad for value in self.learners])
         return losses.detach(), [value.grad for value in self.everything]
 
-    def __call__(self, number: int, **inputs: torch.Tensor) -> torch.Tensor:
-        """Makes step `number`, counted from 0, and returns the losses."""
-        losses, gradients = self.run(inputs)
+    def __call__(self, number: int, key: int | None = None, **inputs: torch.Tensor) -> torch.Tensor:
+        """Makes step `number`, counted from 0, and returns the losses. `key`: as `GraphedFunction` takes it."""
+        losses, gradients = self.run(inputs, key) if isinstance(self.run, GraphedFunction) else self.run(inputs)
         for value, gradient in zip(self.everything, gradients, strict=True):
             value.grad = gradient
         for group, rate in zip(self.optimizer.param_groups, self.rates, strict=True):

@@ -141,7 +141,7 @@ def test_together_is_one_by_one(data, method, here, folders, monkeypatch):
     results = together.run()
     assert ("f1_unseen_texts" in results[0]["scores"]) == (data == "chemprot"), "one test text is a training text"
     for number, (job, result) in enumerate(zip(jobs, results, strict=True)):
-        order = together._order(job.seed, 12)
+        order = together._order(job.seed)
         assert order.shape == (6, 5) and sorted(set(order[:3].flatten())) == list(range(12))
         assert [entry["step"] for entry in result["log"]] == [3, 6]
         kept = one_by_one(job, encoders, together.task, order, together.length)

@@ -5,8 +5,8 @@ The models of one row of a G-MAP table, which differ in their seed only, trained
 
 The general encoder is frozen, so that its states are computed once for all rows, seeds and epochs, and lie on the
 device (as `cache_general_states` keeps them on disk). Losses, clipping, optimizer and schedule are those of `Trainer`,
-model by model (tests/test_gmap_together.py compares the weights with a plain loop). The last, smaller batch of an epoch
-is filled up with the epoch's first rows.
+model by model (tests/test_gmap_together.py compares the weights with a plain loop). Rows of like length share a batch,
+as with `Trainer`'s grouping by length; the last, smaller batch of an epoch is filled up with the epoch's first rows.
 """
 
 import dataclasses
@@ -24,6 +24,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # stacking.py
 from stacking import Best, StackedStep, stacked_parameters, without_dropout
 
 EVALUATION_ROWS = 256
+# Of so many batches of an epoch, each takes rows of like length.
+GROUPED = 20
 
 
 def held(vectors: torch.Tensor, row: int) -> torch.Tensor:
@@ -68,8 +70,10 @@ class Together:
             for name, module in self.model.named_modules()
             if getattr(module, "padding_idx", None) is not None and f"{name}.weight" in self.parameters
         }
-        self.length = max(len(row["input_ids"]) for part in self.task.parts.values() for row in part)
-        self.length += -self.length % 8
+        self.lengths = {
+            split: np.array([len(row["input_ids"]) for row in part]) for split, part in self.task.parts.items()
+        }
+        self.length = max(map(self._length, self.lengths.values()))
         self.columns = {split: self._columns(split) for split in self.task.parts}
 
     def _columns(self, split: str) -> dict[str, torch.Tensor]:
@@ -109,12 +113,22 @@ class Together:
     def _autocast(self):
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.is_graphed)
 
-    def _batch(self, split: str, index: torch.Tensor) -> dict[str, torch.Tensor]:
-        """`(models, rows)` row numbers to columns `(models, rows, ...)`."""
-        batch = {name: values[index] for name, values in self.columns[split].items()}
+    def _length(self, lengths: np.ndarray) -> int:
+        """Of a batch: few enough that a graph can be recorded for each."""
+        return int(lengths.max()) + -int(lengths.max()) % 32
+
+    def _batch(self, split: str, index: torch.Tensor, length: int) -> dict[str, torch.Tensor]:
+        """`(models, rows)` row numbers to columns `(models, rows, ...)`, of which no row is longer than `length`."""
+        batch = {}
+        for name, values in self.columns[split].items():
+            if name == "general_hidden_states":
+                values = values[:, :, :length]
+            elif values.ndim == 2 and values.shape[1] == self.length:
+                values = values[:, :length]
+            batch[name] = values[index]
         mask = batch["attention_mask"][:, :, None, None, :]
         # Already in four dimensions, so that nothing looks at its values: that would stop the device.
-        batch["attention_mask"] = mask.expand(-1, -1, 1, self.length, -1)
+        batch["attention_mask"] = mask.expand(-1, -1, 1, length, -1)
         return batch
 
     def _logits(self, parameters: dict, batch: dict) -> torch.Tensor:
@@ -130,31 +144,38 @@ class Together:
 
     def train(self) -> Best:
         """All epochs; ends with each model's best parameters on its dev rows."""
-        job, rows = self.job, len(self.task.parts["train"])
-        order = torch.from_numpy(np.stack([self._order(one.seed, rows) for one in self.jobs], axis=1)).to(self.device)
-        total = len(order)
+        job = self.job
+        order = np.stack([self._order(one.seed) for one in self.jobs], axis=1)
+        lengths = [self._length(self.lengths["train"][rows]) for rows in order]
+        order, total = torch.from_numpy(order).to(self.device), len(order)
+        length = 0
 
         def losses(inputs):
-            batch = self._batch("train", inputs["index"])
+            batch = self._batch("train", inputs["index"], length)
             return vmap(self.task.loss)(self._logits(self.parameters, batch), batch["labels"])
 
         rates = dict.fromkeys(self.parameters, job.learning_rate)
         step = StackedStep(losses, self.model, self.parameters, rates, total, job.warmup, graphed=self.is_graphed)
         best, epoch = Best(len(self.jobs)), total // job.epochs
-        for number in range(total):
-            step(number, index=order[number])
+        for number, length in enumerate(lengths):
+            step(number, length, index=order[number])
             if (number + 1) % epoch == 0:
                 best.offer([one["f1"] for one in self.scores("dev")], number + 1, self.parameters)
         self.parameters = {name: value.detach() for name, value in best.parameters.items()}
         return best
 
-    def _order(self, seed: int, rows: int) -> np.ndarray:
+    def _order(self, seed: int) -> np.ndarray:
         """`(steps, batch)`: each epoch in a new order."""
-        size, batches = min(self.job.batch_size, rows), []
+        lengths = self.lengths["train"]
+        rows, size, batches = len(lengths), min(self.job.batch_size, len(lengths)), []
         random = np.random.default_rng(seed)
-        for _ in range(self.job.epochs):
+        for epoch in range(self.job.epochs):
             order = random.permutation(rows)
-            batches.append(np.concatenate([order, order[: -rows % size]]).reshape(-1, size))
+            order = np.concatenate([order, order[: -rows % size]])
+            parts = [order[start : start + GROUPED * size] for start in range(0, len(order), GROUPED * size)]
+            order = np.concatenate([part[lengths[part].argsort(kind="stable")] for part in parts]).reshape(-1, size)
+            # All models' batches in the same order, so that the long ones come together.
+            batches.append(order[np.random.default_rng(epoch).permutation(len(order))])
         return np.concatenate(batches)
 
     @torch.no_grad()
@@ -162,13 +183,17 @@ class Together:
         """`(models, rows, ...)`"""
         self.model.eval()
         parameters = {name: value.detach() for name, value in self.parameters.items()}
-        rows, found = len(self.task.parts[split]), []
-        for start in range(0, rows, EVALUATION_ROWS):
-            index = torch.arange(start, min(start + EVALUATION_ROWS, rows), device=self.device)
-            batch = self._batch(split, index.expand(len(self.jobs), -1))
-            found.append(self._logits(parameters, batch).cpu())
+        by_length = self.lengths[split].argsort(kind="stable")
+        found = []
+        for start in range(0, len(by_length), EVALUATION_ROWS):
+            rows = by_length[start : start + EVALUATION_ROWS]
+            index = torch.from_numpy(rows).to(self.device).expand(len(self.jobs), -1)
+            logits = self._logits(parameters, self._batch(split, index, self._length(self.lengths[split][rows])))
+            if self.task.name != "classification":
+                logits = torch.nn.functional.pad(logits, (0, 0, 0, self.length - logits.shape[2]))
+            found.append(logits.cpu())
         self.model.train()
-        return torch.cat(found, dim=1).numpy()
+        return torch.cat(found, dim=1)[:, by_length.argsort()].numpy()
 
     def scores(self, split: str, logits: np.ndarray | None = None) -> list[dict[str, float]]:
         return [self.task.scores(split, one) for one in (self.predict(split) if logits is None else logits)]

@@ -23,9 +23,11 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
     DECODERS,
     augment,
     domain_twin,
+    input_sizes,
     layer_states,
     load_encoder,
     make_encoder,
+    shared_mask,
     shared_weights,
 )
 from hf_memaug.modeling.modeling_gmap_outputs import GMAPHeadOutput, GMAPOutput, GMAPQuestionAnsweringOutput
@@ -192,6 +194,10 @@ class GMAPModel(GMAPPreTrainedModel):
                 f"`general` is a `{kinds[0]}` and `domain` a `{kinds[1]}`: one reads both ways, the other from left to "
                 "right, and the memory would show it what comes later. Pair two of one kind."
             )
+        if config.rescale_memory and kinds[1] in DECODERS:
+            raise ValueError(
+                f"`rescale_memory` is not for a `{kinds[1]}`, whose layers normalise all that they read: leave it out."
+            )
         config.check_encoders()
         known = MEMORY_LAYERS[config.domain.model_type].attentions
         if config.fusion not in known:
@@ -231,19 +237,6 @@ class GMAPModel(GMAPPreTrainedModel):
         depth = max(self.config.augmented_layers) if self.config.strategy == "multiple" else None
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()), self._own_precision():
             return layer_states(self.general, depth, **inputs)
-
-    def _shared_mask(self, input_ids, inputs_embeds, attention_mask, past_key_values):
-        """
-        The mask in the form that both encoders take. Each would else look for padding by itself, and the device has to
-        finish all that was asked of it before that can be answered.
-        """
-        given = input_ids if inputs_embeds is None else inputs_embeds
-        kinds = {one.config._attn_implementation for one in (self.domain, self.general)}
-        is_plain = past_key_values is None and attention_mask is not None and attention_mask.ndim == 2
-        if kinds != {"sdpa"} or not is_plain or self.config.domain.model_type in DECODERS:
-            return attention_mask
-        like = torch.empty(*given.shape[:2], 0, dtype=self.domain.dtype, device=given.device)
-        return create_bidirectional_mask(self.domain.config, inputs_embeds=like, attention_mask=attention_mask)
 
     def _checked(self, states: torch.Tensor) -> torch.Tensor:
         depth = self.config.num_hidden_layers
@@ -296,11 +289,13 @@ class GMAPModel(GMAPPreTrainedModel):
             "inputs_embeds": inputs_embeds,
         }
         if general_hidden_states is None:
-            inputs["attention_mask"] = self._shared_mask(input_ids, inputs_embeds, attention_mask, past_key_values)
+            if past_key_values is None:
+                inputs["attention_mask"] = shared_mask(self.domain, self.general, **inputs)
             states = self.general_states(**inputs)
         else:
             states = self._checked(general_hidden_states).unbind(dim=1)
-        memories, memory_weights = self.memory(states)
+        sizes = input_sizes(self.domain, self.config.augmented_layers) if self.config.rescale_memory else None
+        memories, memory_weights = self.memory(states, sizes)
         del states  # of all layers: what is read of them is in the memories
         if memory_mask is not None:
             memory_mask = create_bidirectional_mask(

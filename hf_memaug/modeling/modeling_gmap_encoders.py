@@ -44,6 +44,13 @@ def augment(encoder: PreTrainedModel, fusion: str, layers: list[int]) -> None:
         stack[layer - 1] = memory_layer(config, layer - 1, fusion, place)
 
 
+@torch.no_grad()
+def input_sizes(encoder: PreTrainedModel, layers: list[int]) -> list[torch.Tensor]:
+    """The root mean square of what each layer reads, which is what a norm with these weights gives."""
+    norms = [encoder.embeddings.LayerNorm, *(layer.output.LayerNorm for layer in layers_of(encoder))]
+    return [(norms[layer - 1].weight.square() + norms[layer - 1].bias.square()).mean().sqrt() for layer in layers]
+
+
 def domain_twin(name: str) -> str | None:
     """The domain encoder's weight of the same name as one of the general encoder's."""
     start, general, rest = name.partition("general.")
@@ -65,6 +72,20 @@ def shared_weights(state: dict[str, torch.Tensor], equal: bool) -> set[str]:
 
     twins = {name: domain_twin(name) for name in state}
     return {name for name, twin in twins.items() if twin in state and shared(state[name], state[twin])}
+
+
+def shared_mask(domain, general, input_ids=None, attention_mask=None, inputs_embeds=None, **others):
+    """
+    The mask in the form that both encoders take. Each would else look for padding by itself, and the device has to
+    finish all that was asked of it before that can be answered.
+    """
+    given = input_ids if inputs_embeds is None else inputs_embeds
+    kinds = {one.config._attn_implementation for one in (domain, general)}
+    is_plain = attention_mask is not None and attention_mask.ndim == 2
+    if kinds != {"sdpa"} or not is_plain or domain.config.model_type in DECODERS:
+        return attention_mask
+    like = torch.empty(*given.shape[:2], 0, dtype=domain.dtype, device=given.device)
+    return create_bidirectional_mask(domain.config, inputs_embeds=like, attention_mask=attention_mask)
 
 
 def layer_states(
