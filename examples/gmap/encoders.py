@@ -30,9 +30,9 @@ CORPORA = ["biomed", "cs", "reviews", "news"]
 OTHERS = ["it_support"]
 TASKS = [name for name, data in DATA.items() if data.task == "classification"]
 SETTINGS = {
-    "general": ["--only-head", "--learning-rate", "1e-3", "--epochs", "2"],
-    "dapt": ["--learning-rate", "2e-4", "--steps", "1500"],
-    "gmap": ["--learning-rate", "2e-4", "--steps", "1500"],
+    "general": ["--only-head", "--learning-rate", "1e-3", "--epochs", "1"],
+    "dapt": ["--learning-rate", "2e-4", "--steps", "1000"],
+    "gmap": ["--learning-rate", "2e-4", "--steps", "1000"],
     "tapt": ["--learning-rate", "1e-4", "--epochs", "20"],
     "dapt+tapt": ["--learning-rate", "1e-4", "--epochs", "20"],
 }

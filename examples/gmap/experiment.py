@@ -48,7 +48,6 @@ METHODS = {
     "gmap-multiple": ("dapt", {"strategy": "multiple"}),
     "gmap-gated": ("dapt", {"strategy": "gated"}),
     "gmap": ("dapt", GMAP),
-    "gmap-rescaled": ("dapt", {**GMAP, "rescale_memory": True}),
     "gmap*": ("dapt+tapt", GMAP),
     "gmap-unfrozen": ("dapt", {**GMAP, "freeze_general": False}),
     "gmap-cross-attention": ("dapt", {**GMAP, "fusion": "cross_attention"}),

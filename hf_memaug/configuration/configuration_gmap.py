@@ -35,10 +35,6 @@ class GMAPConfig(PreTrainedConfig):
             The layers of `domain` that read the memory, counted from 1. Left out, the paper's choice for 12 layers,
             scaled to the depth: layer 9 for `"single"` and `"gated"`, layers 6 and 12 for `"chunk_gated"`, all for
             `"multiple"`.
-        rescale_memory (`bool`, *optional*, defaults to `False`):
-            Whether each state is brought to the size of what the layer that reads it reads else. Not in the paper:
-            the layers of its encoder are of like size. Those of an encoder that was tuned for retrieval may not be, and
-            one layer's states then drown all the others.
         freeze_general (`bool`, *optional*, defaults to `True`):
             Whether `general` stays as it is: no gradient, no graph, no dropout.
         classifier_layers (`int`, *optional*, defaults to 1):
@@ -55,14 +51,13 @@ class GMAPConfig(PreTrainedConfig):
     # Trainer would otherwise gather these beside the logits and hand `compute_metrics` a tuple.
     keys_to_ignore_at_inference = ["memory_weights"]
     # What a model card says of the method.
-    method_fields = ("strategy", "fusion", "augmented_layers", "rescale_memory", "freeze_general")
+    method_fields = ("strategy", "fusion", "augmented_layers", "freeze_general")
 
     general: dict | PreTrainedConfig | None = None
     domain: dict | PreTrainedConfig | None = None
     strategy: Literal["single", "multiple", "gated", "chunk_gated"] = "chunk_gated"
     fusion: Literal["memory_attention", "cross_attention", "gate_attention"] = "memory_attention"
     memory_layers: list[int] | tuple[int, ...] | None = None
-    rescale_memory: bool = False
     freeze_general: bool = True
     classifier_layers: Literal[1, 2] = 1
     classifier_dropout: float | int | None = None
@@ -70,7 +65,7 @@ class GMAPConfig(PreTrainedConfig):
     run_facts: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs):
-        refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "rescale_", "freeze_", "strateg", "fusion"))
+        refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "freeze_", "strateg", "fusion"))
         if self.general is not None and self.domain is not None:
             # What `to_dict` adds for others to read: each encoder has its own.
             for name in _SIZES:

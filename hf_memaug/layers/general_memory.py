@@ -44,30 +44,16 @@ class GeneralMemory(nn.Module):
         count = {"gated": 1, "chunk_gated": 2}.get(strategy, 0)
         self.gates = nn.ModuleList(LayerGate(hidden_size) for _ in range(count))
 
-    def forward(
-        self, states: Sequence[torch.Tensor], sizes: Sequence[torch.Tensor] | None = None
-    ) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+    def forward(self, states: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor | None]:
         """
         `M = {M^1, ..., M^l}` to the memory of each layer that reads one. The second value are the gates' weights,
-        `(batch, tokens, layers)`; those of one gate add up to 1. With `sizes`, the states are first brought to the size
-        of what each of those layers reads else.
+        `(batch, tokens, layers)`; those of one gate add up to 1.
         """
+        if self.strategy == "single":
+            return [states[-1]], None
+        if self.strategy == "multiple":
+            return [states[layer - 1] for layer in self.layers], None
         half = len(states) // 2
-        read = {
-            "single": lambda: [states[-1:]],
-            "multiple": lambda: [states[layer - 1 : layer] for layer in self.layers],
-            "gated": lambda: [states],
-            "chunk_gated": lambda: [states[:half], states[half:]],
-        }[self.strategy]()
-        if sizes is not None:
-            read = [[resized(state, size) for state in some] for some, size in zip(read, sizes, strict=True)]
-        if not self.gates:
-            return [some[0] for some in read], None
-        memories, weights = zip(*(gate(some) for gate, some in zip(self.gates, read, strict=True)), strict=True)
+        chunks = [states] if self.strategy == "gated" else [states[:half], states[half:]]
+        memories, weights = zip(*(gate(chunk) for gate, chunk in zip(self.gates, chunks, strict=True)), strict=True)
         return list(memories), torch.cat(weights, dim=-1)
-
-
-def resized(states: torch.Tensor, size: torch.Tensor) -> torch.Tensor:
-    """Each token's state, with `size` as the root mean square of its values."""
-    exact = states.to(torch.promote_types(states.dtype, torch.float32))
-    return (exact * (size * exact.square().mean(dim=-1, keepdim=True).clamp_min(1e-12).rsqrt())).to(states.dtype)

@@ -23,7 +23,6 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
     DECODERS,
     augment,
     domain_twin,
-    input_sizes,
     layer_states,
     load_encoder,
     make_encoder,
@@ -194,10 +193,6 @@ class GMAPModel(GMAPPreTrainedModel):
                 f"`general` is a `{kinds[0]}` and `domain` a `{kinds[1]}`: one reads both ways, the other from left to "
                 "right, and the memory would show it what comes later. Pair two of one kind."
             )
-        if config.rescale_memory and kinds[1] in DECODERS:
-            raise ValueError(
-                f"`rescale_memory` is not for a `{kinds[1]}`, whose layers normalise all that they read: leave it out."
-            )
         config.check_encoders()
         known = MEMORY_LAYERS[config.domain.model_type].attentions
         if config.fusion not in known:
@@ -294,8 +289,7 @@ class GMAPModel(GMAPPreTrainedModel):
             states = self.general_states(**inputs)
         else:
             states = self._checked(general_hidden_states).unbind(dim=1)
-        sizes = input_sizes(self.domain, self.config.augmented_layers) if self.config.rescale_memory else None
-        memories, memory_weights = self.memory(states, sizes)
+        memories, memory_weights = self.memory(states)
         del states  # of all layers: what is read of them is in the memories
         if memory_mask is not None:
             memory_mask = create_bidirectional_mask(

@@ -44,13 +44,6 @@ def augment(encoder: PreTrainedModel, fusion: str, layers: list[int]) -> None:
         stack[layer - 1] = memory_layer(config, layer - 1, fusion, place)
 
 
-@torch.no_grad()
-def input_sizes(encoder: PreTrainedModel, layers: list[int]) -> list[torch.Tensor]:
-    """The root mean square of what each layer reads, which is what a norm with these weights gives."""
-    norms = [encoder.embeddings.LayerNorm, *(layer.output.LayerNorm for layer in layers_of(encoder))]
-    return [(norms[layer - 1].weight.square() + norms[layer - 1].bias.square()).mean().sqrt() for layer in layers]
-
-
 def domain_twin(name: str) -> str | None:
     """The domain encoder's weight of the same name as one of the general encoder's."""
     start, general, rest = name.partition("general.")

@@ -68,30 +68,3 @@ def test_the_chunks_are_the_lower_and_the_upper_half(layers):
 )
 def test_a_gate_is_all_there_is_to_learn(strategy, layers, gates):
     assert sum(p.numel() for p in GeneralMemory(6, strategy, layers).parameters()) == 6 * gates
-
-
-@pytest.mark.parametrize(
-    ("strategy", "layers"), [("single", [3]), ("multiple", [1, 3]), ("gated", [2]), ("chunk_gated", [2, 4])]
-)
-def test_states_of_any_size_are_brought_to_that_of_what_a_layer_reads(strategy, layers):
-    states, sizes = make_states(), [torch.tensor(0.5), torch.tensor(3.0)][: len(layers)]
-    memory = GeneralMemory(6, strategy, layers).double()
-    found, _ = memory(states, sizes)
-    # Whatever the layers' own sizes are.
-    again, _ = memory([state * 10.0**number for number, state in enumerate(states)], sizes)
-    for one, other in zip(found, again, strict=True):
-        torch.testing.assert_close(one, other)
-    if strategy in ("single", "multiple"):
-        for one, size in zip(found, sizes, strict=True):
-            torch.testing.assert_close(one.square().mean(-1).sqrt(), torch.full((2, 5), float(size)).double())
-    elif strategy == "chunk_gated":
-        by_hand = [[state / state.square().mean(-1, keepdim=True).sqrt() * size for state in states] for size in sizes]
-        torch.testing.assert_close(found[0], memory.gates[0](by_hand[0][:2])[0])
-        torch.testing.assert_close(found[1], memory.gates[1](by_hand[1][2:])[0])
-
-
-def test_half_precision_overflows_nowhere_on_the_way_to_another_size():
-    states = [torch.full((1, 2, 4), 6e4, dtype=torch.float16), torch.zeros(1, 2, 4, dtype=torch.float16)]
-    (large, nothing), _ = GeneralMemory(4, "multiple", [1, 2])(states, [torch.tensor(2.0)] * 2)
-    torch.testing.assert_close(large, torch.full((1, 2, 4), 2.0, dtype=torch.float16))
-    assert (nothing == 0).all()

@@ -168,8 +168,3 @@ def test_padding_is_found_without_a_mask():
         classifier(input_ids=inputs["input_ids"]).logits, classifier(**inputs).logits, atol=1e-12
     )
     assert model(input_ids=inputs["input_ids"]).logits.shape == (3, 9, 3)
-
-
-def test_a_decoder_normalises_what_it_reads_and_needs_no_rescaling():
-    with pytest.raises(ValueError, match="`rescale_memory` is not for a `gpt2`.* leave it out"):
-        make_model(rescale_memory=True)

@@ -11,7 +11,6 @@ from families import SENTENCES, gmap_config, save_backbone
 
 import hf_memaug
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
-from hf_memaug.modeling.modeling_gmap_encoders import input_sizes
 
 STRATEGIES = ["single", "multiple", "gated", "chunk_gated"]
 every_kind = pytest.mark.parametrize("kind", ["roberta", "bert"])
@@ -192,26 +191,6 @@ def test_padding_of_the_memory_is_never_read(kind, fusion, strategy):
     torch.testing.assert_close(found[0][kept], found[1][kept], rtol=0, atol=1e-12)
     changed[1, :, 3] += 5.0
     assert (model(**inputs, general_hidden_states=changed).last_hidden_state - found[0])[1].abs().max() > 1e-4
-
-
-@every_kind
-@every_strategy
-def test_a_rescaled_memory_is_of_the_size_of_what_a_layer_reads(kind, strategy):
-    model, inputs = make_model(kind=kind, strategy=strategy, rescale_memory=True), make_inputs()
-    layers = model.config.augmented_layers
-    with torch.no_grad():
-        for number, layer in enumerate(model.domain.encoder.layer):
-            layer.output.LayerNorm.weight.mul_(3.0**number)
-    with torch.no_grad():
-        hidden = plain_domain(model)(**inputs, output_hidden_states=True).hidden_states
-    for layer, size in zip(layers, input_sizes(model.domain, layers), strict=True):
-        assert float(hidden[layer - 1].square().mean().sqrt()) == pytest.approx(float(size), rel=0.15)
-    states = torch.stack(model.general_states(**inputs), dim=1)
-    larger = states * 4.0 ** torch.arange(states.shape[1])[:, None, None]
-    found = [model(**inputs, general_hidden_states=one).last_hidden_state for one in (states, larger)]
-    torch.testing.assert_close(found[0], found[1])
-    model.config.rescale_memory = False
-    assert (model(**inputs, general_hidden_states=larger).last_hidden_state - found[0]).abs().max() > 1e-3
 
 
 @every_kind
