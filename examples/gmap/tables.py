@@ -23,6 +23,10 @@ from pathlib import Path
 
 from experiment import CHOSEN, DATA, METHODS, Job, logits_file
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
+
+from run_lines import keep_runs, read_runs
+
 CLASSIFICATION = [name for name, data in DATA.items() if data.task == "classification"]
 SPANS = [name for name in DATA if name not in CLASSIFICATION]
 STRATEGIES = ["gmap-single", "gmap-multiple", "gmap-gated", "gmap"]
@@ -59,13 +63,9 @@ def make_jobs(options) -> list[Job]:
 
 def read_record(record: Path) -> dict[Job, dict]:
     found = {}
-    for line in record.read_text(encoding="utf-8").splitlines() if record.is_file() else []:
-        try:
-            result = json.loads(line)
-        except json.JSONDecodeError:
-            continue  # a kill may have cut the last line
-        layers = result["job"].pop("memory_layers")
-        found[Job(**result["job"], memory_layers=tuple(layers) if layers else None)] = result
+    for result in read_runs(record):
+        layers = result["job"]["memory_layers"]
+        found[Job(**{**result["job"], "memory_layers": tuple(layers) if layers else None})] = result
     return found
 
 
@@ -191,9 +191,9 @@ def main() -> None:
     write_results(
         path, table=options.table, command=command, rows=rows, made_with=[done[job]["made_with"] for job in jobs]
     )
-    kept = [{name: done[job][name] for name in ("job", "dev", "best_step", "log")} for job in jobs]
-    lines = "".join(json.dumps(one) + "\n" for one in kept)
-    (options.output / f"{options.table}_runs.jsonl").write_text(lines, encoding="utf-8")
+    kept = ("job", "dev", "best_step", "log")
+    runs = [{name: done[job][name] for name in kept} for job in jobs]
+    keep_runs(options.output / f"{options.table}_runs.jsonl", runs)
     print(f"wrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} --baseline dapt")
 
 

@@ -12,6 +12,10 @@ from pathlib import Path
 
 from experiment import Job
 
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
+
+from run_lines import read_runs
+
 
 def run_all(
     jobs: list[Job], root: str, backbones: dict[str, str], record: Path, workers: int = 1, **kwargs
@@ -71,14 +75,7 @@ def run_together(jobs: list[Job], root: str, backbones: dict[str, str], record: 
 def _recorded(jobs: list[Job], record: Path) -> tuple[dict[Job, dict], list[Job]]:
     """What the record holds, and what is still to do."""
     record.parent.mkdir(parents=True, exist_ok=True)
-    done = {}
-    if record.is_file():
-        for line in record.read_text().splitlines():
-            try:
-                result = json.loads(line)
-            except json.JSONDecodeError:
-                continue  # a kill may have cut the last line
-            done[Job(**result["job"])] = result
+    done = {Job(**result["job"]): result for result in read_runs(record)}
     todo = [job for job in dict.fromkeys(jobs) if job not in done]
     if len(todo) < len(jobs):
         print(f"{len(jobs) - len(todo)} of {len(jobs)} jobs are in {record} already.", flush=True)

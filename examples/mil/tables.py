@@ -15,12 +15,15 @@ defaults.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from experiment import CROSS, METHODS, Job, backbone_paths, load_data, rows_of
 from jobs import run_all, run_together
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
+
+from run_lines import keep_runs
 
 COMPARED = ["erm", "mil", "+memory", "dann", "coral", "irm"]
 TABLES = {
@@ -99,8 +102,7 @@ def main() -> None:
     write_results(path, table=options.table, command=command, rows=rows, made_with=made_with)
     # What else is said of a run: its score on dev rows, when that was best, and what the memory did to the features.
     kept = ("job", "dev", "best_step", "diagnostics")
-    runs = [json.dumps({name: result[name] for name in kept}) for result in results]
-    (options.output / f"{options.table}_runs.jsonl").write_text("\n".join(runs) + "\n", encoding="utf-8")
+    keep_runs(options.output / f"{options.table}_runs.jsonl", [{name: one[name] for name in kept} for one in results])
     print(f"wrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} makes the table")
 
 
