@@ -106,8 +106,9 @@ def main() -> None:
         for what, given in (("infer", inputs), ("infer_cached", known)):
             ours = inference(gmap, given, autocast, graphed)
             rows.append(compare(f"{what}{suffix}", AGAINST, theirs, ours, device, 3 * options.rounds, repeats))
-    setting = f"{'tiny' if options.small else 'RoBERTa-base'} shape, batch {batch} x {length}"
-    write_result("gmap", name, f"{setting}, {'bf16 autocast' if on_gpu else 'fp32'}", rows, options.output)
+        # After each: what was measured stays, also where the rest is broken off.
+        setting = f"{'tiny' if options.small else 'RoBERTa-base'} shape, batch {batch} x {length}"
+        write_result("gmap", name, f"{setting}, {'bf16 autocast' if on_gpu else 'fp32'}", rows, options.output)
 
 
 if __name__ == "__main__":

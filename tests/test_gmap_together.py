@@ -198,3 +198,41 @@ def test_jobs_of_different_settings_are_refused(here, folders):
     jobs = [Job("chemprot", method, "tiny", 0) for method in ("dapt", "gmap")]
     with pytest.raises(ValueError, match="may differ in `seed` only"):
         Together(jobs, *map(str, folders))
+
+
+def test_the_encoders_of_the_tables_are_made_and_drawn(backbones, tmp_path):
+    pytest.importorskip("matplotlib", reason="the figures are drawn with matplotlib")
+    data, results = tmp_path / "data", tmp_path / "results"
+    for name in ("biomed", "cs", "reviews", "news", "it_support"):
+        (data / "corpora").mkdir(parents=True, exist_ok=True)
+        with gzip.open(data / "corpora" / f"{name}.jsonl.gz", "wt") as file:
+            file.writelines(json.dumps({"text": f"{text} {name}"}) + "\n" for text in SENTENCES * 40)
+    (data / "acl_arc").mkdir()
+    with gzip.open(data / "acl_arc" / "train.jsonl.gz", "wt") as file:
+        file.writelines(json.dumps({"text": text, "label": 0}) + "\n" for text in SENTENCES * 30)
+
+    def run(script: str, *options: object) -> str:
+        command = [sys.executable, EXAMPLES / script, *options, "--results", results]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, cwd=ROOT)
+        assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
+        return done.stdout
+
+    names = ["general", "dapt-cs", "gmap-cs", "dapt+tapt-acl_arc"]
+    options = ["--backbone", f"tiny={backbones['roberta']}", "--data", data, "--output", tmp_path / "encoders"]
+    said = run("encoders.py", *options, "--only", *names, "--steps", 2, "--keep-backbone", "--jobs", 2)
+    assert all(f"{name}, 2 steps" in said for name in names)
+    made = json.loads((results / "pretraining_tiny.json").read_text())["encoders"]
+    assert list(made) == names and "acl_arc/train" in made["dapt+tapt-acl_arc"]["after"]
+    # The same held-out rows and masks each time: an encoder begins where the one before it ended.
+    for corpus, loss in made["general"]["after"].items():
+        assert made["dapt-cs"]["before"][corpus] == pytest.approx(loss, rel=1e-4)
+        assert made["dapt+tapt-acl_arc"]["before"][corpus] == pytest.approx(made["dapt-cs"]["after"][corpus], rel=1e-4)
+    before, after = (
+        transformers.AutoModel.from_pretrained(folder).state_dict()
+        for folder in (backbones["roberta"], tmp_path / "encoders" / "tiny" / "general")
+    )
+    assert all(torch.equal(after[name], value) for name, value in before.items() if "pooler" not in name)
+    assert "dapt" not in run("encoders.py", *options, "--only", *names).partition("wrote")[0], "made again"
+    for number in (1, 5):
+        assert f"figure{number}_tiny.png" in run("figures.py", "--backbone", "tiny")
+        assert (results / f"figure{number}_tiny.png").read_bytes().startswith(b"\x89PNG")

@@ -3,7 +3,8 @@
 """
 The encoders of the G-MAP tables, from one backbone, by masked language modelling (examples/gmap/pretrain.py):
 
-- `general`: the backbone as it is; if it comes without a masked-LM head, one is trained on all corpora together;
+- `general`: the backbone, trained on all corpora together. With `--keep-backbone`, the backbone as it is: if it comes
+  without a masked-LM head, only that is trained;
 - `dapt-CORPUS`: the general one, trained on the corpus of a domain;
 - `tapt-SET`, `dapt+tapt-SET`: the general one, or the domain's, trained on the texts of a task's training rows;
 - `gmap-CORPUS`: as `dapt-CORPUS`, but with the memory of the general encoder to read (section 4.4).
@@ -30,12 +31,13 @@ CORPORA = ["biomed", "cs", "reviews", "news"]
 OTHERS = ["it_support"]
 TASKS = [name for name, data in DATA.items() if data.task == "classification"]
 SETTINGS = {
-    "general": ["--only-head", "--learning-rate", "1e-3", "--epochs", "1"],
+    "general": ["--learning-rate", "2e-4", "--steps", "2000"],
     "dapt": ["--learning-rate", "2e-4", "--steps", "1000"],
     "gmap": ["--learning-rate", "2e-4", "--steps", "1000"],
     "tapt": ["--learning-rate", "1e-4", "--epochs", "20"],
     "dapt+tapt": ["--learning-rate", "1e-4", "--epochs", "20"],
 }
+ONLY_HEAD = ["--only-head", "--learning-rate", "1e-3", "--epochs", "1"]
 # In this order: each begins with one before it.
 STAGES = [["general"], ["dapt", "tapt", "gmap"], ["dapt+tapt"]]
 
@@ -62,7 +64,9 @@ def command_of(name: str, options) -> list[str]:
     command = [sys.executable, Path(__file__).with_name("pretrain.py"), "--backbone", backbone, "--corpus", *texts]
     command += ["--also", *also] if also else []
     command += ["--general", general] if kind == "gmap" else []
-    command += [*SETTINGS[kind], "--batch-size", 64, "--workers", options.workers, "--output", options.output / name]
+    command += ONLY_HEAD if kind == "general" and options.keep_backbone else SETTINGS[kind]
+    command += ["--steps", options.steps] if options.steps else []
+    command += ["--batch-size", 64, "--workers", options.workers, "--output", options.output / name]
     return [str(part) for part in command]
 
 
@@ -105,6 +109,10 @@ def main() -> None:
     parser.add_argument("--backbone", required=True, help="name=folder of the encoder to begin with")
     parser.add_argument("--data", type=Path, default="../shared/data", help="folder of the data (default: %(default)s)")
     parser.add_argument("--only", nargs="+", choices=every, metavar="NAME", help="default: all of them")
+    parser.add_argument(
+        "--keep-backbone", action="store_true", help="`general` is the backbone; only a head is trained"
+    )
+    parser.add_argument("--steps", type=int, help="of each encoder, instead of its own number: for a quick look")
     parser.add_argument("--jobs", type=int, default=1, help="encoders made at a time (default: %(default)s)")
     parser.add_argument("--workers", type=int, default=0, help="processes that mask words, for each (default: 0)")
     parser.add_argument(

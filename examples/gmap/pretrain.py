@@ -111,12 +111,13 @@ def main() -> None:
     options = parse_arguments()
     import torch
     from small_encoder import make_small_encoder
-    from transformers import AutoTokenizer, Trainer, TrainingArguments
+    from transformers import AutoTokenizer, TrainingArguments
 
     from hf_memaug import RunGuard
     from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
     from hf_memaug.evaluation import masked_lm_loss
     from hf_memaug.reporting.plots import plot_bars
+    from hf_memaug.training import MaskedLMTrainer
 
     def part(files, held_out: bool) -> PackedTexts:
         texts = Part(files, options.field, options.held_out, held_out)
@@ -173,7 +174,7 @@ def main() -> None:
         report_to=[],
         seed=options.seed,
     )
-    trainer = Trainer(
+    trainer = MaskedLMTrainer(
         model,
         arguments,
         train_dataset=train,

@@ -50,7 +50,7 @@ def make_jobs(options) -> list[Job]:
     chosen = options.methods or methods
     # An ensemble is not trained: it is made of these two.
     chosen = list(dict.fromkeys(n for m in chosen for n in (("fine-tuning", "dapt") if m == "ensemble" else (m,))))
-    rates = RATES if options.table == "tune" else [options.learning_rate]
+    rates = options.rates if options.table == "tune" else [options.learning_rate]
     return [
         Job(data, method, options.encoders.name, seed, rate, DATA[data].epochs, memory_layers=layers)
         for data in options.sets or sets
@@ -146,12 +146,16 @@ def rows_of(job: Job, scores: dict[str, float]) -> list[dict]:
     return [{**same, "metric": metric, "value": round(value, 4)} for metric, value in scores.items()]
 
 
-def best_rate(done: dict[Job, dict], jobs: list[Job]) -> float:
-    """By the mean over sets and seeds of the dev scores."""
-    by_rate = {rate: mean(done[job]["dev"] for job in jobs if job.learning_rate == rate) for rate in RATES}
-    for rate, score in by_rate.items():
-        print(f"rate {rate}: dev {score:.2f}")
-    return max(by_rate, key=by_rate.get)
+def tuning_rows(done: dict[Job, dict], jobs: list[Job]) -> list[dict]:
+    """The dev scores of each method and rate; prints their means over sets and seeds."""
+    for method, rate in dict.fromkeys((job.method, job.learning_rate) for job in jobs):
+        some = [done[job]["dev"] for job in jobs if (job.method, job.learning_rate) == (method, rate)]
+        print(f"{method}, rate {rate:g}: dev {mean(some):.2f}")
+    return [
+        {**row, "method": f"{job.method}, rate {job.learning_rate:g}"}
+        for job in jobs
+        for row in rows_of(job, {"dev_f1": done[job]["dev"]})
+    ]
 
 
 def main() -> None:
@@ -168,6 +172,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=[*METHODS, "ensemble"], help="default: those of the table")
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--learning-rate", type=float, default=1e-4, help="default: %(default)s")
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="of `tune` (default: %(default)s)")
     parser.add_argument(
         "--record",
         type=Path,
@@ -178,12 +183,12 @@ def main() -> None:
     options = parser.parse_args()
     jobs = make_jobs(options)
     done = run_jobs(jobs, options)
-    if options.table == "tune":
-        print(f"best rate: {best_rate(done, jobs)}")
-        return
     from hf_memaug.reporting.results import write_results
 
-    rows = [row for job in jobs for row in rows_of(job, done[job]["scores"])]
+    if options.table == "tune":
+        rows = tuning_rows(done, jobs)
+    else:
+        rows = [row for job in jobs for row in rows_of(job, done[job]["scores"])]
     if "ensemble" in (options.methods or TABLES[options.table][1]):
         rows += ensemble_rows(options, done)
     path = options.output / f"{options.table}.json"

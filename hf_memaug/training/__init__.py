@@ -12,6 +12,7 @@ _EXPORTS = {
     "domain_trainer": ("DomainTrainer",),
     "guard": ("NonFiniteGradientError", "RunGuard"),
     "layer_search": ("candidate_layers", "search_memory_layers"),
+    "masked_lm": ("MaskedLMTrainer",),
     "meta_trainer": ("MetaTrainer",),
     "selection": ("BestInMemory",),
 }

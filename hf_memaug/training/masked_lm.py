@@ -1,0 +1,39 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Masked language modelling with less work: the vocabulary is scored for the masked tokens alone."""
+
+from torch import nn
+from transformers import Trainer
+
+
+class MaskedLMTrainer(Trainer):
+    """
+    [`Trainer`] for masked language models. In training, their head sees only the tokens that have a label, one in
+    seven: the loss is the same, and the scores of all other tokens over the vocabulary are not made. They are most of
+    what a small encoder keeps in memory. Evaluation is `Trainer`'s.
+    """
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        self._head = _masked_lm_head(self.model)
+
+    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
+        if not model.training or return_outputs or "labels" not in inputs:
+            return super().compute_loss(model, inputs, return_outputs, **kwargs)
+        chosen = inputs["labels"] != -100
+        hook = self._head.register_forward_pre_hook(lambda head, given: (given[0][chosen], *given[1:]))
+        try:
+            return super().compute_loss(model, {**inputs, "labels": inputs["labels"][chosen]}, **kwargs)
+        finally:
+            hook.remove()
+
+
+def _masked_lm_head(model: nn.Module) -> nn.Module:
+    for name in ("lm_head", "cls"):
+        found = next((module for path, module in model.named_modules() if path.split(".")[-1] == name), None)
+        if found is not None:
+            return found
+    raise ValueError(
+        f"`model` is a {type(model).__name__}, in which no masked-LM head (`lm_head` or `cls`) is found. Load it with "
+        "`AutoModelForMaskedLM`, or use `Trainer`."
+    )

@@ -1,0 +1,66 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The head sees the masked tokens alone, and nothing else changes."""
+
+import pytest
+import torch
+from families import SENTENCES, tiny_tokenizer
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, Trainer, TrainingArguments
+
+from hf_memaug import GMAPForMaskedLM
+from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
+from hf_memaug.training import MaskedLMTrainer
+
+
+def load(kind: str, backbones):
+    if kind == "gmap":
+        return GMAPForMaskedLM.from_general_and_domain(backbones["roberta"], backbones["roberta"])
+    return AutoModelForMaskedLM.from_pretrained(backbones[kind])
+
+
+@pytest.mark.parametrize("kind", ["roberta", "bert", "gmap"])
+@pytest.mark.parametrize("accumulation", [1, 2])
+def test_it_trains_as_trainer_does(kind, accumulation, backbones, tmp_path):
+    tokenizer = tiny_tokenizer("bert" if kind == "bert" else "roberta")
+    rows = list(PackedTexts(SENTENCES * 8, tokenizer, length=16))
+    found, seen = {}, []
+    for trainer_class in (Trainer, MaskedLMTrainer):
+        torch.manual_seed(0)
+        model = load(kind, backbones)
+        head = model.cls if kind == "bert" else model.lm_head
+        head.register_forward_hook(lambda head, given, scores: seen.append(scores.shape))
+        arguments = TrainingArguments(
+            str(tmp_path / trainer_class.__name__),
+            per_device_train_batch_size=4,
+            gradient_accumulation_steps=accumulation,
+            max_steps=3,
+            learning_rate=1e-2,
+            remove_unused_columns=False,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+        )
+        collator = WholeWordMasking(tokenizer, seed=0)
+        trainer = trainer_class(model, arguments, train_dataset=rows, eval_dataset=rows[:6], data_collator=collator)
+        trainer.train()
+        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        found[trainer_class] = (losses, dict(model.named_parameters()), trainer.evaluate()["eval_loss"])
+    (losses, weights, loss), (our_losses, our_weights, our_loss) = found.values()
+    assert our_losses == pytest.approx(losses, rel=1e-5) and our_loss == pytest.approx(loss, rel=1e-5)
+    for name, value in weights.items():
+        torch.testing.assert_close(
+            our_weights[name], value, rtol=1e-4, atol=1e-5, msg=lambda text, n=name: f"{n}: {text}"
+        )
+    half = len(seen) // 2
+    assert {len(shape) for shape in seen[:half]} == {3}, "Trainer scores all tokens"
+    trained = seen[half : half + 3 * accumulation]
+    assert {len(shape) for shape in trained} == {2} and all(shape[0] < 4 * 16 / 3 for shape in trained)
+
+
+def test_a_model_without_a_masked_lm_head_is_refused(backbones, tmp_path):
+    model = AutoModelForSequenceClassification.from_pretrained(backbones["roberta"])
+    with pytest.raises(
+        ValueError, match="RobertaForSequenceClassification, in which no masked-LM head .* use `Trainer`"
+    ):
+        MaskedLMTrainer(model, TrainingArguments(str(tmp_path), report_to=[]))
