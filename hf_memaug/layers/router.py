@@ -1,0 +1,104 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Which experts read a token, and what keeps them all busy (GMoE: Li et al., 2023, sections 4.1, 4.3 and C.3, C.4)."""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+# The scale of the cosine router begins at 2, and stays below 100.
+SCALE_AT_FIRST, LARGEST_SCALE = math.log(2), math.log(100)
+
+
+class Routing(NamedTuple):
+    """
+    Args:
+        logits: `(tokens, experts)`, before the noise.
+        experts: `(tokens, k)`, the chosen ones.
+        weights: `(tokens, k)`, how much each says; they add up to 1.
+        noisy_logits: what the choice was made by.
+    """
+
+    logits: torch.Tensor
+    experts: torch.Tensor
+    weights: torch.Tensor
+    noisy_logits: torch.Tensor
+
+
+class CosineRouter(nn.Module):
+    """`E^T W x / (|W x| |E|)` times a learned scale, `1 / tau` of section 4.3: which expert's direction a token has."""
+
+    def __init__(self, hidden_size: int, num_experts: int, router_dim: int = 256):
+        super().__init__()
+        self.projection = nn.Linear(hidden_size, router_dim)
+        self.experts = nn.Parameter(torch.empty(num_experts, router_dim).normal_())
+        self.log_scale = nn.Parameter(torch.tensor(SCALE_AT_FIRST))
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        # In full precision, whatever the rest is in: close calls decide who reads a token.
+        with torch.autocast(tokens.device.type, enabled=False):
+            weight, bias = self.projection.weight, self.projection.bias
+            exact = torch.promote_types(weight.dtype, torch.float32)
+            directions = F.normalize(F.linear(tokens.to(exact), weight.to(exact), bias.to(exact)), dim=-1)
+            scale = self.log_scale.to(exact).clamp(max=LARGEST_SCALE).exp()
+            return F.linear(directions, F.normalize(self.experts.to(exact), dim=-1)) * scale
+
+
+class LinearRouter(nn.Module):
+    """`W x` (Eq. 3)."""
+
+    def __init__(self, hidden_size: int, num_experts: int):
+        super().__init__()
+        self.projection = nn.Linear(hidden_size, num_experts, bias=False)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        with torch.autocast(tokens.device.type, enabled=False):
+            weight = self.projection.weight
+            exact = torch.promote_types(weight.dtype, torch.float32)
+            return F.linear(tokens.to(exact), weight.to(exact))
+
+
+def route(logits: torch.Tensor, k: int, noise: float = 0.0) -> Routing:
+    """
+    TOP_k of the softmax (Eq. 3). The weights of the chosen experts are made to add up to 1: experts that are copies of
+    one network then say together what it says.
+
+    Args:
+        noise: standard deviation of what is added to the logits for the choice, in training (C.3).
+    """
+    noisy = logits + noise * torch.randn_like(logits) if noise else logits
+    best, experts = noisy.topk(k, dim=-1)
+    # The softmax over the chosen ones is the softmax over all, made to add up to 1 again.
+    return Routing(logits, experts, best.softmax(dim=-1), noisy)
+
+
+def importance_loss(logits: torch.Tensor) -> torch.Tensor:
+    """The squared coefficient of variation of Eq. 9: how much each expert is asked to say, over all tokens."""
+    return _squared_variation(_over_processes(logits.softmax(dim=-1).sum(dim=0)))
+
+
+def load_loss(routing: Routing, noise: float) -> torch.Tensor:
+    """
+    The same of how many tokens each expert can expect, by Eq. 10: the chance that it is among the first k if its noise
+    alone is drawn again. Without noise that is 0 or 1, and nothing can be learned from it.
+    """
+    threshold = routing.noisy_logits.gather(-1, routing.experts[:, -1:])
+    missing = threshold - routing.logits
+    chance = torch.special.ndtr(-missing / noise) if noise else (missing <= 0).to(missing.dtype)
+    return _squared_variation(_over_processes(chance.sum(dim=0)))
+
+
+def _squared_variation(values: torch.Tensor) -> torch.Tensor:
+    return values.var(correction=0) / values.mean().square()
+
+
+def _over_processes(values: torch.Tensor) -> torch.Tensor:
+    """The sum over all processes, through which gradients go back: the loss is that of the whole batch."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        from torch.distributed.nn.functional import all_reduce
+
+        return all_reduce(values)
+    return values
