@@ -1,0 +1,111 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+All experts at once: tokens are sorted by expert, and each projection is one grouped matrix product.
+
+Its plain twin is `hf_memaug.layers.experts.Experts.forward`. Three things keep it from doing more than the products: a
+token occurs exactly k times, so that sorting and its gradient are permutations and a sum over k, with no atomic adds;
+the first bias is one more column of its matrix, so that its gradient is part of the product's; and the second bias,
+which comes after the last product, is added token by token from the experts' weights.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional as F
+
+# A grouped product wants rows of a multiple of 16 bytes.
+COLUMNS = 8
+
+
+class Repeated(torch.autograd.Function):
+    """Rows in the order of their experts, each k times; the gradient of a row is the sum of its k."""
+
+    @staticmethod
+    def forward(rows, order, back, k):
+        return rows[order // k]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, _, back, ctx.k = inputs
+        ctx.save_for_backward(back)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (back,) = ctx.saved_tensors
+        return gradient[back].unflatten(0, (-1, ctx.k)).sum(dim=1), None, None, None
+
+
+class Reordered(torch.autograd.Function):
+    """Rows in another order; the gradient goes back by the inverse."""
+
+    @staticmethod
+    def forward(rows, order, back):
+        return rows[order]
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(inputs[2])
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (back,) = ctx.saved_tensors
+        return gradient[back], None, None
+
+
+def grouped_experts(
+    tokens: torch.Tensor,
+    experts: torch.Tensor,
+    weights: torch.Tensor,
+    up: torch.Tensor,
+    up_bias: torch.Tensor,
+    down: torch.Tensor,
+    down_bias: torch.Tensor,
+    activation: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """
+    Args:
+        tokens: `(tokens, hidden)`.
+        experts, weights: `(tokens, k)`, who reads each token and how much it says.
+        up, up_bias, down, down_bias: as in `Experts`.
+    """
+    count, k = experts.shape
+    dtype = tokens.dtype
+    if torch.is_autocast_enabled(tokens.device.type):
+        dtype = torch.get_autocast_dtype(tokens.device.type)
+    chosen = experts.flatten()
+    order = chosen.argsort(stable=True)
+    back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
+    ends = F.one_hot(chosen, len(up)).sum(dim=0).cumsum(dim=0, dtype=torch.int32)
+
+    more = tokens.new_zeros(count, COLUMNS, dtype=dtype)
+    more[:, 0] = 1
+    sorted_tokens = Repeated.apply(torch.cat([tokens.to(dtype), more], dim=-1), order, back, k)
+    with_bias = F.pad(torch.cat([up, up_bias.unsqueeze(-1)], dim=-1), (0, COLUMNS - 1)).to(dtype)
+    inner = activation(_products(sorted_tokens, with_bias, ends))
+    said = _products(inner, down.to(dtype), ends)
+    said = Reordered.apply(said, back, order).unflatten(0, (count, k))
+    found = (said * weights.to(dtype).unsqueeze(-1)).sum(dim=1)
+    # What the second bias adds is the same for all tokens of an expert, but for the weight.
+    gates = weights.new_zeros(count, len(up)).scatter(1, experts, weights)
+    return (found + gates.to(dtype) @ down_bias.to(dtype)).to(tokens.dtype)
+
+
+def _products(rows: torch.Tensor, matrices: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """`rows[start:end] @ matrices[e].T` for each expert e, whose rows end at `ends[e]`."""
+    if _has_grouped_product(rows, matrices):
+        return F.grouped_mm(rows, matrices.transpose(-2, -1), offs=ends)
+    parts, start = [], 0
+    for matrix, end in zip(matrices, ends.tolist(), strict=True):
+        parts.append(rows[start:end] @ matrix.T)
+        start = end
+    return torch.cat(parts)
+
+
+def _has_grouped_product(rows: torch.Tensor, matrices: torch.Tensor) -> bool:
+    if not hasattr(F, "grouped_mm") or rows.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return False
+    sizes = (rows.shape[1], *matrices.shape[1:])
+    if any(size * rows.element_size() % 16 for size in sizes):
+        return False
+    return rows.device.type == "cpu" or torch.cuda.get_device_capability(rows.device) >= (8, 0)
