@@ -49,9 +49,11 @@ class FoldedAttention(torch.autograd.Function):
 
     @staticmethod
     def vmap(info, in_dims, query, key, value, mask, dropout, scale):
-        folded = [
-            part.movedim(dim, 0).flatten(0, 1) for part, dim in zip((query, key, value, mask), in_dims[:4], strict=True)
+        each = [
+            part.movedim(dim, 0) if dim is not None else part.expand(info.batch_size, *part.shape)
+            for part, dim in zip((query, key, value, mask), in_dims[:4], strict=True)
         ]
+        folded = [part.flatten(0, 1) for part in each]
         found = FoldedAttention.forward(*folded, dropout, scale)
         return found.unflatten(0, (info.batch_size, -1)), 0
 

@@ -5,6 +5,7 @@ The tiny factories: one for each family. The common tests run over every class o
 here how to build it and what to feed it.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -221,3 +222,13 @@ def save_tokenizer_and_model(case: Case, folder, **kwargs) -> None:
     tokenizer = tiny_tokenizer(case.backbone)
     case.model(vocab_size=len(tokenizer), **kwargs).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
+
+
+def leave_together() -> None:
+    """
+    The end of a script that is one of several processes. Threads of the process group outlive the interpreter now and
+    then, which aborts the process: it goes without looking back, once all others have come so far.
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.barrier()
+        os._exit(0)

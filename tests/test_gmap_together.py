@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -182,6 +183,26 @@ def test_a_table_is_made_and_not_made_again(folders, tmp_path):
     assert len(lines) == 6 and all(json.loads(line)["best_step"] > 0 for line in lines)
 
 
+def test_rows_that_were_trained_on_choose_and_prove_nothing(here):
+    from tasks import Classification
+
+    texts = {"train": ["a b", "c d"], "dev": ["A b.", "e f", "g h"], "test": ["e f", "c d", "i j", "k l"]}
+    rows = {
+        split: [{"text": text, "label": number % 2} for number, text in enumerate(part)]
+        for split, part in texts.items()
+    }
+
+    def tokenizer(texts, **kwargs):
+        return {"input_ids": [[0, 1] for _ in texts]}
+
+    tokenizer.pad_token_id = 1
+    task = Classification(rows, tokenizer, 8, "micro_f1")
+    # Wrong on the dev row that is a training row, right on the others.
+    assert task.scores("dev", np.eye(2)[[1, 1, 0]]) == {"f1": 100.0}
+    # Right on the two test rows that were seen, wrong on the others.
+    assert task.scores("test", np.eye(2)[[0, 1, 1, 0]]) == {"f1": 50.0, "f1_unseen_texts": 0.0}
+
+
 def test_an_ensemble_adds_probabilities(here):
     from fusion import ensemble
 
@@ -217,22 +238,36 @@ def test_the_encoders_of_the_tables_are_made_and_drawn(backbones, tmp_path):
         assert done.returncode == 0, done.stdout[-1000:] + done.stderr[-3000:]
         return done.stdout
 
-    names = ["general", "dapt-cs", "gmap-cs", "dapt+tapt-acl_arc"]
+    names = ["general", "dapt-cs", "dapt+tapt-acl_arc", "further-cs", "gmap-cs"]
     options = ["--backbone", f"tiny={backbones['roberta']}", "--data", data, "--output", tmp_path / "encoders"]
-    said = run("encoders.py", *options, "--only", *names, "--steps", 2, "--keep-backbone", "--jobs", 2)
+    settings = ["--only", *names, "--steps", 2, "--keep-backbone", "--jobs", 2]
+    said = run("encoders.py", *options, *settings)
     assert all(f"{name}, 2 steps" in said for name in names)
     made = json.loads((results / "pretraining_tiny.json").read_text())["encoders"]
-    assert list(made) == names and "acl_arc/train" in made["dapt+tapt-acl_arc"]["after"]
+    assert list(made) == names and list(made["dapt+tapt-acl_arc"]["after"]) == ["acl_arc/train"]
     # The same held-out rows and masks each time: an encoder begins where the one before it ended.
     for corpus, loss in made["general"]["after"].items():
         assert made["dapt-cs"]["before"][corpus] == pytest.approx(loss, rel=1e-4)
-        assert made["dapt+tapt-acl_arc"]["before"][corpus] == pytest.approx(made["dapt-cs"]["after"][corpus], rel=1e-4)
+        assert made["further-cs"]["before"][corpus] == pytest.approx(made["dapt-cs"]["after"][corpus], rel=1e-4)
+        assert made["gmap-cs"]["before"][corpus] != made["further-cs"]["before"][corpus], "no memory is read"
     before, after = (
         transformers.AutoModel.from_pretrained(folder).state_dict()
         for folder in (backbones["roberta"], tmp_path / "encoders" / "tiny" / "general")
     )
     assert all(torch.equal(after[name], value) for name, value in before.items() if "pooler" not in name)
-    assert "dapt" not in run("encoders.py", *options, "--only", *names).partition("wrote")[0], "made again"
+    assert "steps" not in run("encoders.py", *options, *settings).partition("wrote")[0], "made again"
+    command = [
+        sys.executable,
+        EXAMPLES / "encoders.py",
+        *options,
+        *settings[:-4],
+        3,
+        *settings[-3:],
+        "--results",
+        results,
+    ]
+    refused = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=600, cwd=ROOT)
+    assert refused.returncode != 0 and "was made by another command" in refused.stderr
     for number in (1, 5):
         assert f"figure{number}_tiny.png" in run("figures.py", "--backbone", "tiny")
         assert (results / f"figure{number}_tiny.png").read_bytes().startswith(b"\x89PNG")

@@ -3,11 +3,12 @@
 """
 The encoders of the G-MAP tables, from one backbone, by masked language modelling (examples/gmap/pretrain.py):
 
-- `general`: the backbone, trained on all corpora together. With `--keep-backbone`, the backbone as it is: if it comes
-  without a masked-LM head, only that is trained;
+- `general`: the backbone, trained on reviews, news and it_support. With `--keep-backbone`, the backbone as it is: if it
+  comes without a masked-LM head, only that is trained;
 - `dapt-CORPUS`: the general one, trained on the corpus of a domain;
 - `tapt-SET`, `dapt+tapt-SET`: the general one, or the domain's, trained on the texts of a task's training rows;
-- `gmap-CORPUS`: as `dapt-CORPUS`, but with the memory of the general encoder to read (section 4.4).
+- `gmap-CORPUS`, `further-CORPUS`: `dapt-CORPUS` trained further on its corpus, with and without the memory of the
+  general encoder to read (section 4.4).
 
     python examples/gmap/encoders.py --backbone minilm=FOLDER --jobs 4
     python examples/gmap/encoders.py --backbone roberta-30m=FOLDER --only general dapt-biomed dapt-cs
@@ -29,23 +30,26 @@ from experiment import DATA
 CORPORA = ["biomed", "cs", "reviews", "news"]
 # Of no task: to see what an encoder forgets.
 OTHERS = ["it_support"]
+# What a general encoder is trained on: none of it biomedical, none of computer science.
+GENERAL = ["reviews", "news", "it_support"]
 TASKS = [name for name, data in DATA.items() if data.task == "classification"]
 SETTINGS = {
     "general": ["--learning-rate", "2e-4", "--steps", "2000"],
     "dapt": ["--learning-rate", "2e-4", "--steps", "1000"],
+    "further": ["--learning-rate", "2e-4", "--steps", "1000"],
     "gmap": ["--learning-rate", "2e-4", "--steps", "1000"],
     "tapt": ["--learning-rate", "1e-4", "--epochs", "20"],
     "dapt+tapt": ["--learning-rate", "1e-4", "--epochs", "20"],
 }
 ONLY_HEAD = ["--only-head", "--learning-rate", "1e-3", "--epochs", "1"]
 # In this order: each begins with one before it.
-STAGES = [["general"], ["dapt", "tapt", "gmap"], ["dapt+tapt"]]
+STAGES = [["general"], ["dapt", "tapt"], ["dapt+tapt", "further", "gmap"]]
 
 
 def names_of(kind: str) -> list[str]:
     if kind == "general":
         return [kind]
-    return [f"{kind}-{of}" for of in (CORPORA if kind in ("dapt", "gmap") else TASKS)]
+    return [f"{kind}-{of}" for of in (TASKS if "tapt" in kind else CORPORA)]
 
 
 def command_of(name: str, options) -> list[str]:
@@ -54,13 +58,14 @@ def command_of(name: str, options) -> list[str]:
     corpora = {corpus: str(options.data / "corpora" / f"{corpus}.jsonl.gz") for corpus in CORPORA + OTHERS}
     general = options.output / "general"
     if kind == "general":
-        backbone, texts = options.backbone, list(corpora.values())
+        backbone, texts = options.backbone, [corpora[corpus] for corpus in GENERAL]
     elif of in corpora:
-        backbone, texts = general, [corpora[of]]
+        backbone, texts = general if kind == "dapt" else options.output / f"dapt-{of}", [corpora[of]]
     else:
         backbone = general if kind == "tapt" else options.output / f"dapt-{DATA[of].domain}"
         texts = [str(options.data / of / "train.jsonl.gz")]
-    also = [path for path in corpora.values() if path not in texts]
+    # Corpora hold texts of the tasks, so that an encoder of a task is measured on that task's alone.
+    also = [path for path in corpora.values() if path not in texts] if "tapt" not in kind else []
     command = [sys.executable, Path(__file__).with_name("pretrain.py"), "--backbone", backbone, "--corpus", *texts]
     command += ["--also", *also] if also else []
     command += ["--general", general] if kind == "gmap" else []
@@ -71,7 +76,13 @@ def command_of(name: str, options) -> list[str]:
 
 
 def make(name: str, options) -> None:
-    if (options.output / name / "pretraining.json").is_file():
+    path = options.output / name / "pretraining.json"
+    if path.is_file():
+        made_by = json.loads(path.read_text(encoding="utf-8"))["command"]
+        if made_by.split()[2:] != command_of(name, options)[2:]:
+            raise SystemExit(
+                f"{path.parent} was made by another command: {made_by}. Delete it, or choose another --output or name."
+            )
         return
     begin = time.time()
     with open(options.output / f"{name}.log", "w", encoding="utf-8") as log:

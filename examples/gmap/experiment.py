@@ -4,11 +4,13 @@
 
 import functools
 import gzip
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from fusion import LogitsFusion
 from tasks import TASKS
 
 
@@ -74,8 +76,17 @@ def encoder_folder(encoders: str, kind: str, data: str) -> str:
     return str(Path(encoders) / f"{kind}{of}")
 
 
+def encoders_digest(encoders: Path) -> str | None:
+    """Tells encoders apart that lie in a folder of one name; None where there are none."""
+    records = sorted(encoders.glob("*/pretraining.json"))
+    kept = [(path.parent.name, json.loads(path.read_text(encoding="utf-8"))) for path in records]
+    # What is made later, such as TAPT's, changes nothing in what was there.
+    general = [one for name, one in kept if name == "general"]
+    return hashlib.sha256(json.dumps(general, sort_keys=True).encode()).hexdigest()[:12] if general else None
+
+
 def logits_file(folder: Path, job: Job) -> Path:
-    return folder / f"{job.backbone}_{job.data}_{job.method}_{job.seed}.npy"
+    return folder / f"{job.backbone}_{job.data}_{job.method}_{job.learning_rate:g}_{job.epochs}_{job.seed}.npy"
 
 
 def read_rows(root: str, data: str, split: str) -> list[dict]:
@@ -108,12 +119,11 @@ def build_model(job: Job, encoders: str, task):
     kind, reads = METHODS[job.method]
     folder = encoder_folder(encoders, kind, job.data)
     set_seed(job.seed)
-    if reads is None:
-        return task.plain.from_pretrained(folder, dtype="float32", num_labels=task.num_labels)
-    if reads == "logits":
-        from fusion import LogitsFusion
-
-        return LogitsFusion(task.plain.from_pretrained(folder, dtype="float32", num_labels=task.num_labels))
+    if reads is None or reads == "logits":
+        if job.memory_layers:
+            raise ValueError(f"`{job.method}` reads no memory, so that `memory_layers` says nothing: leave it out.")
+        model = LogitsFusion if reads == "logits" else task.plain
+        return model.from_pretrained(folder, dtype="float32", num_labels=task.num_labels)
     # The same head as the plain model's: of two layers, where it classifies a text.
     head = {"classifier_layers": 2} if task.name == "classification" else {}
     return task.gmap.from_general_and_domain(

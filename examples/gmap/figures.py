@@ -26,7 +26,8 @@ def figure5(encoders: dict, path: Path) -> None:
     from hf_memaug.reporting.plots import plot_bars
 
     pairs = [name.removeprefix("gmap-") for name in encoders if name.startswith("gmap-")]
-    bars = {f"{kind}-{of}": encoders[f"{kind}-{of}"]["after"] for of in pairs for kind in ("dapt", "gmap")}
+    names = [f"{kind}-{of}" for of in pairs for kind in ("further", "gmap")]
+    bars = {name: encoders[name]["after"] for name in names if name in encoders}
     plot_bars(bars, path, "text", "masked-LM loss")
 
 

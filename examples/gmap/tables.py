@@ -21,7 +21,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
-from experiment import CHOSEN, DATA, METHODS, Job, logits_file
+from experiment import CHOSEN, DATA, METHODS, Job, encoders_digest, logits_file
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
@@ -71,7 +71,13 @@ def read_record(record: Path) -> dict[Job, dict]:
 
 def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
     """Those of one setting on top of each other; returns all results that there are."""
-    done = read_record(options.record)
+    done, digest = read_record(options.record), encoders_digest(options.encoders)
+    for job in jobs if digest else ():
+        if job in done and done[job].get("encoders", digest) != digest:
+            raise SystemExit(
+                f"{options.record} holds models of other encoders of the name {options.encoders.name}, such as "
+                f"{job.data} {title(job)}. Choose another --record, or another name for the encoders."
+            )
     todo = [job for job in jobs if job not in done]
     print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
     if not todo:
@@ -94,7 +100,7 @@ def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
         results = Together(group, options.data, str(options.encoders)).run(options.record.parent / "logits")
         with open(options.record, "a", encoding="utf-8") as file:
             for job, result in zip(group, results, strict=True):
-                done[job] = {**result, "made_with": here()}
+                done[job] = {**result, "encoders": digest, "made_with": here()}
                 file.write(json.dumps(done[job]) + "\n")
         job, left = group[0], (time.time() - begin) / number * (len(groups) - number)
         print(
@@ -111,23 +117,25 @@ def mean(values) -> float:
     return sum(values) / len(values)
 
 
-def ensemble_rows(options, done: dict[Job, dict]) -> list[dict]:
+def ensemble_rows(jobs: list[Job], options) -> list[dict]:
     """Scores of the mean probabilities of the fine-tuned general encoder and of DAPT's, seed by seed."""
     import numpy as np
     import torch
     from experiment import encoder_folder, prepared
     from fusion import ensemble
 
-    rows, folder = [], options.record.parent / "logits"
-    for data in options.sets or TABLES[options.table][0]:
-        for seed in range(options.seeds):
-            job = Job(data, "ensemble", options.encoders.name, seed)
-            both = [dataclasses.replace(job, method=method) for method in ("fine-tuning", "dapt")]
-            files = [logits_file(folder, one) for one in both]
-            if all(file.is_file() for file in files):
-                task = prepared(options.data, data, encoder_folder(str(options.encoders), "general", data))
-                mixed = ensemble([torch.from_numpy(np.load(file)) for file in files]).numpy()
-                rows += rows_of(job, task.scores("test", mixed))
+    rows = []
+    for job in jobs:
+        if job.method != "dapt":
+            continue
+        both = [job, dataclasses.replace(job, method="fine-tuning")]
+        files = [logits_file(options.record.parent / "logits", one) for one in both]
+        missing = [str(file) for file in files if not file.is_file()]
+        if missing:
+            raise SystemExit(f"An ensemble needs {missing[0]}, which is not there: train that model again.")
+        task = prepared(options.data, job.data, encoder_folder(str(options.encoders), "general", job.data))
+        mixed = ensemble([torch.from_numpy(np.load(file)) for file in files]).numpy()
+        rows += rows_of(dataclasses.replace(job, method="ensemble"), task.scores("test", mixed))
     return rows
 
 
@@ -181,6 +189,11 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, default="docs/results/gmap", help="default: %(default)s")
     options = parser.parse_args()
+    methods, sets = options.methods or TABLES[options.table][1], options.sets or TABLES[options.table][0]
+    if {"ensemble", "logits-fusion"} & set(methods) and set(sets) - set(CLASSIFICATION):
+        parser.error("ensemble and logits-fusion classify texts: choose --sets that do, or leave them out")
+    if options.table in LAYERS and not all(method.startswith("gmap") for method in methods):
+        parser.error(f"{options.table} compares layers that read the memory: choose --methods that have one")
     jobs = make_jobs(options)
     done = run_jobs(jobs, options)
     from hf_memaug.reporting.results import write_results
@@ -189,8 +202,8 @@ def main() -> None:
         rows = tuning_rows(done, jobs)
     else:
         rows = [row for job in jobs for row in rows_of(job, done[job]["scores"])]
-    if "ensemble" in (options.methods or TABLES[options.table][1]):
-        rows += ensemble_rows(options, done)
+    if "ensemble" in methods:
+        rows += ensemble_rows(jobs, options)
     path = options.output / f"{options.table}.json"
     command = "python " + " ".join(sys.argv)
     write_results(

@@ -118,7 +118,7 @@ class Together:
         return int(lengths.max()) + -int(lengths.max()) % 32
 
     def _batch(self, split: str, index: torch.Tensor, length: int) -> dict[str, torch.Tensor]:
-        """`(models, rows)` row numbers to columns `(models, rows, ...)`, of which no row is longer than `length`."""
+        """Row numbers, `(models, rows)` or `(rows,)`, to their columns. No row is longer than `length`."""
         batch = {}
         for name, values in self.columns[split].items():
             if name == "general_hidden_states":
@@ -126,12 +126,14 @@ class Together:
             elif values.ndim == 2 and values.shape[1] == self.length:
                 values = values[:, :length]
             batch[name] = values[index]
-        mask = batch["attention_mask"][:, :, None, None, :]
+        mask = batch["attention_mask"][..., None, None, :]
         # Already in four dimensions, so that nothing looks at its values: that would stop the device.
-        batch["attention_mask"] = mask.expand(-1, -1, 1, length, -1)
+        batch["attention_mask"] = mask.expand(*mask.shape[:-2], length, -1)
         return batch
 
-    def _logits(self, parameters: dict, batch: dict) -> torch.Tensor:
+    def _logits(self, parameters: dict, batch: dict, shared: bool = False) -> torch.Tensor:
+        """Of all models, each on its own rows, or on the same if `shared`."""
+
         def one(parameters, inputs):
             return self.task.logits(functional_call(self.model, parameters, kwargs=inputs))
 
@@ -139,7 +141,7 @@ class Together:
             parameters = {**parameters, **{n: held(parameters[n], row) for n, row in self.padding.items()}}
         inputs = {name: value for name, value in batch.items() if name != "labels"}
         with self._autocast():
-            logits = vmap(one, randomness="different")(parameters, inputs)
+            logits = vmap(one, in_dims=(0, None if shared else 0), randomness="different")(parameters, inputs)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
     def train(self) -> Best:
@@ -187,8 +189,9 @@ class Together:
         found = []
         for start in range(0, len(by_length), EVALUATION_ROWS):
             rows = by_length[start : start + EVALUATION_ROWS]
-            index = torch.from_numpy(rows).to(self.device).expand(len(self.jobs), -1)
-            logits = self._logits(parameters, self._batch(split, index, self._length(self.lengths[split][rows])))
+            index = torch.from_numpy(rows).to(self.device)
+            batch = self._batch(split, index, self._length(self.lengths[split][rows]))
+            logits = self._logits(parameters, batch, shared=True)
             if self.task.name != "classification":
                 logits = torch.nn.functional.pad(logits, (0, 0, 0, self.length - logits.shape[2]))
             found.append(logits.cpu())

@@ -104,6 +104,7 @@ def train(method: str, seed: int, parts, kept, names, tokenizer, options) -> dic
             strategy=options.strategy,
             fusion=options.fusion,
             memory_layers=options.memory_layers,
+            classifier_layers=2,  # as the plain model has
             dtype="float32",
             **labels,
         )

@@ -93,8 +93,7 @@ def cache_general_states(
     manifest = {
         "general": _weights_digest(encoders.general),
         "rows": _rows_digest(rows),
-        "strategy": model.config.strategy,
-        "layers": encoders.config.augmented_layers if model.config.strategy == "multiple" else [],
+        "layers": _layers_kept(encoders.config),
         "tokens": [len(ids) for ids in _column(rows, "input_ids")],
     }
     _check_manifest(folder, manifest)
@@ -189,6 +188,14 @@ def _name_of_its_own(path: Path) -> Iterator[Path]:
         temporary.unlink(missing_ok=True)
 
 
+def _layers_kept(config) -> list[int]:
+    """What a strategy reads of the general encoder: two that read the same share a cache."""
+    depth = config.num_hidden_layers
+    if config.strategy == "single":
+        return [depth]
+    return list(range(1, (max(config.augmented_layers) if config.strategy == "multiple" else depth) + 1))
+
+
 def _check_manifest(folder: Path, manifest: dict) -> None:
     path = folder / MANIFEST
     if not path.exists():
@@ -197,8 +204,7 @@ def _check_manifest(folder: Path, manifest: dict) -> None:
     said = {
         "general": "another general encoder",
         "rows": "other rows, or the same rows by another tokenizer",
-        "strategy": f"`strategy={stored.get('strategy')!r}`, and the model has `strategy={manifest['strategy']!r}`",
-        "layers": f"layers up to {max(stored.get('layers') or [0])}, and the model reads others",
+        "layers": f"the layers {stored.get('layers')}, and the model's strategy reads {manifest['layers']}",
         "tokens": "rows of other lengths",
     }
     for name, what in said.items():

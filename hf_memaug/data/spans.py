@@ -134,8 +134,9 @@ def answers_from_logits(
         # No answer only if all parts say so: the least sure of them decides.
         none = float(starts[0]) + float(ends[0])
         nothing[number] = min(none, nothing.get(number, none))
+        likely_ends = sorted(range(len(offsets)), key=lambda place: -float(ends[place]))[:best]
         for start in sorted(range(len(offsets)), key=lambda place: -float(starts[place]))[:best]:
-            for end in sorted(range(len(offsets)), key=lambda place: -float(ends[place]))[:best]:
+            for end in likely_ends:
                 if offsets[start] is None or offsets[end] is None or not start <= end < start + max_answer_length:
                     continue
                 score = float(starts[start]) + float(ends[end])

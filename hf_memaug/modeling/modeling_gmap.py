@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """G-MAP: a domain encoder that reads the memory of a frozen general encoder (Wan et al., 2022, section 2)."""
 
+import copy
 import os
 from contextlib import nullcontext
 from dataclasses import fields
@@ -136,7 +137,7 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
             )
         encoders = {"general": plain.base_model, "domain": domain.base_model}
         kwargs.setdefault("tie_word_embeddings", getattr(domain.config, "tie_word_embeddings", True))
-        config = cls.config_class(**{name: one.config for name, one in encoders.items()}, **kwargs)
+        config = cls.config_class(**{name: copy.deepcopy(one.config) for name, one in encoders.items()}, **kwargs)
         model = cls(config).to(encoders["domain"].dtype)
         if "attn_implementation" in how:
             model.set_attn_implementation(how["attn_implementation"])
@@ -292,6 +293,8 @@ class GMAPModel(GMAPPreTrainedModel):
         memories, memory_weights = self.memory(states)
         del states  # of all layers: what is read of them is in the memories
         if memory_mask is not None:
+            if "flash" in self.domain.config._attn_implementation:
+                raise ValueError('Flash attention takes no `memory_mask`. Use `set_attn_implementation("sdpa")`.')
             memory_mask = create_bidirectional_mask(
                 config=self.domain.config,
                 inputs_embeds=memories[0].to(self.domain.dtype),

@@ -18,9 +18,10 @@ class MaskedLMTrainer(Trainer):
         self._head = _masked_lm_head(self.model)
 
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-        if not model.training or return_outputs or "labels" not in inputs:
+        # Under `DataParallel` each device has its own part of the batch.
+        if not model.training or return_outputs or "labels" not in inputs or self.args.n_gpu > 1:
             return super().compute_loss(model, inputs, return_outputs, **kwargs)
-        chosen = inputs["labels"] != -100
+        chosen = (inputs["labels"] != -100).nonzero(as_tuple=True)
         hook = self._head.register_forward_pre_hook(lambda head, given: (given[0][chosen], *given[1:]))
         try:
             return super().compute_loss(model, {**inputs, "labels": inputs["labels"][chosen]}, **kwargs)

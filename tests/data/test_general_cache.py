@@ -166,8 +166,16 @@ def test_a_cache_of_something_else_is_refused(rows, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="other rows, or the same rows by another tokenizer"):
         other = rows.with_columns(input_ids=[[*ids[:-1], 5] for ids in rows["input_ids"]])
         cache_general_states(model, other, tmp_path)
-    with pytest.raises(ValueError, match="`strategy='chunk_gated'`, and the model has `strategy='single'`"):
+    with pytest.raises(ValueError, match=r"the layers \[1, 2, 3, 4\], and the model's strategy reads \[4\]"):
         cache_general_states(make_model(tokenizer, strategy="single"), rows, tmp_path)
+
+
+def test_strategies_that_read_the_same_share_a_cache(rows, tokenizer, tmp_path, monkeypatch):
+    cache_general_states(make_model(tokenizer), rows, tmp_path, progress=False)
+    written = (tmp_path / "states-00000.safetensors").stat().st_mtime_ns
+    for other in ({"strategy": "gated"}, {"strategy": "multiple"}, {"memory_layers": [1, 3]}):
+        cache_general_states(make_model(tokenizer, **other), rows, tmp_path, progress=False)
+    assert (tmp_path / "states-00000.safetensors").stat().st_mtime_ns == written
 
 
 def test_a_truncated_cache_is_refused(rows, tokenizer, tmp_path):
@@ -193,7 +201,7 @@ def test_what_cannot_be_cached_is_refused(rows, tokenizer, tmp_path):
 def test_it_says_what_it_was_made_of(rows, tokenizer, tmp_path):
     cache_general_states(make_model(tokenizer), rows, tmp_path, progress=False)
     manifest = json.loads((tmp_path / "cache.json").read_text())
-    assert set(manifest) == {"general", "rows", "strategy", "layers", "tokens"}
+    assert set(manifest) == {"general", "rows", "layers", "tokens"}
     assert manifest["tokens"] == [len(ids) for ids in rows["input_ids"]]
 
 

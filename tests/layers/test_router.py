@@ -7,6 +7,7 @@ import statistics
 
 import pytest
 import torch
+from families import leave_together
 from torch import nn
 
 from hf_memaug.layers.router import CosineRouter, LinearRouter, importance_loss, load_loss, route
@@ -146,7 +147,7 @@ def losses_of_a_part(rank: int, folder: str) -> None:
         torch.distributed.all_reduce(parameter.grad)
         parameter.grad /= 2
     torch.save((loss.detach(), [p.grad for p in router.parameters()]), f"{folder}/{rank}.pt")
-    torch.distributed.destroy_process_group()
+    leave_together()
 
 
 def test_two_processes_have_the_loss_and_the_gradient_of_one(tmp_path):

@@ -93,6 +93,7 @@ def scored(output) -> dict[str, float]:
 
 if __name__ == "__main__":
     import torch
+    from families import leave_together
 
     output, per_device = Path(sys.argv[1]), int(sys.argv[2])
     for algorithm in sys.argv[3:]:
@@ -105,3 +106,4 @@ if __name__ == "__main__":
     metrics = scored(output)
     if trainer.is_world_process_zero():
         (output / "metrics.json").write_text(json.dumps(metrics))
+    leave_together()

@@ -74,6 +74,7 @@ def weights_of(trainer) -> dict:
 
 if __name__ == "__main__":
     import torch
+    from families import leave_together
 
     task, output, settings = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
     callbacks = [KillAt(*settings.pop("kill"))] if "kill" in settings else []
@@ -83,3 +84,4 @@ if __name__ == "__main__":
     if trainer.is_world_process_zero():
         torch.save(weights_of(trainer), output / "weights.pt")
         (output / "logs.json").write_text(json.dumps({"meta": trainer.meta_log, "processes": trainer.args.world_size}))
+    leave_together()

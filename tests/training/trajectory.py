@@ -40,9 +40,11 @@ def train(name: str, output: Path, per_device: int, accumulation: int, **kwargs)
 
 if __name__ == "__main__":
     import torch
+    from families import leave_together
 
     name, output, per_device = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
     trainer, logs, weights = train(name, output, per_device, 1)
     if trainer.is_world_process_zero():
         torch.save(weights, output / "weights.pt")
         (output / "logs.json").write_text(json.dumps({"logs": logs, "processes": trainer.args.world_size}))
+    leave_together()
