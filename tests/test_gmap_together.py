@@ -244,7 +244,7 @@ def test_the_encoders_of_the_tables_are_made_and_drawn(backbones, tmp_path):
     said = run("encoders.py", *options, *settings)
     assert all(f"{name}, 2 steps" in said for name in names)
     made = json.loads((results / "pretraining_tiny.json").read_text())["encoders"]
-    assert list(made) == names and list(made["dapt+tapt-acl_arc"]["after"]) == ["acl_arc/train"]
+    assert list(made) == names and made["dapt+tapt-acl_arc"]["after"] == {}
     # The same held-out rows and masks each time: an encoder begins where the one before it ended.
     for corpus, loss in made["general"]["after"].items():
         assert made["dapt-cs"]["before"][corpus] == pytest.approx(loss, rel=1e-4)

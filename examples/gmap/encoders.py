@@ -38,8 +38,8 @@ SETTINGS = {
     "dapt": ["--learning-rate", "2e-4", "--steps", "1000"],
     "further": ["--learning-rate", "2e-4", "--steps", "1000"],
     "gmap": ["--learning-rate", "2e-4", "--steps", "1000"],
-    "tapt": ["--learning-rate", "1e-4", "--epochs", "20"],
-    "dapt+tapt": ["--learning-rate", "1e-4", "--epochs", "20"],
+    "tapt": ["--learning-rate", "1e-4", "--epochs", "20", "--held-out", "0"],
+    "dapt+tapt": ["--learning-rate", "1e-4", "--epochs", "20", "--held-out", "0"],
 }
 ONLY_HEAD = ["--only-head", "--learning-rate", "1e-3", "--epochs", "1"]
 # In this order: each begins with one before it.
@@ -64,7 +64,7 @@ def command_of(name: str, options) -> list[str]:
     else:
         backbone = general if kind == "tapt" else options.output / f"dapt-{DATA[of].domain}"
         texts = [str(options.data / of / "train.jsonl.gz")]
-    # Corpora hold texts of the tasks, so that an encoder of a task is measured on that task's alone.
+    # Corpora hold texts of the tasks: on those, an encoder of a task would be measured on what it has learned.
     also = [path for path in corpora.values() if path not in texts] if "tapt" not in kind else []
     command = [sys.executable, Path(__file__).with_name("pretrain.py"), "--backbone", backbone, "--corpus", *texts]
     command += ["--also", *also] if also else []
@@ -93,7 +93,7 @@ def make(name: str, options) -> None:
     losses = "  ".join(
         f"{corpus} {record['before'][corpus]:.2f} > {loss:.2f}" for corpus, loss in record["after"].items()
     )
-    print(f"{name}, {record['steps']} steps, {time.time() - begin:.0f} s: {losses}", flush=True)
+    print(f"{name}, {record['steps']} steps, {time.time() - begin:.0f} s{': ' * bool(losses)}{losses}", flush=True)
 
 
 def gather(options) -> None:

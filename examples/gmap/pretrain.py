@@ -37,7 +37,9 @@ def parse_arguments() -> argparse.Namespace:
     data.add_argument(
         "--also", nargs="+", default=[], help="other corpora on which to measure the loss, such as general text"
     )
-    data.add_argument("--held-out", type=int, default=20, metavar="N", help="every N-th text is held out (default: 20)")
+    data.add_argument(
+        "--held-out", type=int, default=20, metavar="N", help="every N-th text is held out, 0: none (default: 20)"
+    )
     data.add_argument("--length", type=int, default=128, help="tokens of a row (default: %(default)s)")
     data.add_argument(
         "--stream",
@@ -63,6 +65,10 @@ def parse_arguments() -> argparse.Namespace:
     options = parser.parse_args()
     if options.stream and options.steps is None:
         parser.error("--stream needs --steps: a stream does not say how long it is")
+    if options.held_out == 0 and options.also:
+        parser.error("--also measures held-out texts, and --held-out 0 holds none out")
+    if options.held_out < 0 or options.held_out == 1:
+        parser.error("--held-out 1 leaves nothing to train on: choose 2 or more, or 0 for none")
     if options.strategy and not options.general:
         parser.error("--strategy is G-MAP's: give --general as well")
     return options
@@ -82,7 +88,7 @@ class Part:
         each = [stream_texts([file], self.field) for file in self.files or ()]
         for texts in each or [generated_reviews(rows_per_domain=200)["text"]]:
             for number, text in enumerate(texts):
-                if (number % self.every == 0) == self.held_out:
+                if (self.every > 0 and number % self.every == 0) == self.held_out:
                     yield text
 
 
@@ -133,6 +139,8 @@ def main() -> None:
     files = [*(options.corpus or []), *options.also]
     measured = {} if options.corpus else {"generated reviews": None}
     measured |= {name_of(file, files): [file] for file in files}
+    if options.held_out == 0:
+        measured = {}
     evaluated = {
         name: list(islice(part(files, held_out=True), options.evaluate_rows)) for name, files in measured.items()
     }
@@ -193,7 +201,8 @@ def main() -> None:
         "after": after,
     }
     (options.output / "pretraining.json").write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
-    plot_bars({"before": before, "after": after}, options.output / "losses.png", "corpus", "masked-LM loss")
+    if evaluated:
+        plot_bars({"before": before, "after": after}, options.output / "losses.png", "corpus", "masked-LM loss")
     print(f"wrote {options.output}")
 
 
