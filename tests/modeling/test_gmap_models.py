@@ -447,3 +447,21 @@ def test_how_a_pair_is_made(tmp_path):
         model.gmap.domain.embeddings.word_embeddings.weight, domain.bert.embeddings.word_embeddings.weight
     )
     assert torch.equal(model.lm_head.decoder.weight, domain.cls.predictions.decoder.weight)
+
+
+def test_a_pair_changes_nothing_in_the_encoders_it_is_made_of(backbones):
+    encoders = [transformers.AutoModel.from_pretrained(backbones["roberta"]) for _ in range(2)]
+    before = [one.config.to_dict() for one in encoders]
+    model = hf_memaug.GMAPModel.from_general_and_domain(*encoders)
+    model.set_attn_implementation("eager")
+    model.config.hidden_dropout_prob = 0.4
+    model.resize_token_embeddings(model.config.vocab_size + 3)
+    assert [one.config.to_dict() for one in encoders] == before
+    assert {one.config._attn_implementation for one in encoders} == {"sdpa"}
+
+
+def test_flash_attention_takes_no_mask_of_the_memory():
+    model, inputs = make_model(), make_inputs()
+    model.domain.config._attn_implementation = "flash_attention_2"
+    with pytest.raises(ValueError, match="Flash attention takes no `memory_mask`"):
+        model(**inputs, memory_mask=inputs["attention_mask"])
