@@ -13,7 +13,7 @@ The general encoder is kept in bf16 on a GPU. `..._cached` rows read its states 
 import argparse
 
 from record import write_result
-from timing import compare, inference, training_step
+from timing import compare, inference, training_step, workload
 
 AGAINST = "RobertaForSequenceClassification"
 
@@ -67,16 +67,7 @@ def main() -> None:
     device = "cuda" if torch.cuda.is_available() else "cpu"
     on_gpu = device == "cuda"
     batch, length = (4, 16) if options.small else (32, 256)
-    name = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"
-    inputs = {
-        "input_ids": torch.randint(5, 50000, (batch, length), device=device),
-        "attention_mask": torch.ones(batch, length, dtype=torch.long, device=device),
-    }
-    labels = torch.randint(0, 2, (batch,), device=device)
-
-    def autocast():
-        return torch.autocast(device, dtype=torch.bfloat16, enabled=on_gpu)
-
+    name, inputs, labels, autocast = workload(batch, length, device)
     rows = []
     if on_gpu:
         # Each by itself: two models in memory would hide what one needs.

@@ -16,7 +16,7 @@ import subprocess
 import sys
 
 from record import write_result
-from timing import compare, inference, training_step
+from timing import compare, inference, training_step, workload
 
 AGAINST = "RobertaForSequenceClassification"
 
@@ -78,18 +78,9 @@ def main() -> None:
     on_gpu = device == "cuda"
     batch, length = options.batch or (32 if on_gpu else 4), options.length or (256 if on_gpu else 128)
     rounds, repeats = options.rounds or (30 if on_gpu else 20), 10 if on_gpu else 1
-    name = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"
+    name, inputs, labels, autocast = workload(batch, length, device)
     precision = "bf16 autocast" if on_gpu else "fp32"
     print(f"{name}, RoBERTa-base shape, batch {batch} x {length}, {precision}")
-
-    inputs = {
-        "input_ids": torch.randint(5, 50000, (batch, length), device=device),
-        "attention_mask": torch.ones(batch, length, dtype=torch.long, device=device),
-    }
-    labels = torch.randint(0, 2, (batch,), device=device)
-
-    def autocast():
-        return torch.autocast(device, dtype=torch.bfloat16, enabled=on_gpu)
 
     rows = []
     for suffix in ("", "_compiled") if options.compile else ("",):

@@ -6,6 +6,20 @@ import statistics
 import time
 
 
+def workload(batch: int, length: int, device: str):
+    """What both models are given, and the precision: the device's name, inputs, labels, and an autocast."""
+    import torch
+
+    on_gpu = device == "cuda"
+    name = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"
+    inputs = {
+        "input_ids": torch.randint(5, 50000, (batch, length), device=device),
+        "attention_mask": torch.ones(batch, length, dtype=torch.long, device=device),
+    }
+    labels = torch.randint(0, 2, (batch,), device=device)
+    return name, inputs, labels, lambda: torch.autocast(device, dtype=torch.bfloat16, enabled=on_gpu)
+
+
 def training_step(model, inputs, labels, autocast, graphed: bool = False):
     """A function that makes one step of AdamW; `graphed`: forward and backward pass as a CUDA graph."""
     import torch

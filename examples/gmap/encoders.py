@@ -89,7 +89,7 @@ def make(name: str, options) -> None:
         done = subprocess.run(command_of(name, options), stdout=log, stderr=subprocess.STDOUT)
     if done.returncode:
         raise SystemExit(f"{name} failed: see {options.output / name}.log")
-    record = json.loads((options.output / name / "pretraining.json").read_text(encoding="utf-8"))
+    record = json.loads(path.read_text(encoding="utf-8"))
     losses = "  ".join(
         f"{corpus} {record['before'][corpus]:.2f} > {loss:.2f}" for corpus, loss in record["after"].items()
     )

@@ -3,15 +3,15 @@
 """One trained model of the G-MAP tables: a data set, a method, a seed; and the data and encoders it needs."""
 
 import functools
-import gzip
 import hashlib
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from fusion import LogitsFusion
 from tasks import TASKS
+
+from hf_memaug.data.readers import json_rows
 
 
 class Data(NamedTuple):
@@ -21,7 +21,7 @@ class Data(NamedTuple):
     epochs: int
     length: int
     task: str = "classification"
-    metric: str = "macro_f1"
+    metric: str | None = None
 
 
 DATA = {
@@ -76,13 +76,13 @@ def encoder_folder(encoders: str, kind: str, data: str) -> str:
     return str(Path(encoders) / f"{kind}{of}")
 
 
-def encoders_digest(encoders: Path) -> str | None:
-    """Tells encoders apart that lie in a folder of one name; None where there are none."""
-    records = sorted(encoders.glob("*/pretraining.json"))
-    kept = [(path.parent.name, json.loads(path.read_text(encoding="utf-8"))) for path in records]
-    # What is made later, such as TAPT's, changes nothing in what was there.
-    general = [one for name, one in kept if name == "general"]
-    return hashlib.sha256(json.dumps(general, sort_keys=True).encode()).hexdigest()[:12] if general else None
+def encoders_digest(encoders: str, job: Job) -> str | None:
+    """Tells the encoders of a job from others that lay in folders of the same names; None where there are none."""
+    names = ("general", METHODS[job.method][0])
+    records = [Path(encoder_folder(encoders, name, job.data)) / "pretraining.json" for name in names]
+    if not all(record.is_file() for record in records):
+        return None
+    return hashlib.sha256(b"".join(record.read_bytes() for record in records)).hexdigest()[:12]
 
 
 def logits_file(folder: Path, job: Job) -> Path:
@@ -90,8 +90,7 @@ def logits_file(folder: Path, job: Job) -> Path:
 
 
 def read_rows(root: str, data: str, split: str) -> list[dict]:
-    with gzip.open(Path(root) / data / f"{split}.jsonl.gz", "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    return list(json_rows(Path(root) / data / f"{split}.jsonl.gz"))
 
 
 @functools.lru_cache(maxsize=16)
@@ -102,7 +101,8 @@ def prepared(root: str, data: str, tokenizer_folder: str):
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
     rows = {split: read_rows(root, data, split) for split in ("train", "dev", "test")}
     kind = DATA[data]
-    return TASKS[kind.task](rows, tokenizer, kind.length, kind.metric)
+    metric = {"metric": kind.metric} if kind.metric else {}
+    return TASKS[kind.task](rows, tokenizer, kind.length, **metric)
 
 
 @functools.lru_cache(maxsize=4)

@@ -20,8 +20,11 @@ import sys
 import time
 from collections import defaultdict
 from pathlib import Path
+from statistics import fmean
 
 from experiment import CHOSEN, DATA, METHODS, Job, encoders_digest, logits_file
+
+from hf_memaug.training.layer_search import candidate_layers
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
@@ -41,8 +44,12 @@ TABLES = {
     "figure6": (CHOSEN, ["gmap-single", "gmap-gated"]),
 }
 RATES = [5e-5, 1e-4, 2e-4]
-# Two layers of the six, as far apart as 6 and 12 of the paper's twelve; and one.
-LAYERS = {"figure4": [(1, 4), (2, 5), (3, 6)], "figure6": [(1,), (2,), (3,), (4,), (5,), (6,)]}
+# Both backbones have six.
+DEPTH = 6
+LAYERS = {
+    figure: [tuple(layers) for layers in candidate_layers(strategy, DEPTH)]
+    for figure, strategy in (("figure4", "chunk_gated"), ("figure6", "single"))
+}
 
 
 def make_jobs(options) -> list[Job]:
@@ -71,9 +78,10 @@ def read_record(record: Path) -> dict[Job, dict]:
 
 def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
     """Those of one setting on top of each other; returns all results that there are."""
-    done, digest = read_record(options.record), encoders_digest(options.encoders)
-    for job in jobs if digest else ():
-        if job in done and done[job].get("encoders", digest) != digest:
+    done = read_record(options.record)
+    digests = {job: encoders_digest(str(options.encoders), job) for job in jobs}
+    for job, digest in digests.items():
+        if digest and job in done and done[job].get("encoders", digest) != digest:
             raise SystemExit(
                 f"{options.record} holds models of other encoders of the name {options.encoders.name}, such as "
                 f"{job.data} {title(job)}. Choose another --record, or another name for the encoders."
@@ -100,21 +108,16 @@ def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
         results = Together(group, options.data, str(options.encoders)).run(options.record.parent / "logits")
         with open(options.record, "a", encoding="utf-8") as file:
             for job, result in zip(group, results, strict=True):
-                done[job] = {**result, "encoders": digest, "made_with": here()}
+                done[job] = {**result, "encoders": digests[job], "made_with": here()}
                 file.write(json.dumps(done[job]) + "\n")
         job, left = group[0], (time.time() - begin) / number * (len(groups) - number)
         print(
             f"[{number}/{len(groups)}, {left / 60:.0f} min left] {job.data} {title(job)} rate {job.learning_rate}: "
-            f"dev {mean(r['dev'] for r in results):.1f}, test {mean(r['scores']['f1'] for r in results):.1f}, "
+            f"dev {fmean(r['dev'] for r in results):.1f}, test {fmean(r['scores']['f1'] for r in results):.1f}, "
             f"{len(results)} seeds, {sum(r['seconds'] for r in results):.0f} s",
             flush=True,
         )
     return done
-
-
-def mean(values) -> float:
-    values = list(values)
-    return sum(values) / len(values)
 
 
 def ensemble_rows(jobs: list[Job], options) -> list[dict]:
@@ -158,7 +161,7 @@ def tuning_rows(done: dict[Job, dict], jobs: list[Job]) -> list[dict]:
     """The dev scores of each method and rate; prints their means over sets and seeds."""
     for method, rate in dict.fromkeys((job.method, job.learning_rate) for job in jobs):
         some = [done[job]["dev"] for job in jobs if (job.method, job.learning_rate) == (method, rate)]
-        print(f"{method}, rate {rate:g}: dev {mean(some):.2f}")
+        print(f"{method}, rate {rate:g}: dev {fmean(some):.2f}")
     return [
         {**row, "method": f"{job.method}, rate {job.learning_rate:g}"}
         for job in jobs
@@ -179,8 +182,8 @@ def main() -> None:
     parser.add_argument("--sets", nargs="+", choices=list(DATA), help="default: those of the table")
     parser.add_argument("--methods", nargs="+", choices=[*METHODS, "ensemble"], help="default: those of the table")
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--learning-rate", type=float, default=1e-4, help="default: %(default)s")
-    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="of `tune` (default: %(default)s)")
+    parser.add_argument("--learning-rate", type=float, help="of all but `tune` (default: 1e-4)")
+    parser.add_argument("--rates", type=float, nargs="+", help=f"of `tune` (default: {RATES})")
     parser.add_argument(
         "--record",
         type=Path,
@@ -189,6 +192,9 @@ def main() -> None:
     )
     parser.add_argument("--output", type=Path, default="docs/results/gmap", help="default: %(default)s")
     options = parser.parse_args()
+    if (options.learning_rate if options.table == "tune" else options.rates) is not None:
+        parser.error("`tune` takes --rates, everything else --learning-rate")
+    options.rates, options.learning_rate = options.rates or RATES, options.learning_rate or 1e-4
     methods, sets = options.methods or TABLES[options.table][1], options.sets or TABLES[options.table][0]
     if {"ensemble", "logits-fusion"} & set(methods) and set(sets) - set(CLASSIFICATION):
         parser.error("ensemble and logits-fusion classify texts: choose --sets that do, or leave them out")

@@ -6,10 +6,7 @@ import numpy as np
 import torch
 from fusion import PlainClassifier
 from torch.nn import functional as F
-from transformers import (
-    AutoModelForQuestionAnswering,
-    AutoModelForTokenClassification,
-)
+from transformers import AutoModelForQuestionAnswering, AutoModelForTokenClassification
 
 from hf_memaug import GMAPForQuestionAnswering, GMAPForSequenceClassification, GMAPForTokenClassification
 from hf_memaug.data.overlap import normalize_text
@@ -34,7 +31,7 @@ class Classification:
     plain, gmap = PlainClassifier, GMAPForSequenceClassification
     reads_padding = False
 
-    def __init__(self, rows: dict[str, list[dict]], tokenizer, length: int, metric: str):
+    def __init__(self, rows: dict[str, list[dict]], tokenizer, length: int, metric: str = "macro_f1"):
         self.pad, self.metric = tokenizer.pad_token_id, {"macro_f1": macro_f1, "micro_f1": micro_f1}[metric]
         self.num_labels = 1 + max(row["label"] for part in rows.values() for row in part)
         self.parts = {}
@@ -80,7 +77,7 @@ class Tagging:
     plain, gmap = AutoModelForTokenClassification, GMAPForTokenClassification
     reads_padding = False
 
-    def __init__(self, rows: dict[str, list[dict]], tokenizer, length: int, metric: str):
+    def __init__(self, rows: dict[str, list[dict]], tokenizer, length: int):
         self.pad, self.names = tokenizer.pad_token_id, tag_names(row for part in rows.values() for row in part)
         self.num_labels = len(self.names)
         self.parts = {split: tokenize_tags(part, tokenizer, self.names, length) for split, part in rows.items()}
@@ -111,7 +108,7 @@ class Answering:
     # Padding is among the places that an answer could begin at, and so in the loss, as in transformers.
     reads_padding = True
 
-    def __init__(self, rows: dict[str, list[dict]], tokenizer, length: int, metric: str):
+    def __init__(self, rows: dict[str, list[dict]], tokenizer, length: int):
         self.pad, self.rows = tokenizer.pad_token_id, rows
         self.parts = {split: tokenize_questions(part, tokenizer, length) for split, part in rows.items()}
 

@@ -97,15 +97,15 @@ class Together:
     @torch.no_grad()
     def _general_states(self, columns: dict) -> torch.Tensor:
         general = loaded(self.general).to(self.device).eval()
-        # Only the last layer's are read by some.
-        last = self.reads == "logits" or self.reads["strategy"] == "single"
+        depth = general.config.num_hidden_layers
+        read = [depth] if self.reads == "logits" else self.model.config.states_read
         found = []
         for start in range(0, len(columns["input_ids"]), EVALUATION_ROWS):
             some = slice(start, start + EVALUATION_ROWS)
             inputs = {name: value[some] for name, value in columns.items() if name != "labels"}
             with self._autocast():
                 states = general(**inputs, output_hidden_states=True).hidden_states[1:]
-            kept = torch.stack(states[-1:] if last else states, dim=1)
+            kept = torch.stack([states[layer - 1] for layer in read], dim=1)
             found.append(kept.to(torch.float16) if self.is_graphed else kept)
         general.cpu()
         return torch.cat(found)

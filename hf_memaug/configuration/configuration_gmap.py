@@ -110,6 +110,15 @@ class GMAPConfig(PreTrainedConfig):
         # Section 4.3, for 12 layers: 6 and 12, and 9.
         return [depth // 2, depth] if self.strategy == "chunk_gated" else [max(1, round(depth * 9 / 12))]
 
+    @property
+    def states_read(self) -> list[int]:
+        """The layers of `general`, counted from 1, whose states the strategy reads (section 2.3)."""
+        depth = self.general.num_hidden_layers
+        if self.strategy == "single":
+            return [depth]
+        # Each layer's own in "multiple": none above the highest that reads.
+        return list(range(1, (max(self.augmented_layers) if self.strategy == "multiple" else depth) + 1))
+
     def check_encoders(self):
         """Called when a model is built: a configuration on its own may still be on its way to sizes that fit."""
         for name in ("hidden_size", "num_hidden_layers", "vocab_size"):

@@ -93,7 +93,8 @@ def cache_general_states(
     manifest = {
         "general": _weights_digest(encoders.general),
         "rows": _rows_digest(rows),
-        "layers": _layers_kept(encoders.config),
+        # Strategies that read the same share a cache.
+        "layers": encoders.config.states_read,
         "tokens": [len(ids) for ids in _column(rows, "input_ids")],
     }
     _check_manifest(folder, manifest)
@@ -166,7 +167,7 @@ def _write(encoders, rows, folder: Path, missing: list[int], batch_size: int, pr
                 for name, values in inputs.items():
                     values[place, :count] = torch.as_tensor(rows[row].get(name, [1] * count))
             states = encoders.general_states(**{name: value.to(device) for name, value in inputs.items()})
-            kept = states[-1:] if encoders.config.strategy == "single" else states
+            kept = [states[layer - 1] for layer in encoders.config.states_read]
             stacked = torch.stack(kept, dim=2).to("cpu", torch.float16)
             for place, row in enumerate(chosen):
                 found[row] = stacked[place, : len(rows[row]["input_ids"])]
@@ -186,14 +187,6 @@ def _name_of_its_own(path: Path) -> Iterator[Path]:
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
-
-
-def _layers_kept(config) -> list[int]:
-    """What a strategy reads of the general encoder: two that read the same share a cache."""
-    depth = config.num_hidden_layers
-    if config.strategy == "single":
-        return [depth]
-    return list(range(1, (max(config.augmented_layers) if config.strategy == "multiple" else depth) + 1))
 
 
 def _check_manifest(folder: Path, manifest: dict) -> None:

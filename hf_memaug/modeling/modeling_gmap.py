@@ -230,14 +230,12 @@ class GMAPModel(GMAPPreTrainedModel):
         """`M = {M^1, ..., M^l}` of Eq. 1, as far as the strategy asks for them, from what an encoder takes."""
         # Under `torch.func` parameters do not say that they learn; the configuration does.
         learns = not self.config.freeze_general or any(one.requires_grad for one in self.general.parameters())
-        depth = max(self.config.augmented_layers) if self.config.strategy == "multiple" else None
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()), self._own_precision():
-            return layer_states(self.general, depth, **inputs)
+            return layer_states(self.general, max(self.config.states_read), **inputs)
 
     def _checked(self, states: torch.Tensor) -> torch.Tensor:
         depth = self.config.num_hidden_layers
-        wanted = {"single": (1, depth), "multiple": (max(self.config.augmented_layers), depth)}
-        if states.ndim != 4 or states.shape[1] not in wanted.get(self.config.strategy, (depth,)):
+        if states.ndim != 4 or states.shape[1] not in (len(self.config.states_read), depth):
             raise ValueError(
                 f"`general_hidden_states` has the shape {tuple(states.shape)}. It is (batch, layers, tokens, width), "
                 f"with layers 1 to {depth} and without the embeddings, as `general_states` gives them."

@@ -83,7 +83,7 @@ def shared_mask(domain, general, input_ids=None, attention_mask=None, inputs_emb
 
 def layer_states(
     encoder: PreTrainedModel,
-    depth: int | None,
+    depth: int,
     input_ids=None,
     attention_mask=None,
     token_type_ids=None,
