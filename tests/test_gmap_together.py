@@ -156,7 +156,7 @@ def test_together_is_one_by_one(data, method, here, folders, monkeypatch):
 def test_a_table_is_made_and_not_made_again(folders, tmp_path):
     root, encoders = folders
 
-    def table(*more: object) -> str:
+    def table(*more: object, fails: bool = False) -> str:
         command = [
             sys.executable,
             EXAMPLES / "tables.py",
@@ -170,8 +170,8 @@ def test_a_table_is_made_and_not_made_again(folders, tmp_path):
         ]
         command += ["--sets", "chemprot", "--record", tmp_path / "runs.jsonl", "--output", tmp_path / "results", *more]
         done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=300, cwd=ROOT)
-        assert done.returncode == 0, done.stderr[-3000:]
-        return done.stdout
+        assert (done.returncode != 0) == fails, done.stderr[-3000:]
+        return done.stderr if fails else done.stdout
 
     assert "0 of 4 models" in table("--methods", "fine-tuning", "dapt", "ensemble")
     assert "4 of 6 models" in table("--methods", "fine-tuning", "dapt", "gmap", "ensemble")
@@ -181,6 +181,10 @@ def test_a_table_is_made_and_not_made_again(folders, tmp_path):
     assert found == {(method, seed, metric) for method in methods for seed in (0, 1) for metric in metrics}
     lines = (tmp_path / "results" / "table1_runs.jsonl").read_text().splitlines()
     assert len(lines) == 6 and all(json.loads(line)["best_step"] > 0 for line in lines)
+    for name in ("general", "dapt-biomed"):
+        (encoders / name / "pretraining.json").write_text("{}")
+    assert "holds models of other encoders" in table("--methods", "dapt", fails=True)
+    assert "`tune` takes --rates" in table("--rates", 1e-4, fails=True)
 
 
 def test_rows_that_were_trained_on_choose_and_prove_nothing(here):
