@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The models of the G-MAP tables, trained on top of each other, are those that a plain loop trains one by one."""
 
+import dataclasses
 import gzip
 import json
 import shutil
@@ -16,10 +17,12 @@ import transformers
 from families import SENTENCES
 from torch import nn
 
+from hf_memaug import GMAPForMaskedLM
+
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples" / "gmap"
 METHODS = ["dapt", "logits-fusion", "gmap-single", "gmap-multiple", "gmap-gated", "gmap", "gmap-unfrozen"]
-METHODS += ["gmap-cross-attention", "gmap-gate-attention"]
+METHODS += ["gmap-cross-attention", "gmap-gate-attention", "gmap-pretrained"]
 
 
 @pytest.fixture
@@ -55,6 +58,10 @@ def folders(backbones, tmp_path) -> tuple[Path, Path]:
         for value in model.parameters():
             value += 0.02 * torch.randn_like(value)
     model.save_pretrained(encoders / "dapt-biomed")
+    gmap = GMAPForMaskedLM.from_general_and_domain(encoders / "general", encoders / "dapt-biomed")
+    for gate in gmap.gmap.memory.gates:
+        nn.init.normal_(gate.importance.weight)
+    gmap.save_pretrained(encoders / "gmap-biomed")
     return data, encoders
 
 
@@ -275,3 +282,18 @@ def test_the_encoders_of_the_tables_are_made_and_drawn(backbones, tmp_path):
     for number in (1, 5):
         assert f"figure{number}_tiny.png" in run("figures.py", "--backbone", "tiny")
         assert (results / f"figure{number}_tiny.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_read_in_pretraining_keeps_its_gates(here, folders):
+    from experiment import Job, build_model, encoder_folder, prepared
+
+    root, encoders = folders
+    task = prepared(str(root), "chemprot", encoder_folder(str(encoders), "general", "chemprot"))
+    before = GMAPForMaskedLM.from_pretrained(encoders / "gmap-biomed")
+    job = Job("chemprot", "gmap-pretrained", "tiny", 0)
+    model = build_model(job, str(encoders), task)
+    assert model.config.num_labels == 3
+    for name, value in before.gmap.state_dict().items():
+        torch.testing.assert_close(model.gmap.state_dict()[name], value, rtol=0, atol=0)
+    with pytest.raises(ValueError, match="leave `memory_layers` out"):
+        build_model(dataclasses.replace(job, memory_layers=(1, 2)), str(encoders), task)

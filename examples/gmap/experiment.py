@@ -54,6 +54,9 @@ METHODS = {
     "gmap-unfrozen": ("dapt", {**GMAP, "freeze_general": False}),
     "gmap-cross-attention": ("dapt", {**GMAP, "fusion": "cross_attention"}),
     "gmap-gate-attention": ("dapt", {**GMAP, "fusion": "gate_attention"}),
+    # Section 4.4: the domain's encoder was trained further, without and with the memory to read.
+    "dapt-further": ("further", None),
+    "gmap-pretrained": ("gmap", GMAP),
 }
 
 
@@ -72,8 +75,9 @@ class Job:
 
 def encoder_folder(encoders: str, kind: str, data: str) -> str:
     """`general`, `dapt-biomed`, `tapt-chemprot` or `dapt+tapt-chemprot`, as examples/gmap/encoders.py names them."""
-    of = {"general": "", "dapt": f"-{DATA[data].domain}"}.get(kind, f"-{data}")
-    return str(Path(encoders) / f"{kind}{of}")
+    if kind == "general":
+        return str(Path(encoders) / kind)
+    return str(Path(encoders) / f"{kind}-{data if 'tapt' in kind else DATA[data].domain}")
 
 
 def encoders_digest(encoders: str, job: Job) -> str | None:
@@ -126,6 +130,11 @@ def build_model(job: Job, encoders: str, task):
         return model.from_pretrained(folder, dtype="float32", num_labels=task.num_labels)
     # The same head as the plain model's: of two layers, where it classifies a text.
     head = {"classifier_layers": 2} if task.name == "classification" else {}
+    if kind == "gmap":
+        if job.memory_layers:
+            raise ValueError(f"`{job.method}` has learned to read with its layers already: leave `memory_layers` out.")
+        # With the gates and the general encoder it was pre-trained with.
+        return task.gmap.from_pretrained(folder, dtype="float32", num_labels=task.num_labels, **head)
     return task.gmap.from_general_and_domain(
         loaded(encoder_folder(encoders, "general", job.data)),
         loaded(folder),

@@ -1,8 +1,9 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Tables 1 to 5 of G-MAP, and the curves of its Figures 4 and 6. One command each; what has run already is not run again,
-so that a command that was broken off can be given again, and a model that stands in two tables is trained once.
+Tables 1 to 5 of G-MAP, what reading in pre-training does for the tasks (after its section 4.4), and the curves of its
+Figures 4 and 6. One command each; what has run already is not run again, so that a command that was broken off can be
+given again, and a model that stands in two tables is trained once.
 
     python examples/gmap/encoders.py --backbone minilm=FOLDER     # first: the general and the domain encoders
     python examples/gmap/tables.py table1 --encoders runs/gmap/encoders/minilm
@@ -40,6 +41,7 @@ TABLES = {
     "table3": (SPANS, ["fine-tuning", "dapt", "gmap"]),
     "table4": (CHOSEN, ["dapt", "gmap-unfrozen", "gmap"]),
     "table5": (CHOSEN, ["gmap-cross-attention", "gmap-gate-attention", "gmap"]),
+    "section44": (CHOSEN, ["dapt-further", "gmap-pretrained"]),
     "figure4": (CHOSEN, ["gmap"]),
     "figure6": (CHOSEN, ["gmap-single", "gmap-gated"]),
 }

@@ -16,15 +16,14 @@ class LayerGate(nn.Module):
         # `g` of Eq. 10. A bias would add the same to the score of every layer, and the softmax takes that out again.
         self.importance = nn.Linear(hidden_size, 1, bias=False)
 
-    def forward(self, states: Sequence[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Layers' states `(batch, tokens, hidden)` to one of them, and the weights `(batch, tokens, layers)`."""
-        stacked = torch.stack(tuple(states), dim=2)
+    def forward(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Layers' states `(batch, layers, tokens, hidden)` to one, and their weights `(batch, tokens, layers)`."""
         # All layers' states of all tokens are many: in half precision they stay so where the rest is computed so too.
-        kind = stacked.device.type
+        kind = states.device.type
         is_mixed = torch.is_autocast_enabled(kind)
-        stacked = stacked.to(torch.get_autocast_dtype(kind) if is_mixed else self.importance.weight.dtype)
-        weights = self.importance(stacked).squeeze(-1).softmax(dim=-1)  # Eq. 10
-        return (weights.to(stacked.dtype).unsqueeze(-2) @ stacked).squeeze(-2), weights  # Eq. 9
+        states = states.to(torch.get_autocast_dtype(kind) if is_mixed else self.importance.weight.dtype)
+        weights = self.importance(states).softmax(dim=1)  # Eq. 10
+        return (weights.to(states.dtype) * states).sum(dim=1), weights.squeeze(-1).transpose(1, 2)  # Eq. 9
 
 
 class GeneralMemory(nn.Module):
@@ -44,16 +43,23 @@ class GeneralMemory(nn.Module):
         count = {"gated": 1, "chunk_gated": 2}.get(strategy, 0)
         self.gates = nn.ModuleList(LayerGate(hidden_size) for _ in range(count))
 
-    def forward(self, states: Sequence[torch.Tensor]) -> tuple[list[torch.Tensor], torch.Tensor | None]:
+    def forward(self, states: Sequence[torch.Tensor] | torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor | None]:
         """
-        `M = {M^1, ..., M^l}` to the memory of each layer that reads one. The second value are the gates' weights,
-        `(batch, tokens, layers)`; those of one gate add up to 1.
+        `M = {M^1, ..., M^l}`, or all of them in one tensor with the layers as its second axis, to the memory of each
+        layer that reads one. The second value are the gates' weights, `(batch, tokens, layers)`; those of one gate add
+        up to 1.
         """
-        if self.strategy == "single":
-            return [states[-1]], None
-        if self.strategy == "multiple":
-            return [states[layer - 1] for layer in self.layers], None
-        half = len(states) // 2
-        chunks = [states] if self.strategy == "gated" else [states[:half], states[half:]]
-        memories, weights = zip(*(gate(chunk) for gate, chunk in zip(self.gates, chunks, strict=True)), strict=True)
-        return list(memories), torch.cat(weights, dim=-1)
+        is_one = isinstance(states, torch.Tensor)
+        if not self.gates:
+            states = states.unbind(dim=1) if is_one else states
+            return [states[-1 if self.strategy == "single" else layer - 1] for layer in self.layers], None
+        count = states.shape[1] if is_one else len(states)
+        ends = [count] if self.strategy == "gated" else [count // 2, count]
+        memories, weights, start = [], [], 0
+        for gate, end in zip(self.gates, ends, strict=True):
+            chunk = states[:, start:end] if is_one else torch.stack(tuple(states[start:end]), dim=1)
+            memory, weight = gate(chunk)
+            memories.append(memory)
+            weights.append(weight)
+            start = end
+        return memories, torch.cat(weights, dim=-1)

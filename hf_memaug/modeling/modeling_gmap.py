@@ -287,7 +287,7 @@ class GMAPModel(GMAPPreTrainedModel):
                 inputs["attention_mask"] = shared_mask(self.domain, self.general, **inputs)
             states = self.general_states(**inputs)
         else:
-            states = self._checked(general_hidden_states).unbind(dim=1)
+            states = self._checked(general_hidden_states)
         memories, memory_weights = self.memory(states)
         del states  # of all layers: what is read of them is in the memories
         if memory_mask is not None:

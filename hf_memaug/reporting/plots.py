@@ -163,6 +163,9 @@ def plot_curve(
         axes.axhline(level, color=colours.get(name, _GREY), linestyle=dashes, linewidth=1.3, label=label)
     if log_x:
         _space_by_ratio(axes, np.array(sorted(positions)))
+    elif all(x.is_integer() for x in positions):
+        # Between two layers there is none.
+        axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set(xlabel=xlabel, ylabel=ylabel)
     return _save(figure, path, axes.get_legend_handles_labels()[0])
 

@@ -33,7 +33,7 @@ def test_the_gate_is_equations_9_to_11():
     states = make_states()
     torch.manual_seed(1)
     gate = LayerGate(6).double()
-    memory, weights = gate(states)
+    memory, weights = gate(torch.stack(states, dim=1))
     slow_memory, slow_weights = slow_gate(states, gate.importance.weight[0].detach())
     torch.testing.assert_close(memory, slow_memory, rtol=0, atol=1e-12)
     torch.testing.assert_close(weights, slow_weights, rtol=0, atol=1e-12)
@@ -48,7 +48,7 @@ def test_each_strategy_gives_each_layer_its_memory():
     gated = GeneralMemory(6, "gated", [3]).double()
     memories, weights = gated(states)
     assert len(memories) == 1 and weights.shape == (2, 5, 4)
-    torch.testing.assert_close(memories[0], gated.gates[0](states)[0])
+    torch.testing.assert_close(memories[0], gated.gates[0](torch.stack(states, dim=1))[0])
 
 
 @pytest.mark.parametrize("layers", [2, 4, 5])
@@ -57,8 +57,8 @@ def test_the_chunks_are_the_lower_and_the_upper_half(layers):
     memory = GeneralMemory(6, "chunk_gated", [1, layers]).double()
     memories, weights = memory(states)
     half = layers // 2
-    torch.testing.assert_close(memories[0], memory.gates[0](states[:half])[0])
-    torch.testing.assert_close(memories[1], memory.gates[1](states[half:])[0])
+    torch.testing.assert_close(memories[0], memory.gates[0](torch.stack(states[:half], dim=1))[0])
+    torch.testing.assert_close(memories[1], memory.gates[1](torch.stack(states[half:], dim=1))[0])
     assert weights.shape == (2, 5, layers)
     torch.testing.assert_close(weights[..., :half].sum(-1), torch.ones(2, 5, dtype=torch.float64))
 
@@ -68,3 +68,24 @@ def test_the_chunks_are_the_lower_and_the_upper_half(layers):
 )
 def test_a_gate_is_all_there_is_to_learn(strategy, layers, gates):
     assert sum(p.numel() for p in GeneralMemory(6, strategy, layers).parameters()) == 6 * gates
+
+
+@pytest.mark.parametrize(
+    ("strategy", "layers"), [("single", [3]), ("multiple", [1, 3]), ("gated", [3]), ("chunk_gated", [2, 5])]
+)
+def test_states_in_one_tensor_are_the_same_memory(strategy, layers):
+    states = make_states(5)
+    memory = GeneralMemory(6, strategy, layers).double()
+    (several, weights), (one, same_weights) = memory(states), memory(torch.stack(states, dim=1))
+    torch.testing.assert_close(one, several, rtol=0, atol=0)
+    torch.testing.assert_close(same_weights, weights, rtol=0, atol=0)
+
+
+def test_states_kept_in_half_precision_are_read_under_another():
+    memory = GeneralMemory(6, "chunk_gated", [2, 4])
+    states = torch.stack(make_states(), dim=1).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found, _ = memory(states.half())
+    for one, exact in zip(found, memory(states)[0], strict=True):
+        assert one.dtype == torch.bfloat16
+        torch.testing.assert_close(one.float(), exact, rtol=0, atol=0.05)
