@@ -115,4 +115,5 @@ class Adversaries:
 class AlgorithmArguments:
     penalty_weight: float | None = None
     penalty_anneal_steps: int = 0
+    algorithm_kwargs: dict | None = None
     discriminator_hidden_size: int = 256

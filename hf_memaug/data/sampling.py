@@ -68,6 +68,35 @@ class OneDomainSampler(_EpochSampler):
             left -= stay
 
 
+class DomainAfterDomainSampler(_EpochSampler):
+    """
+    All domains one after another, in a new order each time, with the same number of rows of each. An epoch has as many
+    whole rounds as the data has rows for, and one at least.
+
+    Args:
+        domains (`Sequence[str]`): the domain of each row.
+        rows (`int`): rows of a domain: those of one optimizer step.
+        seed (`int`): with the epoch, it decides the order.
+    """
+
+    def __init__(self, domains: Sequence[str], rows: int, seed: int = 0):
+        super().__init__(domains, seed)
+        self.rows = rows
+        self.round = rows * len(set(self.domains))
+
+    def __len__(self) -> int:
+        return max(len(self.domains) // self.round, 1) * self.round
+
+    def __iter__(self) -> Iterator[int]:
+        generator = self._generator()
+        rows_of = _rows_of(self.domains, generator)
+        names = sorted(rows_of)
+        for _ in range(len(self) // self.round):
+            generator.shuffle(names)
+            for name in names:
+                yield from (next(rows_of[name]) for _ in range(self.rows))
+
+
 class EpisodeSampler(Sampler[int]):
     """
     Algorithm 2, lines 2 to 5, of MIL: each episode draws a meta-target domain, and each of its steps a batch from the

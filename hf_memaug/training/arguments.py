@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The arguments of the trainers. Each class documents its own fields; all others are those of `TrainingArguments`."""
 
+import json
 from dataclasses import dataclass, field
+from typing import Any
 
 from transformers import SchedulerType, TrainingArguments
 
@@ -16,8 +18,10 @@ class DomainTrainingArguments(TrainingArguments):
 
     Args:
         algorithm (`str`, *optional*, defaults to `"erm"`):
-            What is minimised: `"erm"`, `"irm"`, `"coral"` (Deep CORAL) or `"dann"` (invariance learning without a
-            memory).
+            What is minimised: `"erm"`, `"irm"`, `"vrex"`, `"group_dro"`, `"mixup"`, `"dann"` (invariance learning
+            without a memory), `"coral"` (Deep CORAL), `"mmd"`, `"mldg"`, `"fish"`, `"fishr"` or `"swad"`.
+        algorithm_kwargs (`dict` or JSON, *optional*):
+            Options of the algorithm, such as `{"alpha": 0.2}` of `"mixup"`. Each algorithm's class names its own.
         penalty_weight (`float`, *optional*):
             Weight of the algorithm's penalty. By default the algorithm's own.
         penalty_anneal_steps (`int`, *optional*, defaults to 0):
@@ -37,7 +41,15 @@ class DomainTrainingArguments(TrainingArguments):
             accumulation and without fp16.
     """
 
-    algorithm: str = field(default="erm", metadata={"help": "What is minimised: erm, irm, coral or dann."})
+    algorithm: str = field(
+        default="erm",
+        metadata={
+            "help": "What is minimised: erm, irm, vrex, group_dro, mixup, dann, coral, mmd, mldg, fish, fishr or swad."
+        },
+    )
+    algorithm_kwargs: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "Options of the algorithm, as JSON, such as '{\"alpha\": 0.2}' of mixup."}
+    )
     penalty_weight: float | None = field(
         default=None, metadata={"help": "Weight of the algorithm's penalty (default: the algorithm's own)."}
     )
@@ -72,15 +84,39 @@ class DomainTrainingArguments(TrainingArguments):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"`{name}` is {value}; a rate must be 0 or more.")
-        if self.algorithm == "erm" and (self.penalty_weight or self.penalty_anneal_steps):
+        algorithm = ALGORITHMS[self.algorithm]
+        if not algorithm.default_penalty_weight and (self.penalty_weight or self.penalty_anneal_steps):
             raise ValueError(
-                '`algorithm="erm"` has no penalty for `penalty_weight` and `penalty_anneal_steps` to act on.'
+                f'`algorithm="{self.algorithm}"` has no penalty for `penalty_weight` and `penalty_anneal_steps` to act '
+                "on. Leave them out."
             )
+        self._check_algorithm_kwargs(algorithm.options)
+        if algorithm.one_domain_a_step and not self.balanced_batches:
+            raise ValueError(
+                f'`algorithm="{self.algorithm}"` orders the rows itself, a domain a step: leave `balanced_batches` out.'
+            )
+        algorithm.check(self)
         if self.cuda_graphs:
             self._check_cuda_graphs()
 
+    def _check_algorithm_kwargs(self, options: dict):
+        if isinstance(self.algorithm_kwargs, str):
+            try:
+                self.algorithm_kwargs = json.loads(self.algorithm_kwargs)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"`algorithm_kwargs` is not JSON: {error}. Write it as '{{\"name\": 1.0}}'.") from None
+        for name in self.algorithm_kwargs or {}:
+            if not options:
+                raise ValueError(f'`algorithm="{self.algorithm}"` has no options: leave `algorithm_kwargs` out.')
+            _one_of("algorithm_kwargs", name, options)
+
     def _check_cuda_graphs(self):
+        from hf_memaug.training.algorithms import ALGORITHMS
+
         reasons = {
+            f'`algorithm="{self.algorithm}"` does other things at each step': (
+                not ALGORITHMS[self.algorithm].can_be_graphed
+            ),
             "there is no CUDA device": self.device.type != "cuda",
             "`gradient_accumulation_steps` is not 1": self.gradient_accumulation_steps != 1,
             "there are several processes": self.world_size > 1,

@@ -17,8 +17,9 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
 
 from hf_memaug.data.sampling import OneDomainSampler
 from hf_memaug.training.arguments import BilevelTrainingArguments
+from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
 from hf_memaug.training.checkpoints import last_complete_checkpoint
-from hf_memaug.training.domain_trainer import AlgorithmGradients, DomainTrainer, EpochOrder, domains_of
+from hf_memaug.training.domain_trainer import DomainTrainer, domains_of
 from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.meta_trainer import MetaTrainer, check_memory_is_last
 from hf_memaug.training.selection import BestInMemory
@@ -184,7 +185,7 @@ class BilevelTrainer(DomainTrainer):
             args.logging_strategy, args.logging_steps = IntervalStrategy.STEPS, episode
         # An episode is what there is to see.
         args.logging_steps = min(args.logging_steps, episode)
-        own = (DefaultFlowCallback, RunGuard, ProgressCallback, PrinterCallback, AlgorithmGradients, EpochOrder)
+        own = (DefaultFlowCallback, RunGuard, ProgressCallback, PrinterCallback, AlgorithmCallback, EpochOrder)
         # These choose by evaluations, and here are none.
         choosing = (BestInMemory, EarlyStoppingCallback)
         here = self.callback_handler.callbacks

@@ -16,19 +16,21 @@ from transformers import (
     PreTrainedTokenizerBase,
     SchedulerType,
     Trainer,
-    TrainerCallback,
     default_data_collator,
 )
 from transformers.trainer_utils import SaveStrategy
 
 from hf_memaug.data.collators import DomainCollator, PaddingCollator
-from hf_memaug.data.sampling import DomainBalancedSampler
+from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler
 from hf_memaug.evaluation.scores import accuracy, macro_f1
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
-from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
+from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
+from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
 from hf_memaug.training.checkpoints import last_complete_checkpoint
+from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard import RunGuard
+from hf_memaug.training.selection import BestInMemory
 
 # Lengths that CUDA graphs are recorded for: few enough to record, near enough to waste little.
 GRAPH_LENGTHS = 32
@@ -94,9 +96,9 @@ class DomainTrainer(Trainer):
         self._set_signature_columns_if_needed()
         self.data_collator = DomainCollator(self.data_collator, self.domains, self._signature_columns)
         with self.seeded():
-            algorithm = ALGORITHMS[args.algorithm](args, self.domains, getattr(self.model.config, "hidden_size", None))
+            algorithm = ALGORITHMS[args.algorithm](args, self.domains, feature_size(self.model))
         self.algorithm = algorithm.to(args.device)
-        if self.domains and args.algorithm != "erm" and len(self.domains) < 2:
+        if self.domains and len(self.domains) < 2 and algorithm.compares_domains:
             raise ValueError(
                 f'`train_dataset` has the one domain {self.domains}; `algorithm="{args.algorithm}"` compares several.'
             )
@@ -105,7 +107,7 @@ class DomainTrainer(Trainer):
                 "`optimizers` leaves no place for the rates of the memory and of the discriminators. Give "
                 "`optimizer_cls_and_kwargs` instead."
             )
-        self.add_callback(AlgorithmGradients(self))
+        self.add_callback(AlgorithmCallback(self))
         self._sampler: Sampler | None = None
         self.add_callback(EpochOrder(self))
         self._graphed_loss = GraphedFunction(self._loss_and_gradients)
@@ -150,7 +152,12 @@ class DomainTrainer(Trainer):
         if not self.args.balanced_batches:
             return super()._get_train_sampler(train_dataset)
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        self._sampler = DomainBalancedSampler(domains_of(train_dataset, "train_dataset"), seed)
+        domains = domains_of(train_dataset, "train_dataset")
+        if self.algorithm.one_domain_a_step:
+            rows = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
+            self._sampler = DomainAfterDomainSampler(domains, rows, seed)
+        else:
+            self._sampler = DomainBalancedSampler(domains, seed)
         return self._sampler
 
     def training_step(self, model, inputs, num_items_in_batch=None):
@@ -198,38 +205,14 @@ class DomainTrainer(Trainer):
             outputs = model(**inputs)
             loss = self._task_loss(outputs, inputs)
         else:
-            with self._captured_features(model) as features:
-                outputs = model(**inputs)
-            batch = DomainBatch(
-                task_loss=self._task_loss(outputs, inputs),
-                logits=outputs["logits"] if isinstance(outputs, dict) else outputs[1],
-                labels=inputs["labels"],
-                features=features[0] if features else None,
-                domain_ids=domain_ids,
-                step=self.state.global_step,
-            )
-            loss = self.algorithm.loss(batch)
+            outputs = None  # `Trainer` asks for them in evaluation only
+            loss = self.algorithm.train_loss(ForwardPass(self, model), inputs, domain_ids)
         return (loss, outputs) if return_outputs else loss
 
     def _task_loss(self, outputs, inputs) -> torch.Tensor:
         if self.label_smoother is not None:
             return self.label_smoother(outputs, inputs["labels"])
         return outputs["loss"] if isinstance(outputs, dict) else outputs[0]
-
-    @contextmanager
-    def _captured_features(self, model):
-        """A list that holds, after the forward pass, the features that the head reads, if the algorithm wants them."""
-        features: list[torch.Tensor] = []
-        if not self.algorithm.needs_features:
-            yield features
-            return
-        encoder = self.accelerator.unwrap_model(model)
-        encoder = encoder.get_base_model() if hasattr(encoder, "get_base_model") else encoder
-        hook = encoder.base_model.register_forward_hook(lambda *call: features.append(pooled_features(call[-1])))
-        try:
-            yield features
-        finally:
-            hook.remove()
 
     def create_optimizer(self, model=None):
         created = self.optimizer is None
@@ -304,43 +287,6 @@ class DomainTrainer(Trainer):
         }
 
 
-class AlgorithmGradients(TrainerCallback):
-    """An algorithm's parameters lie outside the model: what is done to a model's gradients is done to theirs here."""
-
-    def __init__(self, trainer: DomainTrainer):
-        self.trainer = trainer
-
-    def on_pre_optimizer_step(self, args, state, control, **kwargs):
-        for parameter in self.trainer.algorithm.parameters():
-            if parameter.grad is not None and args.world_size > 1:
-                parameter.grad = self.trainer.accelerator.reduce(parameter.grad, reduction="mean")
-
-    def on_optimizer_step(self, args, state, control, **kwargs):
-        self.trainer.algorithm.zero_grad()
-
-
-class EpochOrder(TrainerCallback):
-    """
-    Tells the sampler the epoch. Within several processes that resume inside an epoch, accelerate (1.15) does not: it
-    skips batches through a sampler that passes the epoch on to nobody.
-    """
-
-    def __init__(self, trainer: DomainTrainer):
-        self.trainer = trainer
-
-    def on_epoch_begin(self, args, state, control, **kwargs):
-        if self.trainer._sampler is not None:
-            self.trainer._sampler.set_epoch(int(state.epoch or 0))
-
-
-def pooled_features(outputs) -> torch.Tensor:
-    """What a head reads off an encoder's outputs: augmented features, or the pooler's, or the first position's."""
-    for name in ("augmented_features", "pooler_output"):
-        if getattr(outputs, name, None) is not None:
-            return getattr(outputs, name).flatten(1)
-    return (outputs[0] if isinstance(outputs, tuple) else outputs.last_hidden_state)[:, 0]
-
-
 def domains_of(dataset, argument: str) -> list[str]:
     """The `domain` column of a dataset, or an error that says how to get one."""
     if "domain" not in (getattr(dataset, "column_names", None) or ()):
@@ -352,8 +298,12 @@ def domains_of(dataset, argument: str) -> list[str]:
 
 
 def _check_selection(args, trained: Sequence[str], eval_dataset, callbacks: Sequence) -> None:
+    algorithm = ALGORITHMS[args.algorithm]
+    if algorithm.chooses_by_evaluation and any(isinstance(callback, BestInMemory) for callback in callbacks):
+        raise ValueError(f'`algorithm="{args.algorithm}"` chooses its weights itself: leave `BestInMemory` out.')
     chooses = {
         "`load_best_model_at_end`": args.load_best_model_at_end,
+        f'`algorithm="{args.algorithm}"`': algorithm.chooses_by_evaluation,
         '`save_strategy="best"`': args.save_strategy == SaveStrategy.BEST,
         '`lr_scheduler_type="reduce_lr_on_plateau"`': args.lr_scheduler_type == SchedulerType.REDUCE_ON_PLATEAU,
         "`EarlyStoppingCallback`": any(

@@ -52,6 +52,8 @@ def domain_trainer(kind: str, output, *, config=None, model=None, train=None, ev
     from hf_memaug import DomainTrainer, DomainTrainingArguments
 
     torch.set_num_threads(1)
+    if kwargs.get("algorithm") == "swad" and evaluate is None:
+        kwargs, evaluate = {"eval_strategy": "steps", "eval_steps": 2, **kwargs}, rows(12, 2)
     of_trainer = {name: kwargs.pop(name) for name in ("callbacks", "compute_metrics") if name in kwargs}
     arguments = {
         "per_device_train_batch_size": 6,
@@ -83,7 +85,12 @@ def weights(trainer) -> dict:
     """Copies of all that was trained: the model and the algorithm's own parameters."""
     model = trainer.accelerator.unwrap_model(trainer.model)
     states = {"model": model.state_dict(), "algorithm": trainer.algorithm.state_dict()}
-    return {f"{part}.{name}": value.clone() for part, state in states.items() for name, value in state.items()}
+    return {
+        f"{part}.{name}": value.clone()
+        for part, state in states.items()
+        for name, value in state.items()
+        if hasattr(value, "clone")  # and not what an algorithm keeps besides
+    }
 
 
 def scored(output) -> dict[str, float]:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hf_memaug.training.algorithms import ALGORITHMS, DANN, ERM, IRM, DeepCORAL, DomainBatch
+from hf_memaug.training.algorithms import ALGORITHMS, DANN, ERM, DomainBatch, Fishr
 from hf_memaug.training.arguments import DomainTrainingArguments
 from training.domain_runs import DOMAINS, domain_trainer
 
@@ -47,7 +47,8 @@ class Encoder(torch.nn.Module):
     def batch(self, step: int = 0) -> DomainBatch:
         features = torch.tanh(self.encoder(self.inputs))
         logits = self.head(features)
-        return DomainBatch(F.cross_entropy(logits, self.labels), logits, self.labels, features, self.domain_ids, step)
+        loss = F.cross_entropy(logits, self.labels)
+        return DomainBatch(loss, logits, self.labels, features, self.domain_ids, step, head_inputs=features)
 
     def gradients(self, loss: torch.Tensor) -> list[torch.Tensor]:
         return list(torch.autograd.grad(loss, list(self.parameters()), allow_unused=True, materialize_grads=True))
@@ -79,6 +80,47 @@ def slow_coral(batch: DomainBatch) -> torch.Tensor:
     return torch.stack(distances).mean() if distances else 0 * batch.features.sum()
 
 
+def slow_vrex(batch: DomainBatch) -> torch.Tensor:
+    risks = [
+        F.cross_entropy(batch.logits[batch.domain_ids == domain], batch.labels[batch.domain_ids == domain])
+        for domain in batch.domain_ids.unique()
+    ]
+    mean = sum(risks) / len(risks)
+    return sum((risk - mean) ** 2 for risk in risks) / len(risks)
+
+
+def slow_mmd(batch: DomainBatch) -> torch.Tensor:
+    def likeness(first, second):
+        pairs = [
+            sum(torch.exp(-gamma * (one - other).square().sum()) for gamma in (0.001, 0.01, 0.1, 1, 10, 100, 1000))
+            for one in first
+            for other in second
+        ]
+        return sum(pairs) / len(pairs)
+
+    parts = [batch.features[batch.domain_ids == domain] for domain in batch.domain_ids.unique()]
+    distances = [
+        likeness(one, one) + likeness(other, other) - 2 * likeness(one, other) for one, other in combinations(parts, 2)
+    ]
+    return sum(distances) / len(distances) if distances else 0 * batch.features.sum()
+
+
+def slow_fishr(batch: DomainBatch) -> torch.Tensor:
+    """Row by row, from the gradient of the head's last layer that autograd gives."""
+    variances = []
+    for domain in batch.domain_ids.unique():
+        gradients = []
+        for row in (batch.domain_ids == domain).nonzero()[:, 0]:
+            error = batch.logits[row].softmax(-1) - F.one_hot(batch.labels[row], LABELS)
+            gradients.append(torch.cat([torch.outer(error, batch.head_inputs[row]).flatten(), error]))
+        variances.append(torch.stack(gradients).var(dim=0, correction=0))
+    mean = sum(variances) / len(variances)
+    return sum((one - mean).square().mean() for one in variances) / len(variances)
+
+
+SLOW = {"irm": slow_irm, "coral": slow_coral, "vrex": slow_vrex, "mmd": slow_mmd, "fishr": slow_fishr}
+
+
 def slow_dann(batch: DomainBatch, algorithm: DANN) -> torch.Tensor:
     losses = []
     for domain, name in enumerate(DOMAINS):
@@ -90,14 +132,19 @@ def slow_dann(batch: DomainBatch, algorithm: DANN) -> torch.Tensor:
 
 
 @every_batch
-@pytest.mark.parametrize("name, slow", [("irm", slow_irm), ("coral", slow_coral)])
+@pytest.mark.parametrize("name, slow", SLOW.items(), ids=SLOW)
 def test_a_penalty_is_its_definition_domain_by_domain(name, slow, domain_ids, tmp_path):
     algorithm, model = make(name, tmp_path, penalty_weight=0.7), Encoder(domain_ids)
     batch = model.batch()
     expected = slow(batch)
-    torch.testing.assert_close(algorithm.penalty(batch), expected, rtol=1e-4, atol=1e-7)
-    torch.testing.assert_close(algorithm.loss(batch), batch.task_loss + 0.7 * expected, rtol=1e-5, atol=1e-6)
-    assert_same_gradients(model.gradients(algorithm.penalty(model.batch())), model.gradients(slow(model.batch())))
+
+    def fresh():
+        # One that remembers nothing of an earlier batch.
+        return make(name, tmp_path, penalty_weight=0.7)
+
+    torch.testing.assert_close(algorithm.penalty(batch), expected, rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(fresh().loss(batch), batch.task_loss + 0.7 * expected, rtol=1e-5, atol=1e-6)
+    assert_same_gradients(model.gradients(fresh().penalty(model.batch())), model.gradients(slow(model.batch())))
     if len(set(domain_ids)) > 1:
         assert expected > 1e-6, "there was nothing to compare"
 
@@ -130,14 +177,14 @@ def test_dann_cannot_win_by_always_saying_another(tmp_path):
         torch.testing.assert_close(gradient, torch.zeros(1))
 
 
-@every_algorithm
+@pytest.mark.parametrize("name", sorted([*SLOW, "dann"]))
 def test_without_a_weight_every_algorithm_trains_the_model_like_erm(name, tmp_path):
     algorithm, model = make(name, tmp_path, penalty_weight=0.0), Encoder(BATCHES["all"])
     erm = model.gradients(make("erm", tmp_path).loss(model.batch()))
     assert_same_gradients(model.gradients(algorithm.loss(model.batch())), erm)
 
 
-@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - {"erm"}))
+@pytest.mark.parametrize("name", sorted([*SLOW, "dann"]))
 def test_the_penalty_sets_in_after_the_anneal_steps(name, tmp_path):
     algorithm, model = make(name, tmp_path, penalty_anneal_steps=3, penalty_weight=1.0), Encoder(BATCHES["all"])
     erm = model.gradients(model.batch().task_loss)
@@ -157,31 +204,79 @@ def test_discriminators_learn_while_the_encoder_waits(tmp_path):
 
 @every_algorithm
 def test_every_algorithm_comes_from_the_arguments_with_a_weight_of_its_own(name, tmp_path):
-    algorithm = make(name, tmp_path)
+    needed = {"eval_strategy": "steps", "eval_steps": 2} if name == "swad" else {}
+    algorithm = make(name, tmp_path, **needed)
     assert type(algorithm) is ALGORITHMS[name]
-    assert algorithm.penalty_weight == {"erm": 0.0, "irm": 1.0, "coral": 1.0, "dann": 0.1}[name]
-    if name != "erm":  # which has none to weigh
+    weights = {"irm": 1.0, "coral": 1.0, "dann": 0.1, "vrex": 10.0, "mmd": 1.0, "mldg": 1.0, "fishr": 1000.0}
+    assert algorithm.penalty_weight == weights.get(name, 0.0)
+    if name in weights:
         assert make(name, tmp_path, penalty_weight=0.25).penalty_weight == 0.25
-    assert algorithm.needs_features == (name in ("coral", "dann"))
+    else:
+        with pytest.raises(ValueError, match="has no penalty"):
+            make(name, tmp_path, penalty_weight=0.25, **needed)
+    assert algorithm.needs_features == (name in ("coral", "dann", "mmd"))
+    assert algorithm.needs_head_inputs == (name == "fishr")
     loss = algorithm.loss(Encoder(BATCHES["all"]).batch())
     assert loss.shape == () and torch.isfinite(loss)
 
 
-def test_the_table_names_each_class_once():
-    assert ALGORITHMS == {"erm": ERM, "irm": IRM, "coral": DeepCORAL, "dann": DANN}
+def test_the_twelve_are_there():
+    names = ["erm", "irm", "vrex", "group_dro", "mixup", "dann", "coral", "mmd", "mldg", "fish", "fishr", "swad"]
+    assert list(ALGORITHMS) == names and len(set(ALGORITHMS.values())) == 12
 
 
-@pytest.mark.parametrize("algorithm", [IRM, DeepCORAL])
-def test_low_precision_is_measured_in_float32(algorithm, tmp_path):
-    name = next(name for name, found in ALGORITHMS.items() if found is algorithm)
+@pytest.mark.parametrize(("name", "option", "value"), [("mixup", "alpha", 0.7), ("group_dro", "rate", 0.3)])
+def test_options_are_named_by_their_algorithm(name, option, value, tmp_path):
+    assert getattr(make(name, tmp_path), option) == ALGORITHMS[name].options[option]
+    assert getattr(make(name, tmp_path, algorithm_kwargs={option: value}), option) == value
+    assert getattr(make(name, tmp_path, algorithm_kwargs=f'{{"{option}": {value}}}'), option) == value
+    with pytest.raises(ValueError, match=f"`algorithm_kwargs` is '{option}s'.*Did you mean '{option}'"):
+        make(name, tmp_path, algorithm_kwargs={f"{option}s": value})
+    with pytest.raises(ValueError, match="not JSON"):
+        make(name, tmp_path, algorithm_kwargs=f"{option}={value}")
+    with pytest.raises(ValueError, match="has no options"):
+        make("irm", tmp_path, algorithm_kwargs={option: value})
+
+
+def test_fishr_remembers_the_variances(tmp_path):
+    """By hand: what is kept of before, and the new, both before they are compared."""
+    first, second = Encoder(BATCHES["all"]), Encoder(BATCHES["all"])
+    with torch.no_grad():
+        second.head.weight.add_(0.5)
+    one, other, both = (make("fishr", tmp_path) for _ in range(3))
+    one.penalty(first.batch())
+    other.penalty(second.batch())
+    assert isinstance(both, Fishr) and both.variances is None
+    both.penalty(first.batch())
+    both.penalty(second.batch())
+    torch.testing.assert_close(both.variances, 0.95 * one.variances + other.variances)
+    again = make("fishr", tmp_path)
+    again.load_state_dict(both.state_dict())
+    torch.testing.assert_close(again.penalty(first.batch()), both.penalty(first.batch()))
+
+
+@pytest.mark.parametrize("name", ["irm", "coral", "vrex", "mmd", "fishr"])
+def test_low_precision_is_measured_in_float32(name, tmp_path):
     batch = Encoder(BATCHES["all"]).batch()
     low = DomainBatch(
-        batch.task_loss, batch.logits.bfloat16(), batch.labels, batch.features.bfloat16(), batch.domain_ids
+        batch.task_loss,
+        batch.logits.bfloat16(),
+        batch.labels,
+        batch.features.bfloat16(),
+        batch.domain_ids,
+        head_inputs=batch.features.bfloat16(),
     )
-    rounded = DomainBatch(batch.task_loss, low.logits.float(), batch.labels, low.features.float(), batch.domain_ids)
-    made = make(name, tmp_path)
-    assert made.penalty(low).dtype == torch.float32
-    torch.testing.assert_close(made.penalty(low), made.penalty(rounded))
+    rounded = DomainBatch(
+        batch.task_loss,
+        low.logits.float(),
+        batch.labels,
+        low.features.float(),
+        batch.domain_ids,
+        head_inputs=low.features.float(),
+    )
+    penalty = make(name, tmp_path).penalty(low)
+    assert penalty.dtype == torch.float32
+    torch.testing.assert_close(penalty, make(name, tmp_path).penalty(rounded))
 
 
 def test_an_algorithm_is_a_class_and_a_row(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ def test_it_trains_every_parameter_with_every_algorithm(kind, algorithm, tmp_pat
     before = {name: value.detach().clone() for name, value in trainer.algorithm.named_parameters()}
     trainer.train()
     logs = logged(trainer)
-    assert len(logs) == gradients.steps == 8
+    assert len(logs) == gradients.steps == (6 if algorithm == "fish" else 8)  # which takes whole rounds only
     assert all(math.isfinite(loss) and math.isfinite(norm) for loss, norm in logs)
     assert gradients.missing == gradients.stale == set()
     assert bool(before) == (algorithm == "dann")

@@ -1,0 +1,114 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What `DomainTrainer` asks of an algorithm, and the plainest one."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+@dataclass
+class DomainBatch:
+    """
+    A batch after the forward pass.
+
+    Args:
+        task_loss: the model's own loss, the mean over the batch.
+        logits, labels: `(rows, labels)` and `(rows,)`.
+        features: `(rows, width)`, what the head reads; `None` unless the algorithm has `needs_features`.
+        domain_ids: `(rows,)`, which domain each row comes from.
+        step: how many optimizer steps were made before this one.
+        head_inputs: `(rows, width)`, what the head's last layer reads; `None` unless the algorithm has
+            `needs_head_inputs`.
+    """
+
+    task_loss: torch.Tensor
+    logits: torch.Tensor
+    labels: torch.Tensor
+    features: torch.Tensor | None
+    domain_ids: torch.Tensor
+    step: int = 0
+    head_inputs: torch.Tensor | None = None
+
+    def shares(self, domains: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """
+        `(domains, rows)`, each domain's row averaging over its own rows, and how many rows each domain has. A domain
+        that is not in the batch has zeros. Nothing here waits for the device, and no shape depends on the rows.
+        """
+        members = (self.domain_ids == torch.arange(domains, device=self.domain_ids.device).unsqueeze(-1)).float()
+        counts = members.sum(dim=-1)
+        return members / counts.clamp(min=1).unsqueeze(-1), counts
+
+    def row_losses(self) -> torch.Tensor:
+        """The cross-entropy of each row."""
+        return F.cross_entropy(self.logits.float(), self.labels, reduction="none")
+
+    def rest_of_loss(self) -> torch.Tensor:
+        """What the model adds to the mean cross-entropy by itself, such as what keeps its experts busy."""
+        return self.task_loss - self.row_losses().mean()
+
+
+# The model's inputs, and other weights to run it with, to the batch after the forward pass.
+Forward = Callable[..., DomainBatch]
+
+
+class ERM(nn.Module):
+    """
+    Empirical risk minimisation: the task loss alone, over batches with equal shares of the domains.
+
+    An algorithm that adds a penalty has a `penalty`; one that weighs the rows otherwise has a `loss`; one that needs
+    other forward passes has a `train_loss`; and one that changes weights has an `after_step`, an `after_evaluation` or
+    an `after_training`. What it learns are parameters, and what it remembers are buffers: both are in the checkpoint.
+    """
+
+    needs_features: ClassVar[bool] = False
+    needs_head_inputs: ClassVar[bool] = False
+    # 0 where there is no penalty.
+    default_penalty_weight: ClassVar[float] = 0.0
+    # What `algorithm_kwargs` may say, and what holds without.
+    options: ClassVar[dict[str, Any]] = {}
+    # Whether one domain alone gives it nothing to do.
+    compares_domains: ClassVar[bool] = False
+    # Whether it chooses among weights by scores on dev rows.
+    chooses_by_evaluation: ClassVar[bool] = False
+    # Whether all rows of an optimizer step come from one domain.
+    one_domain_a_step: ClassVar[bool] = False
+    # Whether a training step can be a CUDA graph: it does the same at every step, and all of it on the device.
+    can_be_graphed: ClassVar[bool] = True
+
+    def __init__(self, arguments, domains: list[str], feature_size: int | None):
+        super().__init__()
+        given = arguments.penalty_weight
+        self.penalty_weight = self.default_penalty_weight if given is None else given
+        self.anneal_steps = arguments.penalty_anneal_steps
+        self.domains = domains
+        for name, value in {**self.options, **(arguments.algorithm_kwargs or {})}.items():
+            setattr(self, name, value)
+
+    @classmethod
+    def check(cls, arguments) -> None:
+        """Refuses arguments with which the algorithm would not be what it is called."""
+
+    def train_loss(self, forward: Forward, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor) -> torch.Tensor:
+        return self.loss(forward(inputs, domain_ids))
+
+    def loss(self, batch: DomainBatch) -> torch.Tensor:
+        if self.penalty_weight == 0 or batch.step < self.anneal_steps:
+            return batch.task_loss
+        return batch.task_loss + self.penalty_weight * self.penalty(batch)
+
+    def penalty(self, batch: DomainBatch) -> torch.Tensor:
+        return batch.task_loss.new_zeros(())
+
+    def after_step(self, model: nn.Module, is_last: bool) -> None:
+        """After each optimizer step."""
+
+    def after_evaluation(self, metrics: dict[str, float]) -> None:
+        """`metrics` are those of domains that are trained on."""
+
+    def after_training(self, model: nn.Module) -> None:
+        """The last thing that happens to the weights."""

@@ -1,0 +1,99 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Algorithms that need another forward pass than that of the batch as it is."""
+
+import random
+
+import torch
+from torch import nn
+
+from hf_memaug.training.algorithms.base import ERM, DomainBatch, Forward
+
+
+class Mixup(ERM):
+    """
+    Mixup between domains (Zhang et al., 2018; Yan et al., 2020): each row is mixed with one of another domain, and its
+    label likewise. `alpha` is that of the Beta distribution the shares are drawn from. Images are mixed as they are,
+    texts as the embeddings of their tokens.
+    """
+
+    compares_domains = True
+    options = {"alpha": 0.2}
+    can_be_graphed = False
+
+    def train_loss(self, forward: Forward, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor) -> torch.Tensor:
+        partners, kept = self.draw(domain_ids)
+        batch = forward(self.mixed(forward.model, inputs, partners, kept), domain_ids)
+        rows = torch.nn.functional.cross_entropy(batch.logits.float(), batch.labels[partners], reduction="none")
+        return (kept * batch.row_losses() + (1 - kept) * rows).mean() + batch.rest_of_loss()
+
+    def draw(self, domain_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The row that each row is mixed with, and how much of it stays: the domains in a ring, in a random order."""
+        ids = domain_ids.tolist()
+        rows_of = {domain: [row for row, one in enumerate(ids) if one == domain] for domain in sorted(set(ids))}
+        names = list(rows_of)
+        ring = [names[place] for place in torch.randperm(len(names)).tolist()]
+        alpha = torch.tensor(float(self.alpha))
+        partners, kept = [0] * len(ids), [1.0] * len(ids)
+        for domain, other in zip(ring, ring[1:] + ring[:1], strict=True):
+            share = torch.distributions.Beta(alpha, alpha).sample().item()
+            for place, row in enumerate(rows_of[domain]):
+                partners[row] = rows_of[other][place % len(rows_of[other])]
+                kept[row] = share
+        return torch.tensor(partners, device=domain_ids.device), torch.tensor(kept, device=domain_ids.device)
+
+    def mixed(self, model: nn.Module, inputs: dict, partners: torch.Tensor, kept: torch.Tensor) -> dict:
+        inputs = dict(inputs)
+        if "pixel_values" in inputs:
+            name, values = "pixel_values", inputs.pop("pixel_values")
+        elif "input_ids" in inputs:
+            name, values = "inputs_embeds", model.get_input_embeddings()(inputs.pop("input_ids"))
+            if "attention_mask" in inputs:
+                # Of two texts, the longer one is read to its end.
+                inputs["attention_mask"] = torch.maximum(inputs["attention_mask"], inputs["attention_mask"][partners])
+        else:
+            raise ValueError(
+                f'`algorithm="mixup"` mixes `pixel_values` or `input_ids`, and the batch has {sorted(inputs)}. Choose '
+                "another algorithm."
+            )
+        share = kept.view(-1, *[1] * (values.ndim - 1)).to(values.dtype)
+        inputs[name] = share * values + (1 - share) * values[partners]
+        return inputs
+
+
+class MLDG(ERM):
+    """
+    Meta-learning domain generalisation (Li et al., 2018, Eq. 3), in its first-order form: `F(w) + b G(w - a F'(w))`. At
+    each step another domain plays the unseen one, on which `G` is measured. `penalty_weight` is `b`; `inner_rate` is
+    `a`, by default the learning rate.
+    """
+
+    compares_domains = True
+    default_penalty_weight = 1.0
+    options = {"inner_rate": None}
+    can_be_graphed = False
+
+    def __init__(self, arguments, domains: list[str], feature_size: int | None):
+        super().__init__(arguments, domains, feature_size)
+        self.seed = arguments.seed
+        self.inner_rate = arguments.learning_rate if self.inner_rate is None else self.inner_rate
+
+    def train_loss(self, forward: Forward, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor) -> torch.Tensor:
+        there = sorted(set(domain_ids.tolist()))
+        if self.penalty_weight == 0 or forward.step < self.anneal_steps or len(there) < 2:
+            return forward(inputs, domain_ids).task_loss
+        is_unseen = domain_ids == there[random.Random(f"{self.seed} {forward.step}").randrange(len(there))]
+        seen = _rows(forward, inputs, domain_ids, ~is_unseen)
+        learners = {name: value for name, value in forward.model.named_parameters() if value.requires_grad}
+        gradients = torch.autograd.grad(seen.task_loss, list(learners.values()), retain_graph=True, allow_unused=True)
+        moved = {
+            # What the step was is taken as given, so that the gradient by the moved weight is that by the weight.
+            name: value if gradient is None else value - self.inner_rate * forward.averaged(gradient)
+            for (name, value), gradient in zip(learners.items(), gradients, strict=True)
+        }
+        unseen = _rows(forward, inputs, domain_ids, is_unseen, weights=moved)
+        return seen.task_loss + self.penalty_weight * unseen.task_loss
+
+
+def _rows(forward: Forward, inputs: dict, domain_ids: torch.Tensor, kept: torch.Tensor, weights=None) -> DomainBatch:
+    return forward({name: value[kept] for name, value in inputs.items()}, domain_ids[kept], weights=weights)

@@ -1,0 +1,169 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Algorithms that minimise the task loss and choose their weights from those on the way."""
+
+from collections import deque
+
+import torch
+from torch import nn
+
+from hf_memaug.training.algorithms.base import ERM
+
+State = dict[str, torch.Tensor]
+
+
+class Fish(ERM):
+    """
+    Fish (Shi et al., 2022, Algorithm 1): one step on each domain, in a random order, and then from where that began a
+    part of the way to where it led, `w + e (w' - w)`: by that the domains' gradients come to agree. `meta_rate` is
+    `e`.
+    """
+
+    compares_domains = True
+    options = {"meta_rate": 0.5}
+    one_domain_a_step = True
+    can_be_graphed = False
+
+    def __init__(self, arguments, domains: list[str], feature_size: int | None):
+        super().__init__(arguments, domains, feature_size)
+        self.start: State = {}
+        self.steps = 0
+
+    def train_loss(self, forward, inputs, domain_ids) -> torch.Tensor:
+        if not self.start:
+            self.start = _copied(_learners(forward.model))
+        return super().train_loss(forward, inputs, domain_ids)
+
+    @torch.no_grad()
+    def after_step(self, model: nn.Module, is_last: bool) -> None:
+        self.steps += 1
+        if self.steps < len(self.domains) and not is_last:
+            return
+        for name, value in _learners(model).items():
+            if name in self.start:
+                value.copy_(torch.lerp(self.start[name], value, self.meta_rate))
+        self.start, self.steps = {}, 0
+
+    def get_extra_state(self) -> dict:
+        return {"start": self.start, "steps": self.steps}
+
+    def set_extra_state(self, state: dict) -> None:
+        self.start, self.steps = state["start"], state["steps"]
+
+
+class SWAD(ERM):
+    """
+    Stochastic weight averaging, densely (Cha et al., 2021, Algorithm 1): the mean of the weights of all steps from
+    where the validation loss is lowest to where it rises. Losses are those of the evaluations during training.
+
+    Options: `start_patience` (`N_s`), evaluations in which the loss does not fall below the first; `end_patience`
+    (`N_e`), evaluations in which it stays above the tolerance; `tolerance` (`r`), times the mean loss of the first
+    `N_s`. A run in which the loss falls to the end keeps the mean of the weights since the last evaluation.
+    """
+
+    chooses_by_evaluation = True
+    options = {"start_patience": 3, "end_patience": 6, "tolerance": 1.3}
+    can_be_graphed = False
+
+    def __init__(self, arguments, domains: list[str], feature_size: int | None):
+        super().__init__(arguments, domains, feature_size)
+        # The mean weights since the last evaluation, those of the last evaluations, and those from `t_s` on.
+        self.segment, self.waiting, self.average = _Mean(), deque(), _Mean()
+        self.limit: float | None = None
+        self.is_over = False
+
+    @classmethod
+    def check(cls, arguments) -> None:
+        if arguments.eval_strategy == "no":
+            raise ValueError(
+                '`algorithm="swad"` chooses the weights to average by the loss on dev rows of the source domains: set '
+                '`eval_strategy="steps"` and `eval_steps`.'
+            )
+        if arguments.load_best_model_at_end:
+            raise ValueError('`algorithm="swad"` ends with its own weights: leave `load_best_model_at_end` out.')
+
+    def after_step(self, model: nn.Module, is_last: bool) -> None:
+        if not self.is_over:
+            self.segment.add(model.state_dict())
+
+    def after_evaluation(self, metrics: dict[str, float]) -> None:
+        if "eval_loss" not in metrics:
+            raise ValueError('`algorithm="swad"` found no `eval_loss`: give `eval_dataset` as one dataset.')
+        if self.is_over or not self.segment.count:
+            return
+        loss = metrics["eval_loss"]
+        self.waiting.append((loss, self.segment))
+        self.segment = _Mean()
+        losses = [loss for loss, _ in self.waiting]
+        if self.limit is None:
+            first = losses[-self.start_patience :]
+            if len(first) == self.start_patience and first[0] == min(first):
+                self.limit = self.tolerance * sum(first) / len(first)
+            # What comes before `t_s` is not averaged.
+            while len(self.waiting) > self.start_patience - (self.limit is None):
+                self.waiting.popleft()
+            return
+        if len(losses) >= self.end_patience and min(losses[-self.end_patience :]) > self.limit:
+            self.is_over = True
+            # All but those of the rise.
+            self._settle(len(self.waiting) - self.end_patience)
+            self.waiting.clear()
+        self._settle(len(self.waiting) - self.end_patience)
+
+    def _settle(self, count: int) -> None:
+        for _ in range(count):
+            self.average.join(self.waiting.popleft()[1])
+
+    def after_training(self, model: nn.Module) -> None:
+        if self.limit is not None:
+            self._settle(len(self.waiting))
+            self.average.join(self.segment)
+            model.load_state_dict(self.average.values)
+        elif self.segment.count or self.waiting:
+            model.load_state_dict((self.segment if self.segment.count else self.waiting[-1][1]).values)
+
+    def get_extra_state(self) -> dict:
+        return {
+            "segment": vars(self.segment),
+            "waiting": [(loss, vars(segment)) for loss, segment in self.waiting],
+            "average": vars(self.average),
+            "limit": self.limit,
+            "is_over": self.is_over,
+        }
+
+    def set_extra_state(self, state: dict) -> None:
+        self.segment, self.average = _Mean(**state["segment"]), _Mean(**state["average"])
+        self.waiting = deque((loss, _Mean(**segment)) for loss, segment in state["waiting"])
+        self.limit, self.is_over = state["limit"], state["is_over"]
+
+
+class _Mean:
+    """A mean of weights."""
+
+    def __init__(self, values: State | None = None, count: int = 0):
+        self.values, self.count = values or {}, count
+
+    @torch.no_grad()
+    def add(self, values: State, count: int = 1) -> None:
+        """`values` count as much as `count` of what the mean is over."""
+        if not count:
+            return
+        self.count += count
+        if not self.values:
+            self.values = _copied(values)
+            return
+        for name, value in values.items():
+            mine = self.values[name]
+            # Whole numbers, such as how many batches a norm has seen, have no mean.
+            mine.lerp_(value.detach(), count / self.count) if mine.is_floating_point() else mine.copy_(value)
+
+    def join(self, other: "_Mean") -> None:
+        self.add(other.values, other.count)
+
+
+def _learners(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: value for name, value in model.named_parameters() if value.requires_grad}
+
+
+def _copied(values: State) -> State:
+    return {name: value.detach().clone() for name, value in values.items()}

@@ -1,0 +1,97 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The forward pass of a training step, with what an algorithm wants to see of it."""
+
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from hf_memaug.training.algorithms import DomainBatch
+
+
+class ForwardPass:
+    """
+    Runs a model for an algorithm.
+
+    Args:
+        trainer (`DomainTrainer`): knows the algorithm, the step and the processes.
+        model: as `Trainer` hands it to `compute_loss`, wrapped or not.
+    """
+
+    def __init__(self, trainer, model: nn.Module):
+        self.trainer, self.wrapped = trainer, model
+        self.model = trainer.accelerator.unwrap_model(model)
+        self.step = trainer.state.global_step
+
+    def __call__(self, inputs: dict, domain_ids: torch.Tensor, weights: dict | None = None) -> DomainBatch:
+        """With `weights`, as if these were the model's parameters of the same names."""
+        with ExitStack() as stack:
+            algorithm = self.trainer.algorithm
+            features = stack.enter_context(self._features()) if algorithm.needs_features else []
+            head_inputs = stack.enter_context(self._head_inputs()) if algorithm.needs_head_inputs else []
+            if weights is None:
+                outputs = self.wrapped(**inputs)
+            else:
+                outputs = functional_call(self.model, weights, kwargs=inputs)
+        return DomainBatch(
+            task_loss=self.trainer._task_loss(outputs, inputs),
+            logits=outputs["logits"] if isinstance(outputs, dict) else outputs[1],
+            labels=inputs["labels"],
+            features=features[0] if features else None,
+            domain_ids=domain_ids,
+            step=self.step,
+            head_inputs=head_inputs[-1] if head_inputs else None,
+        )
+
+    def averaged(self, gradient: torch.Tensor) -> torch.Tensor:
+        """A gradient's mean over the processes."""
+        return self.trainer.accelerator.reduce(gradient, reduction="mean")
+
+    @contextmanager
+    def _features(self):
+        """A list that holds, after the forward pass, the features that the head reads."""
+        features: list[torch.Tensor] = []
+        encoder = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
+        hook = encoder.base_model.register_forward_hook(lambda *call: features.append(pooled_features(call[-1])))
+        try:
+            yield features
+        finally:
+            hook.remove()
+
+    @contextmanager
+    def _head_inputs(self):
+        """The same of what the layer reads that gives the logits."""
+        found: list[torch.Tensor] = []
+        labels = self.model.config.num_labels
+        heads = [one for one in self.model.modules() if isinstance(one, nn.Linear) and one.out_features == labels]
+        if not heads:
+            raise ValueError(
+                f'`algorithm="{self.trainer.args.algorithm}"` looks at the linear layer that gives the {labels} '
+                f"logits, and `{type(self.model).__name__}` has none. Choose another algorithm or model."
+            )
+        hooks = [head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])) for head in heads]
+        try:
+            yield found
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+
+def pooled_features(outputs) -> torch.Tensor:
+    """What a head reads off an encoder's outputs: augmented features, or the pooler's, or the first position's."""
+    for name in ("augmented_features", "pooler_output"):
+        if getattr(outputs, name, None) is not None:
+            return getattr(outputs, name).flatten(1)
+    return (outputs[0] if isinstance(outputs, tuple) else outputs.last_hidden_state)[:, 0]
+
+
+def feature_size(model: nn.Module) -> int | None:
+    """How wide `pooled_features` are, as far as the configuration says."""
+    config = model.config
+    if getattr(config, "hidden_size", None) is not None:
+        return config.hidden_size
+    # Convolutional networks widen from stage to stage; a model of timm says it itself.
+    sizes = getattr(config, "hidden_sizes", None)
+    return sizes[-1] if sizes else getattr(getattr(model, "timm_model", None), "num_features", None)
