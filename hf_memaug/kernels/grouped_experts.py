@@ -7,6 +7,9 @@ Its plain twin is `hf_memaug.layers.experts.Experts.forward`. Three things keep 
 token occurs exactly k times, so that sorting and its gradient are permutations and a sum over k, with no atomic adds;
 the first bias is one more column of its matrix, so that its gradient is part of the product's; and the second bias,
 which comes after the last product, is added token by token from the experts' weights.
+
+A graph that is traced cannot know how many tokens an expert will get, and torch traces grouped products in bfloat16
+alone: elsewhere `every_expert` stands in.
 """
 
 from collections.abc import Callable
@@ -16,6 +19,8 @@ from torch.nn import functional as F
 
 # A grouped product wants rows of a multiple of 16 bytes.
 COLUMNS = 8
+# Before torch 2.7, exporting was compiling.
+_is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
 
 class Repeated(torch.autograd.Function):
@@ -73,6 +78,8 @@ def grouped_experts(
     dtype = tokens.dtype
     if torch.is_autocast_enabled(tokens.device.type):
         dtype = torch.get_autocast_dtype(tokens.device.type)
+    if _is_exporting() or (torch.compiler.is_compiling() and dtype != torch.bfloat16):
+        return every_expert(tokens, experts, weights, up, up_bias, down, down_bias, activation)
     chosen = experts.flatten()
     order = chosen.argsort(stable=True)
     back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
@@ -89,6 +96,23 @@ def grouped_experts(
     # What the second bias adds is the same for all tokens of an expert, but for the weight.
     gates = weights.new_zeros(count, len(up)).scatter(1, experts, weights)
     return (found + gates.to(dtype) @ down_bias.to(dtype)).to(tokens.dtype)
+
+
+def every_expert(
+    tokens: torch.Tensor,
+    experts: torch.Tensor,
+    weights: torch.Tensor,
+    up: torch.Tensor,
+    up_bias: torch.Tensor,
+    down: torch.Tensor,
+    down_bias: torch.Tensor,
+    activation: Callable[[torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """The same with all experts reading all tokens, those that were not chosen for nothing: more work, fixed shapes."""
+    gates = weights.new_zeros(len(tokens), len(up)).scatter(1, experts, weights)
+    inner = activation(torch.matmul(tokens, up.transpose(-2, -1)) + up_bias.unsqueeze(1))
+    said = torch.matmul(inner, down.transpose(-2, -1)) + down_bias.unsqueeze(1)
+    return (said * gates.T.unsqueeze(-1)).sum(dim=0).to(tokens.dtype)
 
 
 def _products(rows: torch.Tensor, matrices: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:

@@ -42,10 +42,11 @@ class Experts(nn.Module):
             tokens: `(tokens, hidden)`.
             experts, weights: `(tokens, k)`, who reads each token and how much it says.
         """
-        found = torch.zeros_like(tokens)
+        # Rounded once, when all experts have said their part.
+        found = torch.zeros_like(tokens, dtype=torch.promote_types(tokens.dtype, weights.dtype))
         for expert in range(self.num_experts):
             rows, places = (experts == expert).nonzero(as_tuple=True)
             inner = self.act_fn(F.linear(tokens[rows], self.up_proj[expert], self.up_proj_bias[expert]))
             said = F.linear(inner, self.down_proj[expert], self.down_proj_bias[expert])
             found = found.index_add(0, rows, (said * weights[rows, places, None]).to(found.dtype))
-        return found
+        return found.to(tokens.dtype)

@@ -9,9 +9,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-# The scale of the cosine router begins at 2, and stays below 100.
-SCALE_AT_FIRST, LARGEST_SCALE = math.log(2), math.log(100)
-
 
 class Routing(NamedTuple):
     """
@@ -29,13 +26,22 @@ class Routing(NamedTuple):
 
 
 class CosineRouter(nn.Module):
-    """`E^T W x / (|W x| |E|)` times a learned scale, `1 / tau` of section 4.3: which expert's direction a token has."""
+    """
+    `E^T W x / (|W x| |E|)` times a learned scale, `1 / tau` of section 4.3: which expert's direction a token has.
 
-    def __init__(self, hidden_size: int, num_experts: int, router_dim: int = 256):
+    Args:
+        scale: what the scale begins at.
+        max_scale: what it does not grow beyond.
+    """
+
+    def __init__(
+        self, hidden_size: int, num_experts: int, router_dim: int = 256, scale: float = 2.0, max_scale: float = 100.0
+    ):
         super().__init__()
         self.projection = nn.Linear(hidden_size, router_dim)
         self.experts = nn.Parameter(torch.empty(num_experts, router_dim).normal_())
-        self.log_scale = nn.Parameter(torch.tensor(SCALE_AT_FIRST))
+        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
+        self.max_log_scale = math.log(max_scale)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         # In full precision, whatever the rest is in: close calls decide who reads a token.
@@ -43,7 +49,7 @@ class CosineRouter(nn.Module):
             weight, bias = self.projection.weight, self.projection.bias
             exact = torch.promote_types(weight.dtype, torch.float32)
             directions = F.normalize(F.linear(tokens.to(exact), weight.to(exact), bias.to(exact)), dim=-1)
-            scale = self.log_scale.to(exact).clamp(max=LARGEST_SCALE).exp()
+            scale = self.log_scale.to(exact).clamp(max=self.max_log_scale).exp()
             return F.linear(directions, F.normalize(self.experts.to(exact), dim=-1)) * scale
 
 

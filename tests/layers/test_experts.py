@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hf_memaug.kernels.grouped_experts import grouped_experts
+from hf_memaug.kernels.grouped_experts import every_expert, grouped_experts
 from hf_memaug.layers.experts import Experts
 from hf_memaug.layers.router import route
 
@@ -34,6 +34,11 @@ def make_routing(k: int, dtype=torch.float64, unused: int | None = None):
 def grouped(module: Experts, tokens, experts, weights):
     parameters = (module.up_proj, module.up_proj_bias, module.down_proj, module.down_proj_bias)
     return grouped_experts(tokens, experts, weights, *parameters, module.act_fn)
+
+
+def dense(module: Experts, tokens, experts, weights):
+    parameters = (module.up_proj, module.up_proj_bias, module.down_proj, module.down_proj_bias)
+    return every_expert(tokens, experts, weights, *parameters, module.act_fn)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
@@ -72,11 +77,12 @@ def test_copies_of_a_network_say_together_what_it_says():
     ],
 )
 @pytest.mark.parametrize("k", [1, 2])
-def test_all_at_once_is_one_by_one(dtype, inner, unused, k):
+@pytest.mark.parametrize("way", [grouped, dense])
+def test_all_at_once_is_one_by_one(dtype, inner, unused, k, way):
     module, tokens = make(dtype, inner=inner)
     experts, weights = make_routing(k, dtype, unused)
     results = []
-    for run in (module, lambda *inputs: grouped(module, *inputs)):
+    for run in (module, lambda *inputs: way(module, *inputs)):
         given, said = tokens.clone().requires_grad_(), weights.clone().requires_grad_()
         module.zero_grad()
         found = run(given, experts, said)
@@ -97,6 +103,21 @@ def test_all_at_once_is_one_by_one(dtype, inner, unused, k):
         )
     if unused is not None:
         assert all((fast[name][unused] == 0).all() for name in ("up_proj", "up_proj_bias", "down_proj"))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_traced_graph_is_the_same_forwards_and_backwards(dtype):
+    module, tokens = make(dtype)
+    experts, weights = make_routing(2, dtype)
+    results = []
+    for run in (grouped, torch.compile(grouped, fullgraph=True, backend="aot_eager")):
+        module.zero_grad()
+        found = run(module, tokens, experts, weights)
+        (found * torch.linspace(-1, 1, found.numel(), dtype=dtype).view_as(found)).sum().backward()
+        results.append([found.detach(), *(parameter.grad.clone() for parameter in module.parameters())])
+    exact = 1e-5 if dtype == torch.float32 else 3e-2
+    for plain, traced in zip(*results, strict=True):
+        torch.testing.assert_close(traced, plain, rtol=exact, atol=exact * float(plain.abs().max()))
 
 
 def test_half_precision_by_autocast():
