@@ -56,6 +56,24 @@ GMAP = Method(
 )
 
 
+GMOE = Method(
+    title="Sparse Mixture-of-Experts are Domain Generalizable Learners",
+    url="https://arxiv.org/abs/2206.04046",
+    tags=("mixture-of-experts", "domain-generalization"),
+    what="sparse experts stand in for the feed-forward network in some layers of a vision transformer",
+    how="A router chooses k of N experts for each token, and the token goes on with what they say, weighted: "
+    "f_MoE(x) = sum_i G(x)_i E_i(x) with G(x) = TOP_k(softmax(router(x))), made to add up to 1 (Eq. 3, section 4.3).",
+    bibtex="""\
+@inproceedings{li2023sparse,
+    title = "Sparse Mixture-of-Experts are Domain Generalizable Learners",
+    author = "Li, Bo and Shen, Yifei and Yang, Jingkang and Wang, Yezhen and Ren, Jiawei and Che, Tong and Zhang, Jun
+      and Liu, Ziwei",
+    booktitle = "International Conference on Learning Representations",
+    year = "2023",
+}""",
+)
+
+
 @dataclass(frozen=True)
 class Family:
     """
@@ -70,6 +88,8 @@ class Family:
             The `model_type` of transformers whose tokenizer and adapter targets the family takes over.
         method (`Method`):
             The paper behind it.
+        adapted (`tuple[str, ...]`):
+            The layers that adapters go to where none are named, if PEFT knows none for the backbone.
         models (`dict[str, tuple[str, ...]]`):
             The model classes under each auto class. Of several, a checkpoint's `architectures` picks one.
     """
@@ -79,6 +99,7 @@ class Family:
     backbone: str
     method: Method
     models: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    adapted: tuple[str, ...] = ()
 
     def load(self, name: str):
         """The class called `name`."""
@@ -129,6 +150,17 @@ FAMILIES: dict[str, Family] = {
             "AutoModelForQuestionAnswering": ("GMAPForQuestionAnswering",),
             "AutoModelForMaskedLM": ("GMAPForMaskedLM",),
         },
+    ),
+    "vit_gmoe": Family(
+        module="vit_gmoe",
+        config="ViTGMoEConfig",
+        backbone="vit",
+        method=GMOE,
+        models={
+            "AutoModel": ("ViTGMoEModel",),
+            "AutoModelForImageClassification": ("ViTGMoEForImageClassification",),
+        },
+        adapted=("q_proj", "v_proj"),
     ),
 }
 

@@ -27,4 +27,4 @@ def backbones(tmp_path_factory) -> dict[str, str]:
     """Plain checkpoints, one of each kind that a family is built on."""
     from families import save_backbone
 
-    return {kind: save_backbone(kind, tmp_path_factory.mktemp(kind)) for kind in ("roberta", "bert")}
+    return {kind: save_backbone(kind, tmp_path_factory.mktemp(kind)) for kind in ("roberta", "bert", "vit")}

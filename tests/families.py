@@ -7,11 +7,19 @@ here how to build it and what to feed it.
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from transformers import BertConfig, BertForMaskedLM, PreTrainedTokenizerFast, RobertaConfig, RobertaForMaskedLM
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForMaskedLM,
+    ViTConfig,
+    ViTForImageClassification,
+)
 
 import hf_memaug
 from hf_memaug.registry import FAMILIES
@@ -25,6 +33,7 @@ SIZES = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
+IMAGES = {"image_size": 16, "patch_size": 4, "num_channels": 3}
 MEMORY = {"memory_slots": 12, "memory_key_size": 8, "memory_heads": 4}
 SENTENCES = [
     "a good book that reads well and ends well",
@@ -72,8 +81,27 @@ def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=64, model_input_names=inputs, **names)
 
 
+def tiny_image_processor():
+    """What makes `pixel_values` of images, without torchvision."""
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    return ViTImageProcessorPil(size={"height": 16, "width": 16})
+
+
+def tiny_vit(config_class=ViTConfig, model_class=ViTForImageClassification, **kwargs):
+    """A plain vision transformer, whose layers do something that can be told apart."""
+    torch.manual_seed(0)
+    sizes = {name: value for name, value in SIZES.items() if name != "max_position_embeddings"}
+    config = config_class(**{**sizes, **IMAGES, "num_hidden_layers": 3, "initializer_range": 0.2, **kwargs})
+    return model_class(config).eval()
+
+
 def save_backbone(kind: str, folder) -> str:
-    """A plain masked-LM checkpoint with its tokenizer, as it would come from the hub."""
+    """A plain checkpoint with its tokenizer or image processor, as it would come from the hub."""
+    if kind == "vit":
+        tiny_vit(num_labels=3).save_pretrained(folder)
+        tiny_image_processor().save_pretrained(folder)
+        return str(folder)
     tokenizer = tiny_tokenizer(kind)
     config_class, model_class = {
         "roberta": (RobertaConfig, RobertaForMaskedLM),
@@ -104,6 +132,15 @@ def gmap_config(model_type: str, kind: str = "roberta", **kwargs):
     return config_class(**{"general": dict(sizes), "domain": dict(sizes), **labels, **own})
 
 
+def vit_gmoe_config(model_type: str = "vit_gmoe", **kwargs):
+    config_class = FAMILIES[model_type].load(FAMILIES[model_type].config)
+    sizes = {name: value for name, value in SIZES.items() if name != "max_position_embeddings"}
+    # Experts in the first and in the last of three layers, and experts that differ.
+    own = {"num_hidden_layers": 3, "initializer_range": 0.2, "num_experts": 4, "router_dim": 8}
+    labels = {"num_labels": 3} if "id2label" not in kwargs else {}
+    return config_class(**{**sizes, **IMAGES, **own, **labels, **kwargs})
+
+
 @dataclass(frozen=True)
 class Tiny:
     """
@@ -114,12 +151,18 @@ class Tiny:
         shape: a field that shapes the memory, its value in `config`, and another.
         misspelt: a field with a slip, and the field that was meant.
         weights: a configuration and the inputs' shape, to the shape of `memory_weights` and the sum of its last axis.
+        memory: the name of the modules that an adapter saves whole.
+        steady: fields that turn off what is drawn afresh at each step, where a test cuts one batch in several ways.
+        additive: fields that also leave a loss which is a mean over rows, and nothing that is of a batch as a whole.
     """
 
     config: Callable
     shape: tuple[str, Any, Any]
     misspelt: tuple[str, str]
     weights: Callable
+    memory: str = "memory"
+    steady: dict = field(default_factory=dict)
+    additive: dict = field(default_factory=dict)
 
 
 KV_MEMORY = Tiny(
@@ -137,6 +180,15 @@ TINY = {
         misspelt=("memory_layer", "memory_layers"),
         # Two gates, each with a sum of 1.
         weights=lambda config, rows, length: ((rows, length, config.num_hidden_layers), 2.0),
+    ),
+    "vit_gmoe": Tiny(
+        config=vit_gmoe_config,
+        shape=("num_experts", 4, 6),
+        misspelt=("num_expert", "num_experts"),
+        weights=lambda config, rows, channels: ((rows, len(config.expert_layers), 17, config.num_experts), 1.0),
+        memory="moe",
+        steady={"router_noise": 0.0},
+        additive={"router_noise": 0.0, "aux_loss_weight": 0.0},
     ),
 }
 CONFIGS = {model_type: tiny.config for model_type, tiny in TINY.items()}
@@ -170,6 +222,11 @@ class Case:
         return TINY[self.model_type]
 
     @property
+    def is_image(self) -> bool:
+        """Whether it is fed with images, and not with text."""
+        return self.model_class.main_input_name == "pixel_values"
+
+    @property
     def is_per_token(self) -> bool:
         """Whether there is an output for each token."""
         per_token = ("TokenClassification", "QuestionAnswering", "MaskedLM", "GMAPModel")
@@ -186,6 +243,9 @@ class Case:
 
     def inputs(self, rows: int = 3, length: int = 9, seed: int = 1, labels: bool = False) -> dict:
         generator = torch.Generator().manual_seed(seed)
+        if self.is_image:
+            inputs = {"pixel_values": torch.randn(rows, 3, 16, 16, generator=generator)}
+            return inputs | ({"labels": torch.arange(rows) % 3} if labels and self.has_head else {})
         ids = torch.randint(11, 99, (rows, length), generator=generator)
         ids[:, 0] = 2
         ids[:, 3] = 4  # the mask token
@@ -204,6 +264,7 @@ class Case:
 
 
 CASES = [Case(model_type, name) for model_type, family in FAMILIES.items() for name in family.model_names]
+TEXT_CASES = [case for case in CASES if not case.is_image]
 HEADS = [case for case in CASES if case.has_head]
 CLASSIFIERS = [case for case in HEADS if case.auto_class == "AutoModelForSequenceClassification"]
 KV_CASES = [case for case in CASES if case.tiny is KV_MEMORY]
@@ -215,6 +276,11 @@ FEATURES = ("logits", "start_logits", "augmented_features", "last_hidden_state")
 def features_of(output) -> torch.Tensor:
     """What a class is for: its logits, or its features."""
     return next(output[name] for name in FEATURES if name in output)
+
+
+def tiny_processor(case: Case):
+    """What makes inputs of texts or of images for a class."""
+    return tiny_image_processor() if case.is_image else tiny_tokenizer(case.backbone)
 
 
 def save_tokenizer_and_model(case: Case, folder, **kwargs) -> None:

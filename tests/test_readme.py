@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "mil.md").read_text(encoding="utf-8")
+GMOE_GUIDE = (ROOT / "docs" / "gmoe.md").read_text(encoding="utf-8")
 GMAP_GUIDE = (ROOT / "docs" / "gmap.md").read_text(encoding="utf-8")
 
 
@@ -37,6 +38,7 @@ def run(tmp_path, monkeypatch, backbones):
     smaller = {
         "FacebookAI/roberta-base": backbones["roberta"],
         "allenai/biomed_roberta_base": backbones["roberta"],
+        "facebook/deit-small-patch16-224": backbones["vit"],
         "max_length=256": "max_length=64",
         "episodes=30": "episodes=2, episode_steps=2",
     }
@@ -95,6 +97,29 @@ inputs = AutoTokenizer.from_pretrained({backbones["roberta"]!r})("a good book", 
     assert Path("cache/train/cache.json").is_file()
 
 
+def test_the_guide_to_gmoe_runs(run, capsys):
+    run("import torch\npixel_values = torch.randn(2, 3, 16, 16)")
+    upcycle, adapt = blocks("python", GMOE_GUIDE)
+    run(upcycle)
+    run("print(output.logits.shape, output.memory_weights.shape, output.router_logits[1].shape)")
+    assert "Size([2, 7]) torch.Size([2, 2, 17, 6]) torch.Size([34, 6])" in capsys.readouterr().out
+    run(adapt)
+    run("adapted = [name for name, p in model.named_parameters() if 'lora_' in name and p.requires_grad]")
+    run("print(len(adapted), all('.moe.experts.' in name for name in adapted))")
+    assert "8 True" in capsys.readouterr().out, "A and B of two matrices in two layers"
+
+
+def test_the_guide_to_gmoe_has_every_field():
+    from dataclasses import fields
+
+    from transformers import ViTConfig
+
+    from hf_memaug import ViTGMoEConfig
+
+    own = {field.name for field in fields(ViTGMoEConfig)} - {field.name for field in fields(ViTConfig)}
+    assert all(f"`{name}`" in GMOE_GUIDE for name in own - {"run_facts", "output_router_logits"})
+
+
 def test_commands_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in set(re.findall(r"\bmake ([a-z]+)", README)):
@@ -106,7 +131,7 @@ def links(text: str, folder: str) -> set[str]:
 
 
 RESULTS = (ROOT / "docs" / "results" / "mil.md").read_text(encoding="utf-8")
-ALL_LINKS = links(README, "") | links(GUIDE + GMAP_GUIDE, "docs/") | links(RESULTS, "docs/results/")
+ALL_LINKS = links(README, "") | links(GUIDE + GMAP_GUIDE + GMOE_GUIDE, "docs/") | links(RESULTS, "docs/results/")
 
 
 @pytest.mark.parametrize("link", sorted(ALL_LINKS))

@@ -24,10 +24,17 @@ _TASKS = {
     "ForTokenClassification": ("token-classification", "the classification of tokens"),
     "ForQuestionAnswering": ("question-answering", "extractive question answering"),
     "ForMaskedLM": ("fill-mask", "masked language modelling"),
+    "ForImageClassification": ("image-classification", "image classification"),
 }
 # A pipeline of transformers for a task, and what to call it.
-_PIPELINES = {"text-classification": "classify", "token-classification": "tag", "fill-mask": "fill"}
+_PIPELINES = {
+    "text-classification": "classify",
+    "token-classification": "tag",
+    "fill-mask": "fill",
+    "image-classification": "classify",
+}
 _FEATURES = ("feature-extraction", "feature extraction")
+_IMAGE_FEATURES = ("image-feature-extraction", "feature extraction")
 # Scores that belong to no single domain.
 _WHOLE = {"average": "mean over the domains", "all": "all domains"}
 
@@ -54,7 +61,7 @@ def model_card(
     """
     facts = config.run_facts or {}
     method = FAMILIES[config.model_type].method
-    task, task_in_words = _task(architecture)
+    task, task_in_words = _task(config, architecture)
     name = repo_id.rstrip("/").split("/")[-1]
     scores = _summarise(facts.get("scores", ()))
     data_name = facts.get("data") or ("data without a name" if facts.get("domains") or facts.get("training") else None)
@@ -99,9 +106,15 @@ def model_card(
     return ModelCard(f"---\n{head.to_yaml()}\n---\n\n" + "\n\n".join(sections) + "\n")
 
 
-def _task(architecture: str) -> tuple[str, str]:
+def _task(config, architecture: str) -> tuple[str, str]:
     """The hub's name for what a class is for, and ours."""
-    return next((task for name, task in _TASKS.items() if architecture.endswith(name)), _FEATURES)
+    features = _IMAGE_FEATURES if reads_images(config) else _FEATURES
+    return next((task for name, task in _TASKS.items() if architecture.endswith(name)), features)
+
+
+def reads_images(config) -> bool:
+    """Whether an image processor, and not a tokenizer, belongs to the model."""
+    return hasattr(config, "image_size")
 
 
 def write_trainer_card(
@@ -181,16 +194,19 @@ def _how_to_load(config, architecture, repo_id, base_model, adapter, carries_cod
     else:
         trust = ", trust_remote_code=True" if carries_code else ""
         lines = [] if carries_code else ["import hf_memaug  # registers the architecture"]
-        task = _task(architecture)[0]
+        task = _task(config, architecture)[0]
         verb = _PIPELINES.get(task)
+        reader, auto_reader, given = ("tokenizer", "AutoTokenizer", "Your text")
+        if reads_images(config):
+            reader, auto_reader, given = ("image_processor", "AutoImageProcessor", "your.jpg")
         lines += [
-            f"from transformers import {auto_class}, AutoTokenizer" + (", pipeline" if verb else ""),
+            f"from transformers import {auto_class}, {auto_reader}" + (", pipeline" if verb else ""),
             "",
-            f'tokenizer = AutoTokenizer.from_pretrained("{repo_id}"{trust})',
+            f'{reader} = {auto_reader}.from_pretrained("{repo_id}"{trust})',
             f'model = {auto_class}.from_pretrained("{repo_id}"{trust})',
         ]
         if verb:
-            lines += [f'{verb} = pipeline("{task}", model=model, tokenizer=tokenizer)', f'{verb}("Your text")']
+            lines += [f'{verb} = pipeline("{task}", model=model, {reader}={reader})', f'{verb}("{given}")']
     install = "pip install transformers" if carries_code else "pip install hf_memaug"
     return f"```bash\n{install}\n```\n\n```python\n" + "\n".join(lines) + "\n```"
 

@@ -10,7 +10,7 @@ import textwrap
 
 import pytest
 import torch
-from families import CASES, FEATURES, SENTENCES, Case, features_of, tiny_tokenizer
+from families import CASES, FEATURES, SENTENCES, Case, features_of, tiny_processor
 
 from hf_memaug import export_with_code, prompt_tokenizer
 
@@ -27,14 +27,21 @@ import transformers
 for folder, auto_class, name in json.loads(sys.argv[1]):
     model = getattr(transformers, auto_class).from_pretrained(folder, trust_remote_code=True).eval()
     assert type(model).__name__ == name, type(model)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
     expected = torch.load(folder + "/expected.pt")
     output = model(**expected["inputs"])
     found = output[expected["name"]]
     assert torch.equal(found, expected["features"]), name
-    assert tokenizer(expected["text"])["input_ids"] == expected["ids"]
+    if expected["text"] is None:
+        reader = transformers.AutoImageProcessor.from_pretrained(folder, trust_remote_code=True)
+    else:
+        reader = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
+        assert reader(expected["text"])["input_ids"] == expected["ids"]
     if auto_class == "AutoModelForSequenceClassification":
-        transformers.pipeline("text-classification", model=model, tokenizer=tokenizer)(expected["text"])
+        transformers.pipeline("text-classification", model=model, tokenizer=reader)(expected["text"])
+    if auto_class == "AutoModelForImageClassification":
+        from PIL import Image
+        classify = transformers.pipeline("image-classification", model=model, image_processor=reader)
+        assert len(classify(Image.new("RGB", (30, 20)))) == 3
     assert not any(module.startswith("hf_memaug") for module in sys.modules)
     # Training on from such a checkpoint, and saving it, works as with any other.
     model.save_pretrained(folder + "/again")
@@ -46,19 +53,19 @@ def test_every_class_loads_without_the_package(tmp_path):
     jobs = []
     for case in CASES:
         folder = tmp_path / case.name
-        tokenizer = tiny_tokenizer(case.backbone)
-        model = case.model(vocab_size=len(tokenizer))
+        reader = tiny_processor(case)
+        model = case.model() if case.is_image else case.model(vocab_size=len(reader))
         if case.name.endswith("PromptClassification"):
-            tokenizer = prompt_tokenizer(tokenizer, "{text} it was {mask}")
-        export_with_code(model, folder, tokenizer)
+            reader = prompt_tokenizer(reader, "{text} it was {mask}")
+        export_with_code(model, folder, reader)
         inputs = case.inputs()
         torch.save(
             {
                 "inputs": inputs,
                 "name": next(name for name in FEATURES if name in model(**inputs)),
                 "features": features_of(model(**inputs)).detach(),
-                "text": SENTENCES,
-                "ids": tokenizer(SENTENCES)["input_ids"],
+                "text": None if case.is_image else SENTENCES,
+                "ids": None if case.is_image else reader(SENTENCES)["input_ids"],
             },
             folder / "expected.pt",
         )

@@ -75,6 +75,35 @@ print("ok")
     assert json.loads(hub.files("me/again")["config.json"])["run_facts"]["left_out"] == "books"
 
 
+def test_a_model_of_images_is_pushed_with_its_processor(hub, backbones, tmp_path):
+    code = (
+        PREPARE
+        + f"""
+from PIL import Image
+model = hf_memaug.ViTGMoEForImageClassification.from_vit({backbones["vit"]!r}, num_experts=3)
+model.push_to_hub("me/experts")
+pulled = transformers.AutoModelForImageClassification.from_pretrained("me/experts")
+inputs = dict(pixel_values=torch.randn(2, 3, 16, 16))
+assert torch.equal(model(**inputs).logits, pulled(**inputs).logits)
+classify = transformers.pipeline("image-classification", model="me/experts")
+assert len(classify(Image.new("RGB", (30, 20)))) == 3
+pulled.push_to_hub("me/again")
+bare = type(model)(model.config)
+bare.config._name_or_path = ""
+bare.push_to_hub("me/bare")
+print("ok")
+"""
+    )
+    assert run_client(code, hub, tmp_path / "home", timeout=240).stdout.strip().endswith("ok")
+    for repo in ("me/experts", "me/again"):
+        assert {"model.safetensors", "preprocessor_config.json", "README.md"} <= set(hub.files(repo))
+        assert not [name for name in hub.files(repo) if name.startswith("tokenizer")]
+    card = hub.files("me/experts")["README.md"].decode()
+    assert "pipeline_tag: image-classification" in card and "AutoImageProcessor" in card
+    assert "`expert_layers` | `[0, 2]`" in card and "more information needed" not in card.lower()
+    assert "preprocessor_config.json" not in hub.files("me/bare")
+
+
 def test_trainer_pushes_the_card_of_the_run(hub, backbones, tmp_path):
     code = (
         PREPARE

@@ -38,8 +38,9 @@ def same_weights(first: dict, second: dict) -> None:
 
 @every_head
 def test_accumulation_4x1_is_1x4(case: Case, tmp_path):
-    _, whole, weights = train(case.name, tmp_path / "whole", 4, 1)
-    _, parts, accumulated = train(case.name, tmp_path / "parts", 1, 4)
+    config = case.tiny.additive
+    _, whole, weights = train(case.name, tmp_path / "whole", 4, 1, config=config)
+    _, parts, accumulated = train(case.name, tmp_path / "parts", 1, 4, config=config)
     assert len(whole) == 12 and close(whole, parts), (whole, parts)
     same_weights(weights, accumulated)
 
@@ -89,7 +90,10 @@ def test_bf16_is_nearly_the_same_run(case: Case, tmp_path):
     assert close([[loss] for loss, _ in exact], [[loss] for loss, _ in rounded], tolerance=5e-2)
 
 
-@pytest.mark.parametrize("case", [HEADS[0], HEADS[-1]], ids=str)
+LAST_OF_GMAP = [case for case in HEADS if case.model_type == "gmap"][-1]
+
+
+@pytest.mark.parametrize("case", [HEADS[0], LAST_OF_GMAP, HEADS[-1]], ids=str)
 def test_two_processes_are_one(case: Case, tmp_path):
     here = Path(__file__).parent
     environment = {
@@ -99,12 +103,12 @@ def test_two_processes_are_one(case: Case, tmp_path):
     }
     (tmp_path / "two").mkdir()
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command += [str(here / "trajectory.py"), case.name, str(tmp_path / "two"), "2"]
+    command += [str(here / "trajectory.py"), case.name, str(tmp_path / "two"), "2", json.dumps(case.tiny.steady)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     two = json.loads((tmp_path / "two" / "logs.json").read_text())
     assert two["processes"] == 2, "torchrun started one process only"
-    _, one, weights = train(case.name, tmp_path / "one", 4, 1)
+    _, one, weights = train(case.name, tmp_path / "one", 4, 1, config=case.tiny.steady)
     assert close(one, two["logs"]), (one, two["logs"])
     same_weights(torch.load(tmp_path / "two" / "weights.pt"), weights)
 

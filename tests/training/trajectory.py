@@ -43,7 +43,7 @@ if __name__ == "__main__":
     from families import leave_together
 
     name, output, per_device = sys.argv[1], Path(sys.argv[2]), int(sys.argv[3])
-    trainer, logs, weights = train(name, output, per_device, 1)
+    trainer, logs, weights = train(name, output, per_device, 1, config=json.loads(sys.argv[4]))
     if trainer.is_world_process_zero():
         torch.save(weights, output / "weights.pt")
         (output / "logs.json").write_text(json.dumps({"logs": logs, "processes": trainer.args.world_size}))

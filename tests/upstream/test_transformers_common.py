@@ -24,12 +24,22 @@ class Tester:
         self.batch_size, self.seq_length, self.is_training = 13, 7, True
         config = self.get_config()
         self.hidden_size, self.num_hidden_layers = config.hidden_size, config.num_hidden_layers
-        self.num_attention_heads, self.vocab_size = config.num_attention_heads, config.vocab_size
+        self.num_attention_heads = config.num_attention_heads
+        self.is_image = hasattr(config, "image_size")
+        if self.is_image:
+            # The first tokens, and one for each patch.
+            self.seq_length = 1 + config.distillation_token + (config.image_size // config.patch_size) ** 2
+        else:
+            self.vocab_size = config.vocab_size
 
     def get_config(self):
         return CONFIGS[self.model_type](self.model_type, **self.config_kwargs)
 
     def prepare_config_and_inputs_for_common(self):
+        if self.is_image:
+            config = self.get_config()
+            sizes = [self.batch_size, config.num_channels, config.image_size, config.image_size]
+            return config, {"pixel_values": common.floats_tensor(sizes)}
         # No padding ids: RoBERTa counts its positions by them, and embeddings do not show where they were.
         ids = common.ids_tensor([self.batch_size, self.seq_length], self.vocab_size - 5) + 5
         ids[:, 2] = 4  # the mask token
@@ -48,6 +58,8 @@ class CommonTests(common.ModelTesterMixin):
         if config_class.sub_configs:
             # The sizes of two encoders are theirs.
             sizes = {"has_text_modality": False, "common_properties": ["strategy"], "strategy": "gated"}
+        if self.model_tester.is_image:
+            sizes["has_text_modality"] = False
         self.config_tester = ConfigTester(self, config_class=config_class, **sizes)
         # The common tests look up by these names which classes have no head.
         mappings = {
@@ -56,6 +68,7 @@ class CommonTests(common.ModelTesterMixin):
             "AutoModelForTokenClassification": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
             "AutoModelForQuestionAnswering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
             "AutoModelForMaskedLM": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+            "AutoModelForImageClassification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
         }
         for family_type, family in FAMILIES.items():
             for auto_class, names in family.models.items():
@@ -77,6 +90,16 @@ class CommonTests(common.ModelTesterMixin):
             self.skipTest("it changes the vocabulary of one encoder only, which is refused by name")
         super().test_load_with_mismatched_shapes()
 
+    def test_model_get_set_embeddings(self):
+        if self.model_tester.is_image:
+            self.skipTest("patches are embedded by a convolution, not by a table")
+        super().test_model_get_set_embeddings()
+
+    def test_resize_tokens_embeddings(self):
+        if self.model_tester.is_image:
+            self.skipTest("images have no vocabulary")
+        super().test_resize_tokens_embeddings()
+
     def test_config(self):
         self.config_tester.run_common_tests()
 
@@ -89,6 +112,13 @@ def _variants(model_type: str):
         yield "", classes, {**few, "strategy": "gated"}
         yield "Gate", classes[:2], {**few, "kind": "bert", "fusion": "gate_attention", "strategy": "gated"}
         yield "Cross", classes[:2], {**few, "kind": "bert", "fusion": "cross_attention", "strategy": "single"}
+        return
+    if model_type == "vit_gmoe":
+        # Every expert reads every token: in half precision two ways of attention may choose others in a close call.
+        few = {"num_hidden_layers": 2, "num_experts_per_tok": 4, "initializer_range": 0.02}
+        yield "", classes, {**few, "moe_layers": [0, 1]}
+        yield "Linear", classes, {**few, "router": "linear", "moe_layers": [1]}
+        yield "Distilled", classes, {**few, "distillation_token": True}
         return
     prompts = tuple(c for c in classes if c.__name__.endswith("PromptClassification"))
     words = {"verbalizer_token_ids": [[5], [6, 7], [8]], "memory_pooling": "mask"}

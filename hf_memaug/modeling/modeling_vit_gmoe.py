@@ -1,0 +1,378 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""GMoE: a vision transformer with sparse experts in some of its layers (Li et al., 2023, sections 4 and C)."""
+
+import math
+from dataclasses import dataclass, fields
+
+import torch
+from torch import nn
+from transformers import AutoConfig, AutoModel, AutoModelForImageClassification, PreTrainedModel
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, use_experts_implementation
+from transformers.models.deit.modeling_deit import DeiTEmbeddings
+from transformers.models.vit.modeling_vit import ViTEmbeddings, ViTLayer, ViTPooler, ViTPreTrainedModel
+from transformers.utils import auto_docstring, can_return_tuple
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from hf_memaug.configuration.configuration_vit_gmoe import PLAIN_TYPES, ViTGMoEConfig
+from hf_memaug.kernels.grouped_experts import grouped_experts
+from hf_memaug.layers.experts import Experts
+from hf_memaug.layers.router import CosineRouter, LinearRouter, Routing, importance_loss, load_loss, route
+from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, split_arguments
+from hf_memaug.suggestions import nearest
+
+
+@dataclass
+class ViTGMoEOutput(MemoryOutput):
+    r"""
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
+        The last layer, behind the last norm.
+    pooler_output (`torch.FloatTensor` of shape `(batch_size, hidden_size)`, *optional*):
+        ViT's pooler.
+    aux_loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned in training):
+        The mean of importance and load loss (C.4), summed over the layers that have experts, before its weight.
+    router_logits (`tuple(torch.FloatTensor)`, *optional*, returned with `output_router_logits=True`):
+        For each layer that has experts, what the router says of each token before the noise: of shape `(batch_size *
+        sequence_length, num_experts)`.
+    memory_weights (`torch.FloatTensor`, *optional*, returned with `output_memory_weights=True`):
+        `G(x)` of Eq. 3, how much each expert says of each token, which is nothing for those that were not chosen: of
+        shape `(batch_size, layers that have experts, sequence_length, num_experts)`.
+    """
+
+    last_hidden_state: torch.FloatTensor | None = None
+    pooler_output: torch.FloatTensor | None = None
+    aux_loss: torch.FloatTensor | None = None
+    router_logits: tuple[torch.FloatTensor, ...] | None = None
+    memory_weights: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+@dataclass
+class ViTGMoEClassifierOutput(MemoryOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
+        Classification (or regression) loss; in training also `aux_loss`, by its weight.
+    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
+        Scores before the softmax.
+    aux_loss, router_logits, memory_weights:
+        As in [`ViTGMoEOutput`].
+    """
+
+    loss: torch.FloatTensor | None = None
+    logits: torch.FloatTensor | None = None
+    aux_loss: torch.FloatTensor | None = None
+    router_logits: tuple[torch.FloatTensor, ...] | None = None
+    memory_weights: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+# The mixture (section 4.1)
+
+
+@use_experts_implementation(has_bias=True, has_gate=False)
+class ViTGMoEExperts(Experts):
+    """`E_1` to `E_N` of Eq. 3, behind the experts interface of transformers: `"eager"` is one after the other."""
+
+    def __init__(self, config: ViTGMoEConfig):
+        super().__init__(config.num_experts, config.hidden_size, config.intermediate_size, ACT2FN[config.hidden_act])
+
+
+def grouped_experts_forward(experts: nn.Module, tokens, chosen, weights) -> torch.Tensor:
+    """Our own way through them, `experts_implementation="grouped_experts"`. It follows autocast."""
+    if experts.has_gate or not experts.has_bias or experts.is_transposed:
+        raise ValueError('`experts_implementation="grouped_experts"` is for experts of two layers with biases.')
+    parameters = (experts.up_proj, experts.up_proj_bias, experts.down_proj, experts.down_proj_bias)
+    return grouped_experts(tokens, chosen, weights, *parameters, experts.act_fn)
+
+
+ALL_EXPERTS_FUNCTIONS.register("grouped_experts", grouped_experts_forward)
+
+
+class MixtureOfExperts(nn.Module):
+    """`f_MoE` of Eq. 3. Every token is read by its k experts: none is dropped, and none depends on the others."""
+
+    def __init__(self, config: ViTGMoEConfig):
+        super().__init__()
+        self.num_experts_per_tok, self.noise = config.num_experts_per_tok, config.noise
+        if config.router == "cosine":
+            scales = (float(config.router_scale), float(config.router_max_scale))
+            self.router = CosineRouter(config.hidden_size, config.num_experts, config.router_dim, *scales)
+        else:
+            self.router = LinearRouter(config.hidden_size, config.num_experts)
+        self.experts = ViTGMoEExperts(config)
+
+    def forward(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, Routing]:
+        tokens = hidden_states.flatten(0, 1)
+        routing = route(self.router(tokens), self.num_experts_per_tok, self.noise if self.training else 0.0)
+        return self.experts(tokens, routing.experts, routing.weights).view_as(hidden_states), routing
+
+    def auxiliary_loss(self, routing: Routing) -> torch.Tensor:
+        """C.4, for one layer: of the tokens of all processes."""
+        return (importance_loss(routing.logits) + load_loss(routing, self.noise)) / 2
+
+
+class ViTGMoELayer(ViTLayer):
+    """A layer of ViT whose feed-forward network is a mixture. Returns what it makes of the tokens, and the routing."""
+
+    def __init__(self, config: ViTGMoEConfig):
+        super().__init__(config)
+        del self.mlp
+        self.moe = MixtureOfExperts(config)
+
+    def forward(self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None, **kwargs):
+        # Section 4.1: x = f_MHA(LN(x_in)) + x_in, and x_out = f_MoE(LN(x)) + x
+        attended, _ = self.attention(self.layernorm_before(hidden_states), attention_mask, **kwargs)
+        hidden_states = self.dropout(attended) + hidden_states
+        said, routing = self.moe(self.layernorm_after(hidden_states))
+        return self.dropout(said) + hidden_states, routing
+
+
+@auto_docstring
+class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
+    config: ViTGMoEConfig
+    # What the family adds and its siblings call the memory: routers and experts.
+    memory_modules = (MixtureOfExperts,)
+    memory_shape_fields = ("num_experts", "moe_placement", "moe_layers", "router", "router_dim", "distillation_token")
+    # Which of transformers' classes reads a plain checkpoint for this one.
+    plain_auto_class = AutoModel
+    _can_record_outputs = {
+        **ViTPreTrainedModel._can_record_outputs,
+        "router_logits": [OutputRecorder(CosineRouter), OutputRecorder(LinearRouter)],
+    }
+    _no_split_modules = ["ViTEmbeddings", "DeiTEmbeddings", "ViTLayer", "ViTGMoELayer"]
+
+    def __init__(self, config: ViTGMoEConfig, *args, **kwargs):
+        # Assignments to a configuration are not validated by transformers, and would surface as a shape error later.
+        config.validate_experts()
+        config.validate_expert_layers()
+        super().__init__(config, *args, **kwargs)
+
+    def get_correct_experts_implementation(self, requested_experts: str | None) -> str:
+        # Ours where none is asked for: unlike the default of transformers it follows autocast and takes float64.
+        return super().get_correct_experts_implementation(requested_experts or "grouped_experts")
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        std = self.config.initializer_range
+        if isinstance(module, Experts):
+            for weight, bias in ((module.up_proj, module.up_proj_bias), (module.down_proj, module.down_proj_bias)):
+                init.normal_(weight, mean=0.0, std=std)
+                init.zeros_(bias)
+        elif isinstance(module, CosineRouter):
+            init.normal_(module.experts, mean=0.0, std=std)
+            init.constant_(module.log_scale, math.log(self.config.router_scale))
+        elif isinstance(module, DeiTEmbeddings):
+            for token in (module.cls_token, module.distillation_token, module.position_embeddings):
+                init.trunc_normal_(token, mean=0.0, std=std)
+
+    @classmethod
+    def how_to_begin_with(cls, model_type: str) -> str | None:
+        if model_type in PLAIN_TYPES:
+            return "`from_vit` makes every expert a copy of its feed-forward network."
+        return None
+
+    @classmethod
+    def from_vit(cls, vit, **kwargs):
+        """
+        Takes a plain ViT or DeiT and makes every expert a copy of the layer's feed-forward network (C.2). Routers are
+        fresh, and so is the head where there is none, or where `num_labels` or `id2label` ask for another.
+
+        Args:
+            vit (`str` or `PreTrainedModel`):
+                A folder, a repository of the hub, or a model, which is not changed.
+            kwargs (*optional*):
+                Fields of the configuration (`num_experts`, `num_labels`, ...) and arguments of `from_pretrained`.
+        """
+        how, kwargs = split_arguments(kwargs)
+        switches = ("attn_implementation", "experts_implementation")
+        takes = WHERE | {"dtype", "torch_dtype", "trust_remote_code", "variant", "use_safetensors"} | set(switches)
+        refused = sorted(set(how) - takes)
+        if refused:
+            raise TypeError(f"`from_vit` takes no `{refused[0]}`. Save the model, and load it with that.")
+        known = {field.name for field in fields(cls.config_class)} | {"num_labels"}
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(f"`from_vit` takes no `{name}`. Did you mean `{nearest(name, known | takes, 0)}`?")
+        chosen = {name: how.pop(name) for name in switches if name in how}
+        new_labels = bool({"num_labels", "id2label"} & set(kwargs))
+        plain = vit if isinstance(vit, PreTrainedModel) else cls._load_plain(vit, how, kwargs, new_labels)
+        config = cls.config_class.from_vit_config(plain.config, **kwargs)
+        model = cls(config).to(plain.dtype)
+        for name, value in chosen.items():
+            getattr(model, f"set_{name}")(value)
+        model.config._name_or_path = plain.config._name_or_path
+        model.base_model._upcycle(plain.base_model)
+        if not new_labels:
+            model._keep_head(plain)
+        return model.eval()
+
+    @classmethod
+    def _load_plain(cls, name_or_path, how: dict, kwargs: dict, new_labels: bool) -> PreTrainedModel:
+        found = AutoConfig.from_pretrained(name_or_path, **{name: how[name] for name in WHERE if name in how})
+        cls.config_class.from_vit_config(found, **kwargs)  # refuses what does not fit before any weight is read
+        how = {"use_safetensors": True, **how}
+        if new_labels:
+            return AutoModel.from_pretrained(name_or_path, **how, add_pooling_layer=cls.plain_auto_class is AutoModel)
+        return cls.plain_auto_class.from_pretrained(name_or_path, **how)
+
+    def _keep_head(self, plain: PreTrainedModel) -> None:
+        """A model without a head keeps none."""
+
+
+@auto_docstring
+class ViTGMoEModel(ViTGMoEPreTrainedModel):
+    def __init__(self, config: ViTGMoEConfig, add_pooling_layer: bool = True):
+        r"""
+        add_pooling_layer (`bool`, *optional*, defaults to `True`):
+            Whether to add ViT's pooler.
+        """
+        super().__init__(config)
+        self.embeddings = DeiTEmbeddings(config) if config.distillation_token else ViTEmbeddings(config)
+        with_experts = config.expert_layers
+        self.layers = nn.ModuleList(
+            ViTGMoELayer(config) if layer in with_experts else ViTLayer(config)
+            for layer in range(config.num_hidden_layers)
+        )
+        self.layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.pooler = ViTPooler(config) if add_pooling_layer else None
+        self.post_init()
+
+    def _upcycle(self, plain: nn.Module) -> None:
+        stored, wanted = plain.state_dict(), self.state_dict()
+        missing = [name for name in wanted if name not in stored and ".moe." not in name and "pooler." not in name]
+        if missing:
+            raise ValueError(f"`vit` has no weights for {missing[:3]}: pass a model of transformers, without adapters.")
+        self.load_state_dict({name: value for name, value in stored.items() if name in wanted}, strict=False)
+        for layer in self.config.expert_layers:
+            # C.2: the pretrained network of the same place, as many times as there are experts.
+            network = plain.layers[layer].mlp
+            self.layers[layer].moe.experts.copy_of(network.fc1, network.fc2)
+
+    @merge_with_config_defaults
+    @capture_outputs(tie_last_hidden_states=False)
+    @auto_docstring
+    def forward(
+        self,
+        pixel_values: torch.Tensor | None = None,
+        interpolate_pos_encoding: bool | None = None,
+        output_memory_weights: bool | None = None,
+        **kwargs,
+    ) -> ViTGMoEOutput:
+        r"""
+        output_memory_weights (`bool`, *optional*):
+            Whether to return how much each expert says of each token.
+        """
+        self._check(pixel_values, interpolate_pos_encoding)
+        pixel_values = pixel_values.to(self.embeddings.patch_embeddings.projection.weight.dtype)
+        hidden_states = self.embeddings(pixel_values, interpolate_pos_encoding=bool(interpolate_pos_encoding))
+        batch_and_tokens = hidden_states.shape[:2]
+
+        mixtures, routings = [], []
+        for layer in self.layers:
+            if isinstance(layer, ViTGMoELayer):
+                hidden_states, routing = layer(hidden_states, None, **kwargs)
+                mixtures.append(layer.moe)
+                routings.append(routing)
+            else:
+                hidden_states = layer(hidden_states, None, **kwargs)
+        hidden_states = self.layernorm(hidden_states)
+
+        aux_loss = memory_weights = None
+        if self.training:
+            # Not in evaluation, where one process may be alone and would wait for the tokens of the others.
+            losses = [mixture.auxiliary_loss(routing) for mixture, routing in zip(mixtures, routings, strict=True)]
+            aux_loss = torch.stack(losses).sum()
+        if output_memory_weights:
+            weights = [torch.zeros_like(one.logits).scatter(1, one.experts, one.weights) for one in routings]
+            memory_weights = torch.stack([one.unflatten(0, batch_and_tokens) for one in weights], dim=1)
+        return ViTGMoEOutput(
+            last_hidden_state=hidden_states,
+            pooler_output=None if self.pooler is None else self.pooler(hidden_states),
+            aux_loss=aux_loss,
+            memory_weights=memory_weights,
+        )
+
+    def _check(self, pixel_values: torch.Tensor | None, interpolate: bool | None) -> None:
+        """Says how to mend what ViT's own embeddings only refuse."""
+        if pixel_values is None:
+            raise ValueError("`pixel_values` are missing. The checkpoint's image processor makes them of images.")
+        channels, (height, width) = self.config.num_channels, self.embeddings.image_size
+        if pixel_values.ndim != 4 or pixel_values.shape[1] != channels:
+            raise ValueError(
+                f"`pixel_values` has the shape {tuple(pixel_values.shape)}. It is (batch, {channels}, height, width): "
+                "the checkpoint's image processor makes it."
+            )
+        patch = self.embeddings.patch_embeddings.patch_size
+        if pixel_values.shape[2] < patch[0] or pixel_values.shape[3] < patch[1]:
+            raise ValueError(
+                f"`pixel_values` are {pixel_values.shape[2]}x{pixel_values.shape[3]}, less than a patch of "
+                f"{patch[0]}x{patch[1]}. Resize the images to {height}x{width}."
+            )
+        if interpolate and height != width:
+            raise ValueError(
+                f"`interpolate_pos_encoding=True` is for models of square images, and this one is of {height}x{width}. "
+                "Resize the images to that."
+            )
+        if not interpolate and tuple(pixel_values.shape[2:]) != (height, width):
+            raise ValueError(
+                f"`pixel_values` are {pixel_values.shape[2]}x{pixel_values.shape[3]}, and the model has positions for "
+                f"{height}x{width}. Resize the images, or pass `interpolate_pos_encoding=True`."
+            )
+
+
+@auto_docstring
+class ViTGMoEForImageClassification(ViTGMoEPreTrainedModel):
+    plain_auto_class = AutoModelForImageClassification
+
+    def __init__(self, config: ViTGMoEConfig):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.vit = ViTGMoEModel(config, add_pooling_layer=False)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels) if config.num_labels > 0 else nn.Identity()
+        self.post_init()
+
+    def _keep_head(self, plain: PreTrainedModel) -> None:
+        if hasattr(plain, "distillation_classifier"):
+            raise ValueError(
+                "`vit` is a DeiT that averages two heads, one for each of its first tokens, and this model has one. "
+                "Pass `num_labels` for a fresh head, or load the checkpoint as `DeiTForImageClassification`."
+            )
+        theirs = getattr(plain, "classifier", None)
+        if isinstance(theirs, nn.Linear):
+            self.classifier.load_state_dict(theirs.state_dict())
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        pixel_values: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        interpolate_pos_encoding: bool | None = None,
+        **kwargs,
+    ) -> ViTGMoEClassifierOutput:
+        outputs = self.vit(
+            pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, **{**kwargs, "return_dict": True}
+        )
+        # The first token is the image's; DeiT's second goes by.
+        logits = self.classifier(outputs.last_hidden_state[:, 0])
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
+            if outputs.aux_loss is not None:
+                # C.4: L = L_classification + λ (L_imp + L_load) / 2
+                loss = loss + self.config.aux_loss_weight * outputs.aux_loss
+        return ViTGMoEClassifierOutput(
+            loss=loss,
+            logits=logits,
+            aux_loss=outputs.aux_loss,
+            router_logits=outputs.router_logits,
+            memory_weights=outputs.memory_weights,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
