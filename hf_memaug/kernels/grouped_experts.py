@@ -109,7 +109,7 @@ def every_expert(
     activation: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
     """The same with all experts reading all tokens, those that were not chosen for nothing: more work, fixed shapes."""
-    gates = weights.new_zeros(len(tokens), len(up)).scatter(1, experts, weights)
+    gates = weights.new_zeros(tokens.shape[0], len(up)).scatter(1, experts, weights)
     inner = activation(torch.matmul(tokens, up.transpose(-2, -1)) + up_bias.unsqueeze(1))
     said = torch.matmul(inner, down.transpose(-2, -1)) + down_bias.unsqueeze(1)
     return (said * gates.T.unsqueeze(-1)).sum(dim=0).to(tokens.dtype)

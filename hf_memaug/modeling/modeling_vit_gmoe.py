@@ -98,7 +98,7 @@ class MixtureOfExperts(nn.Module):
 
     def __init__(self, config: ViTGMoEConfig):
         super().__init__()
-        self.num_experts_per_tok, self.noise = config.num_experts_per_tok, config.noise
+        self.config = config
         if config.router == "cosine":
             scales = (float(config.router_scale), float(config.router_max_scale))
             self.router = CosineRouter(config.hidden_size, config.num_experts, config.router_dim, *scales)
@@ -108,16 +108,20 @@ class MixtureOfExperts(nn.Module):
 
     def forward(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, Routing]:
         tokens = hidden_states.flatten(0, 1)
-        routing = route(self.router(tokens), self.num_experts_per_tok, self.noise if self.training else 0.0)
+        noise = self.config.noise if self.training else 0.0
+        routing = route(self.router(tokens), self.config.num_experts_per_tok, noise)
         return self.experts(tokens, routing.experts, routing.weights).view_as(hidden_states), routing
 
     def auxiliary_loss(self, routing: Routing) -> torch.Tensor:
         """C.4, for one layer: of the tokens of all processes."""
-        return (importance_loss(routing.logits) + load_loss(routing, self.noise)) / 2
+        return (importance_loss(routing.logits) + load_loss(routing, self.config.noise)) / 2
 
 
 class ViTGMoELayer(ViTLayer):
-    """A layer of ViT whose feed-forward network is a mixture. Returns what it makes of the tokens, and the routing."""
+    """
+    A layer of ViT whose feed-forward network is a mixture. Returns what it makes of the tokens, and the parts of the
+    routing: one by one, because reentrant checkpointing would cut gradients off in anything that is nested.
+    """
 
     def __init__(self, config: ViTGMoEConfig):
         super().__init__(config)
@@ -129,7 +133,7 @@ class ViTGMoELayer(ViTLayer):
         attended, _ = self.attention(self.layernorm_before(hidden_states), attention_mask, **kwargs)
         hidden_states = self.dropout(attended) + hidden_states
         said, routing = self.moe(self.layernorm_after(hidden_states))
-        return self.dropout(said) + hidden_states, routing
+        return self.dropout(said) + hidden_states, *routing
 
 
 @auto_docstring
@@ -276,9 +280,9 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
         mixtures, routings = [], []
         for layer in self.layers:
             if isinstance(layer, ViTGMoELayer):
-                hidden_states, routing = layer(hidden_states, None, **kwargs)
+                hidden_states, *routing = layer(hidden_states, None, **kwargs)
                 mixtures.append(layer.moe)
-                routings.append(routing)
+                routings.append(Routing(*routing))
             else:
                 hidden_states = layer(hidden_states, None, **kwargs)
         hidden_states = self.layernorm(hidden_states)

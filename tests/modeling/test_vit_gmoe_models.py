@@ -54,7 +54,7 @@ class TestTheLayer:
     def test_it_is_section_4_1_token_by_token(self, kind, k):
         layer = make(ViTGMoEModel, router=kind, num_experts_per_tok=k, hidden_act="relu").double().layers[0]
         given = torch.randn(2, 5, 32, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
-        found, routing = layer(given)
+        found, _, experts, *_ = layer(given)
         # x = f_MHA(LN(x_in)) + x_in
         expected = layer.attention(layer.layernorm_before(given))[0] + given
         for row in range(2):
@@ -62,12 +62,12 @@ class TestTheLayer:
                 token = layer.layernorm_after(expected[row, place])
                 said = torch.zeros(32, dtype=torch.float64)
                 for expert, gate in gates_by_hand(layer.moe, token, kind, k).items():
-                    experts = layer.moe.experts
-                    inner = torch.relu(experts.up_proj[expert] @ token + experts.up_proj_bias[expert])
-                    said += gate * (experts.down_proj[expert] @ inner + experts.down_proj_bias[expert])
+                    network = layer.moe.experts
+                    inner = torch.relu(network.up_proj[expert] @ token + network.up_proj_bias[expert])
+                    said += gate * (network.down_proj[expert] @ inner + network.down_proj_bias[expert])
                 # x_out = f_MoE(LN(x)) + x
                 torch.testing.assert_close(found[row, place], expected[row, place] + said, rtol=0, atol=1e-12)
-        assert routing.experts.shape == (10, k)
+        assert experts.shape == (10, k)
 
     def test_only_the_chosen_layers_have_experts(self):
         model = make(num_hidden_layers=4, moe_placement="every_two")
@@ -198,6 +198,40 @@ class TestTraining:
         expected = F.cross_entropy(output.logits, labels(4)).item() + 0.3 * auxiliary
         assert output.loss.item() == pytest.approx(expected, rel=1e-9)
 
+    @pytest.mark.parametrize("use_reentrant", [False, True])
+    def test_checkpointing_keeps_the_gradients_of_the_auxiliary_loss(self, use_reentrant):
+        gradients = []
+        for checkpointing in (False, True):
+            model = make(aux_loss_weight=1.0).train()
+            if checkpointing:
+                model.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+            torch.manual_seed(3)
+            model(images(), labels=labels(3)).aux_loss.backward()
+            gradients.append([parameter.grad for parameter in model.vit.layers[2].moe.router.parameters()])
+        assert all(gradient.abs().max() > 1e-6 for gradient in gradients[0])
+        for plain, checkpointed in zip(*gradients, strict=True):
+            torch.testing.assert_close(checkpointed, plain)
+
+    def test_noise_and_weight_can_be_changed_in_a_model(self):
+        model = make().train()
+        model.config.router_noise, model.config.aux_loss_weight = 0.0, 2.0
+        output = model(images(), labels=labels(3))
+        assert torch.equal(output.logits, model(images()).logits)
+        torch.testing.assert_close(output.loss, F.cross_entropy(output.logits, labels(3)) + 2 * output.aux_loss)
+
+    def test_training_compiles_in_one_graph(self):
+        model = make(router_noise=0.0).train()
+        compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        torch._dynamo.reset()
+        results = []
+        for one in (model, compiled):
+            model.zero_grad()
+            loss = one(pixel_values=images(), labels=labels(3)).loss
+            loss.backward()
+            results.append([loss.detach(), *(p.grad.clone() for p in model.parameters())])
+        for plain, traced in zip(*results, strict=True):
+            torch.testing.assert_close(traced, plain, rtol=1e-4, atol=1e-6)
+
     def test_in_evaluation_the_loss_is_the_tasks_alone(self):
         model = make(aux_loss_weight=10.0)
         output = model(images(), labels=labels(3))
@@ -289,6 +323,16 @@ class TestOutputs:
 
 
 class TestImages:
+    def test_an_exported_program_takes_any_number_of_images(self):
+        model = make()
+        rows = torch.export.Dim("rows", min=1, max=64)
+        program = torch.export.export(
+            model, (), kwargs={"pixel_values": images(3)}, dynamic_shapes={"pixel_values": {0: rows}}, strict=False
+        )
+        for count in (1, 5):
+            found = program.module()(pixel_values=images(count, seed=9)).logits
+            torch.testing.assert_close(found, model(images(count, seed=9)).logits, rtol=0, atol=1e-5)
+
     def test_other_sizes_need_positions_in_between(self):
         model = make()
         with pytest.raises(
