@@ -146,7 +146,7 @@ class ViTGMoEConfig(ViTConfig):
         for name in ("model_type", "architectures", "transformers_version", "auto_map"):
             inherited.pop(name, None)
         if "num_labels" in kwargs or "id2label" in kwargs:
-            # The old head's labels would otherwise win over the new ones.
-            inherited.pop("id2label", None)
-            inherited.pop("label2id", None)
+            # The old head's labels, and what kind they were of, would otherwise win over the new ones.
+            for name in ("id2label", "label2id", "problem_type"):
+                inherited.pop(name, None)
         return cls(**{**inherited, **kwargs})

@@ -195,10 +195,13 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
         """
         how, kwargs = split_arguments(kwargs)
         switches = ("attn_implementation", "experts_implementation")
-        takes = WHERE | {"dtype", "torch_dtype", "trust_remote_code", "variant", "use_safetensors"} | set(switches)
+        takes = WHERE | {"dtype", "torch_dtype", "trust_remote_code", "variant"} | set(switches)
         refused = sorted(set(how) - takes)
         if refused:
             raise TypeError(f"`from_vit` takes no `{refused[0]}`. Save the model, and load it with that.")
+        refused = sorted(set(how) - set(switches))
+        if refused and isinstance(vit, PreTrainedModel):
+            raise TypeError(f"`{refused[0]}` is for checkpoints, and `vit` is a model, whose type and place are kept.")
         known = {field.name for field in fields(cls.config_class)} | {"num_labels"}
         for name in kwargs:
             if name not in known:
@@ -207,7 +210,7 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
         new_labels = bool({"num_labels", "id2label"} & set(kwargs))
         plain = vit if isinstance(vit, PreTrainedModel) else cls._load_plain(vit, how, kwargs, new_labels)
         config = cls.config_class.from_vit_config(plain.config, **kwargs)
-        model = cls(config).to(plain.dtype)
+        model = cls(config).to(device=plain.device, dtype=plain.dtype)
         for name, value in chosen.items():
             getattr(model, f"set_{name}")(value)
         model.config._name_or_path = plain.config._name_or_path
@@ -220,10 +223,10 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
     def _load_plain(cls, name_or_path, how: dict, kwargs: dict, new_labels: bool) -> PreTrainedModel:
         found = AutoConfig.from_pretrained(name_or_path, **{name: how[name] for name in WHERE if name in how})
         cls.config_class.from_vit_config(found, **kwargs)  # refuses what does not fit before any weight is read
-        how = {"use_safetensors": True, **how}
-        if new_labels:
-            return AutoModel.from_pretrained(name_or_path, **how, add_pooling_layer=cls.plain_auto_class is AutoModel)
-        return cls.plain_auto_class.from_pretrained(name_or_path, **how)
+        auto_class = cls.plain_auto_class
+        if new_labels and auto_class is not AutoModel:
+            auto_class, how = AutoModel, {**how, "add_pooling_layer": False}
+        return auto_class.from_pretrained(name_or_path, use_safetensors=True, **how)
 
     def _keep_head(self, plain: PreTrainedModel) -> None:
         """A model without a head keeps none."""

@@ -91,8 +91,10 @@ class TestFromAPlainConfiguration:
         assert config.model_type == "vit_gmoe" and not config.distillation_token
 
     def test_new_labels_win(self):
-        plain = ViTConfig(id2label={0: "a", 1: "b", 2: "c"})
-        assert ViTGMoEConfig.from_vit_config(plain, num_labels=7).num_labels == 7
+        plain = ViTConfig(id2label={0: "a", 1: "b", 2: "c"}, problem_type="multi_label_classification")
+        config = ViTGMoEConfig.from_vit_config(plain, num_labels=7)
+        assert config.num_labels == 7 and config.problem_type is None
+        assert ViTGMoEConfig.from_vit_config(plain).problem_type == "multi_label_classification"
         assert ViTGMoEConfig.from_vit_config(plain, id2label={0: "x", 1: "y"}).id2label == {0: "x", 1: "y"}
 
     def test_a_deit_has_its_second_token(self):

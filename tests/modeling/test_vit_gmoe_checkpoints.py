@@ -89,6 +89,11 @@ class TestUpcycling:
         assert not any(torch.equal(experts.up_proj[0], other) for other in experts.up_proj[1:])
         assert all(torch.equal(value, before[name]) for name, value in vit.state_dict().items()), "vit was changed"
 
+    def test_a_model_in_half_precision_stays_there(self):
+        model = ViTGMoEForImageClassification.from_vit(tiny_vit().bfloat16(), attn_implementation="eager")
+        assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
+        assert model.config._attn_implementation == model.vit.config._attn_implementation == "eager"
+
     def test_routers_are_fresh_and_the_seed_says_how(self):
         found = []
         for seed in (0, 0, 1):
@@ -128,6 +133,10 @@ class TestUpcycling:
             from_vit(tiny_vit(), num_expert=3)
         with pytest.raises(TypeError, match="`from_vit` takes no `device_map`. Save the model"):
             from_vit(tiny_vit(), device_map="auto")
+        with pytest.raises(TypeError, match="`from_vit` takes no `use_safetensors`"):
+            from_vit(tmp_path, use_safetensors=False)
+        with pytest.raises(TypeError, match="`dtype` is for checkpoints, and `vit` is a model"):
+            from_vit(tiny_vit(), dtype=torch.bfloat16)
         with pytest.raises(StrictDataclassError, match="`moe_layers` names layer 5, and there are layers 0 to 2"):
             from_vit(tiny_vit(), moe_layers=[5])
         sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
