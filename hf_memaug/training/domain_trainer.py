@@ -211,7 +211,10 @@ class DomainTrainer(Trainer):
 
     def _task_loss(self, outputs, inputs) -> torch.Tensor:
         if self.label_smoother is not None:
-            return self.label_smoother(outputs, inputs["labels"])
+            smoothed = self.label_smoother(outputs, inputs["labels"])
+            # What keeps experts busy is no part of what is smoothed.
+            more = outputs.get("aux_loss") if isinstance(outputs, dict) else None
+            return smoothed if more is None else smoothed + self.model.config.aux_loss_weight * more
         return outputs["loss"] if isinstance(outputs, dict) else outputs[0]
 
     def create_optimizer(self, model=None):
