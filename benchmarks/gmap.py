@@ -13,7 +13,7 @@ The general encoder is kept in bf16 on a GPU. `..._cached` rows read its states 
 import argparse
 
 from record import write_result
-from timing import compare, inference, training_step, workload
+from timing import compare, inference, peak, training_step, workload
 
 AGAINST = "RobertaForSequenceClassification"
 
@@ -45,18 +45,6 @@ def make_models(small: bool, device: str):
     if device == "cuda":
         gmap.gmap.general.to(torch.bfloat16)
     return plain, gmap
-
-
-def peak(step) -> float:
-    """GiB that a step needs at most."""
-    import torch
-
-    step()
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    step()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() / 2**30
 
 
 def main() -> None:

@@ -64,6 +64,18 @@ def inference(model, inputs, autocast, graphed: bool = False):
     return lambda: run(inputs)
 
 
+def peak(step) -> float:
+    """GiB that a step needs at most."""
+    import torch
+
+    step()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() / 2**30
+
+
 def seconds(step, device: str, repeats: int) -> float:
     """Of one call, the mean of `repeats`."""
     import torch
