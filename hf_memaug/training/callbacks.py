@@ -14,6 +14,9 @@ class AlgorithmCallback(TrainerCallback):
     def __init__(self, trainer):
         self.trainer = trainer
 
+    def on_step_begin(self, args, state, control, **kwargs):
+        self.trainer.algorithm.before_step(self.trainer.model)
+
     def on_pre_optimizer_step(self, args, state, control, **kwargs):
         for parameter in self.trainer.algorithm.parameters():
             if parameter.grad is not None and args.world_size > 1:

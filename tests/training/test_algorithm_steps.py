@@ -176,6 +176,7 @@ class TestFish:
         inputs, domain_ids = a_batch()
         start = model.head.weight.detach().clone()
         for step in range(1, 4):
+            algorithm.before_step(model)
             loss = algorithm.train_loss(Pass(model), inputs, domain_ids)
             torch.testing.assert_close(loss, model(**inputs)["loss"])
             with torch.no_grad():
@@ -184,7 +185,7 @@ class TestFish:
             moved = step if step < 3 else 0.25 * 3
             torch.testing.assert_close(model.head.weight, start + moved)
         # The next round begins there; a run that ends within it ends with a part of its way.
-        algorithm.train_loss(Pass(model), inputs, domain_ids)
+        algorithm.before_step(model)
         with torch.no_grad():
             model.head.weight.add_(1.0)
         algorithm.after_step(model, is_last=True)
@@ -192,7 +193,7 @@ class TestFish:
 
     def test_where_a_round_began_is_part_of_a_checkpoint(self):
         algorithm, model = Fish(arguments(), list(DOMAINS), None), Line()
-        algorithm.train_loss(Pass(model), *a_batch())
+        algorithm.before_step(model)
         algorithm.after_step(model, is_last=False)
         again = Fish(arguments(), list(DOMAINS), None)
         again.load_state_dict(algorithm.state_dict())

@@ -61,8 +61,9 @@ class ERM(nn.Module):
     Empirical risk minimisation: the task loss alone, over batches with equal shares of the domains.
 
     An algorithm that adds a penalty has a `penalty`; one that weighs the rows otherwise has a `loss`; one that needs
-    other forward passes has a `train_loss`; and one that changes weights has an `after_step`, an `after_evaluation` or
-    an `after_training`. What it learns are parameters, and what it remembers are buffers: both are in the checkpoint.
+    other forward passes has a `train_loss`; and one that changes weights has a `before_step`, an `after_step`, an
+    `after_evaluation` or an `after_training`. What it learns are parameters, and what it remembers are buffers or an
+    extra state: all of it is in the checkpoint.
     """
 
     needs_features: ClassVar[bool] = False
@@ -103,6 +104,9 @@ class ERM(nn.Module):
 
     def penalty(self, batch: DomainBatch) -> torch.Tensor:
         return batch.task_loss.new_zeros(())
+
+    def before_step(self, model: nn.Module) -> None:
+        """Before the forward pass of each optimizer step."""
 
     def after_step(self, model: nn.Module, is_last: bool) -> None:
         """After each optimizer step."""

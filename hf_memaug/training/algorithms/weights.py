@@ -22,17 +22,15 @@ class Fish(ERM):
     compares_domains = True
     options = {"meta_rate": 0.5}
     one_domain_a_step = True
-    can_be_graphed = False
 
     def __init__(self, arguments, domains: list[str], feature_size: int | None):
         super().__init__(arguments, domains, feature_size)
         self.start: State = {}
         self.steps = 0
 
-    def train_loss(self, forward, inputs, domain_ids) -> torch.Tensor:
+    def before_step(self, model: nn.Module) -> None:
         if not self.start:
-            self.start = _copied(_learners(forward.model))
-        return super().train_loss(forward, inputs, domain_ids)
+            self.start = _copied(_learners(model))
 
     @torch.no_grad()
     def after_step(self, model: nn.Module, is_last: bool) -> None:
@@ -63,7 +61,6 @@ class SWAD(ERM):
 
     chooses_by_evaluation = True
     options = {"start_patience": 3, "end_patience": 6, "tolerance": 1.3}
-    can_be_graphed = False
 
     def __init__(self, arguments, domains: list[str], feature_size: int | None):
         super().__init__(arguments, domains, feature_size)

@@ -1,0 +1,240 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+One trained model of the GMoE tables: a data set, a domain left out, a model, an algorithm, a seed.
+
+The same steps as `DomainTrainer` makes (tests/test_gmoe_experiment.py compares the weights), without what it does
+between them: images lie on the device, and forward and backward pass are a CUDA graph where there is a GPU.
+"""
+
+import time
+from dataclasses import asdict, dataclass
+from types import SimpleNamespace
+
+import torch
+from pixels import Pixels, augmented, normalised
+
+from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler
+from hf_memaug.kernels.cuda_graphs import GraphedFunction
+from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
+
+# A row of a table: what it is made of beside the ViT, `None` for the ViT itself.
+MODELS = {
+    "vit": None,
+    "gmoe": {},
+    "gmoe-every-two": {"moe_placement": "every_two"},
+    "gmoe-linear": {"router": "linear"},
+}
+EVALUATION_ROWS = 1024
+
+
+@dataclass(frozen=True)
+class Job:
+    data: str
+    target: str
+    model: str
+    algorithm: str
+    seed: int
+    learning_rate: float = 5e-5
+    steps: int = 1000
+    eval_steps: int = 100
+    rows_per_domain: int = 32
+    weight_decay: float = 0.0
+    penalty_weight: float | None = None
+    augment: bool = True
+    # Train on `target` alone, and score all others (section 5.3).
+    single_source: bool = False
+
+    @property
+    def method(self) -> str:
+        """As a table names it."""
+        return self.model if self.algorithm == "erm" else f"{self.model}+{self.algorithm}"
+
+    def sources(self, names: list[str]) -> list[str]:
+        return [name for name in names if (name == self.target) == self.single_source]
+
+
+def make_model(job: Job, backbone: str, label_names: list[str]):
+    from transformers import ViTForImageClassification, set_seed
+
+    from hf_memaug import ViTGMoEForImageClassification
+
+    set_seed(job.seed)
+    labels = {"id2label": dict(enumerate(label_names)), "label2id": {name: i for i, name in enumerate(label_names)}}
+    more = MODELS[job.model]
+    if more is None:
+        return ViTForImageClassification.from_pretrained(
+            backbone, dtype=torch.float32, ignore_mismatched_sizes=True, **labels
+        )
+    return ViTGMoEForImageClassification.from_vit(backbone, dtype=torch.float32, **labels, **more)
+
+
+class Forward:
+    """What an algorithm is given (`hf_memaug.training.forward_pass.ForwardPass`, of one process)."""
+
+    def __init__(self, model, algorithm):
+        self.model, self.algorithm, self.step = model, algorithm, 0
+
+    def __call__(self, inputs: dict, domain_ids: torch.Tensor, weights=None) -> DomainBatch:
+        outputs = self.model(**inputs)
+        return DomainBatch(outputs.loss, outputs.logits, inputs["labels"], self.features, domain_ids, self.step)
+
+    @property
+    def features(self):
+        return self._features if self.algorithm.needs_features else None
+
+    def watch(self) -> None:
+        """Keeps what the head reads."""
+        if self.algorithm.needs_features:
+            hook = lambda *call: setattr(self, "_features", call[-1].last_hidden_state[:, 0])  # noqa: E731
+            self.model.base_model.register_forward_hook(hook)
+
+
+class Experiment:
+    def __init__(self, job: Job, pixels: Pixels, backbone: str, device=None):
+        from transformers import AutoImageProcessor
+
+        self.job, self.pixels = job, pixels
+        self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        pixels.to(self.device)
+        self.sources = job.sources(pixels.names)
+        self.inner, self.outer = pixels.split(job.seed)
+        self.model = make_model(job, backbone, pixels.label_names).to(self.device)
+        processor = AutoImageProcessor.from_pretrained(backbone)
+        self.mean, self.std = (
+            torch.tensor(values, device=self.device).view(1, 3, 1, 1)
+            for values in (processor.image_mean, processor.image_std)
+        )
+        arguments = SimpleNamespace(
+            penalty_weight=job.penalty_weight,
+            penalty_anneal_steps=0,
+            algorithm_kwargs=None,
+            seed=job.seed,
+            learning_rate=job.learning_rate,
+            discriminator_hidden_size=256,
+        )
+        algorithm = ALGORITHMS[job.algorithm]
+        if not algorithm.can_be_graphed or job.algorithm == "dann":
+            raise ValueError(f"`algorithm` is {job.algorithm!r}, which trains with `DomainTrainer` and not here.")
+        self.algorithm = algorithm(arguments, self.sources, self.model.config.hidden_size)
+        self.algorithm.to(self.device)
+        self.forward = Forward(self.model, self.algorithm)
+        self.forward.watch()
+        self.rows = [row for name in self.sources for row in self.inner[name]]
+        self.learners = [value for value in self.model.parameters() if value.requires_grad]
+        # A vision transformer's numbers are small enough that graphs pay.
+        self.gradients = GraphedFunction(self._gradients) if self.device.type == "cuda" else self._gradients
+
+    def _autocast(self):
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda")
+
+    def _gradients(self, inputs: dict) -> tuple:
+        for value in self.learners:
+            value.grad = None
+        images = self.pixels.images[inputs["rows"]].float() / 255
+        if self.job.augment:
+            images = augmented(images)
+        given = {"pixel_values": (images - self.mean) / self.std, "labels": self.pixels.labels[inputs["rows"]]}
+        with self._autocast():
+            loss = self.algorithm.train_loss(self.forward, given, inputs["domain_ids"])
+        loss.backward()
+        return loss.detach(), [value.grad for value in self.learners]
+
+    def batches(self):
+        """Row numbers and domains of each step, as `DomainTrainer` draws them."""
+        domains = [self.pixels.domains[row] for row in self.rows]
+        size = self.job.rows_per_domain * len(self.sources)
+        if self.algorithm.one_domain_a_step:
+            sampler = DomainAfterDomainSampler(domains, size, self.job.seed)
+        else:
+            sampler = DomainBalancedSampler(domains, self.job.seed)
+        ids = {name: number for number, name in enumerate(self.sources)}
+        rows, of = torch.tensor(self.rows), torch.tensor([ids[name] for name in domains])
+        epoch = 0
+        while True:
+            sampler.set_epoch(epoch)
+            order = torch.tensor(list(sampler))
+            for start in range(0, len(order) - size + 1, size):
+                some = order[start : start + size]
+                yield {"rows": rows[some].to(self.device), "domain_ids": of[some].to(self.device)}
+            epoch += 1
+
+    def train(self) -> list[dict]:
+        """A record for each evaluation, and one more where the algorithm ends with other weights."""
+        job, records = self.job, []
+        torch.manual_seed(job.seed)
+        optimizer = torch.optim.AdamW(
+            self.learners, lr=job.learning_rate, weight_decay=job.weight_decay, fused=self.device.type == "cuda"
+        )
+        self.model.train()
+        total = torch.zeros((), device=self.device)
+        for step, batch in zip(range(1, job.steps + 1), self.batches(), strict=False):
+            self.forward.step = step - 1
+            self.algorithm.before_step(self.model)
+            loss, gradients = self.gradients(batch)
+            total += loss
+            for value, gradient in zip(self.learners, gradients, strict=True):
+                value.grad = gradient
+            optimizer.step()
+            self.algorithm.after_step(self.model, is_last=step == job.steps)
+            if step % job.eval_steps == 0 or step == job.steps:
+                records.append({"step": step, "loss": round(total.item() / job.eval_steps, 4), **self.evaluate()})
+                total.zero_()
+                self.algorithm.after_evaluation({"eval_loss": records[-1]["out_loss"]})
+        if self.algorithm.chooses_by_evaluation:
+            self.algorithm.after_training(self.model)
+            records.append({"step": job.steps, "averaged": True, **self.evaluate()})
+        return records
+
+    @torch.no_grad()
+    def evaluate(self) -> dict:
+        """Accuracies of all domains in points, on the rows to train on and on those to validate by."""
+        self.model.eval()
+        right, losses = [], []
+        for start in range(0, len(self.pixels.images), EVALUATION_ROWS):
+            some = slice(start, start + EVALUATION_ROWS)
+            images = normalised(self.pixels.images[some], self.mean, self.std)
+            with self._autocast():
+                logits = self.model(pixel_values=images).logits.float()
+            labels = self.pixels.labels[some]
+            right.append(logits.argmax(dim=-1) == labels)
+            losses.append(torch.nn.functional.cross_entropy(logits, labels, reduction="none"))
+        self.model.train()
+        right, losses = torch.cat(right).float().cpu(), torch.cat(losses).cpu()
+        parts = (("in", self.inner), ("out", self.outer))
+        accuracy = {
+            name: {part: round(100 * right[rows[name]].mean().item(), 4) for part, rows in parts}
+            for name in self.pixels.names
+        }
+        validation = [row for name in self.sources for row in self.outer[name]]
+        return {"accuracy": accuracy, "out_loss": losses[validation].mean().item()}
+
+
+def select(records: list[dict], sources: list[str]) -> dict:
+    """Training-domain validation: by the mean over the sources of what they were not trained on, and nothing else."""
+    averaged = [record for record in records if record.get("averaged")]
+    if averaged:
+        return averaged[-1]
+    return max(records, key=lambda record: sum(record["accuracy"][name]["out"] for name in sources))
+
+
+def run(job: Job, pixels: Pixels, backbone: str, device=None) -> dict:
+    begin = time.time()
+    experiment = Experiment(job, pixels, backbone, device)
+    records = experiment.train()
+    chosen = select(records, experiment.sources)
+    targets = [name for name in pixels.names if name not in experiment.sources]
+    return {
+        "job": asdict(job),
+        "step": chosen["step"],
+        "validation": sum(chosen["accuracy"][name]["out"] for name in experiment.sources) / len(experiment.sources),
+        # All rows of a domain that was left out: none was trained on.
+        "target": {name: _whole(chosen["accuracy"][name], experiment, name) for name in targets},
+        "records": records,
+        "seconds": round(time.time() - begin, 2),
+    }
+
+
+def _whole(accuracy: dict, experiment: Experiment, name: str) -> float:
+    counts = len(experiment.inner[name]), len(experiment.outer[name])
+    return (accuracy["in"] * counts[0] + accuracy["out"] * counts[1]) / sum(counts)

@@ -1,0 +1,171 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The images of a data set as one tensor on the device, and what DomainBed does to them in training."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+# DomainBed's: crops of 70 to 100 % of the area, flips, colours changed by up to 30 %, a tenth of the images in grey.
+AREA, RATIO, JITTER, GREY = (0.7, 1.0), (3 / 4, 4 / 3), 0.3, 0.1
+
+
+class Pixels:
+    """
+    Args:
+        images: `(rows, 3, height, width)`, uint8.
+        labels: `(rows,)`.
+        domains: the domain of each row, by name.
+        label_names: their names.
+    """
+
+    def __init__(self, images: np.ndarray, labels: np.ndarray, domains: list[str], label_names: list[str]):
+        self.images, self.labels, self.domains = torch.from_numpy(images), torch.from_numpy(labels), list(domains)
+        self.label_names = label_names
+        self.names = sorted(set(self.domains))
+
+    @classmethod
+    def of(cls, dataset, size: int) -> "Pixels":
+        """From a `DomainDataset` with a column `image`."""
+        images = np.stack([_resized(row["image"], size) for row in dataset])
+        return cls(images, np.array(dataset["label"]), list(dataset["domain"]), dataset.label_names)
+
+    @classmethod
+    def read(cls, path: str | Path, size: int) -> "Pixels":
+        """From a folder of Parquet files, one for each domain, or from what `pack` wrote."""
+        path = Path(path)
+        if path.suffix == ".npz":
+            packed = np.load(path)
+            ends = packed["ends"]
+            starts = np.concatenate([[0], ends[:-1]])
+            content = packed["content"].tobytes()
+            images = [_resized(content[start:end], size) for start, end in zip(starts, ends, strict=True)]
+            return cls(np.stack(images), packed["labels"], packed["domains"].tolist(), packed["names"].tolist())
+        rows = _parquet_rows(path)
+        images = np.stack([_resized(content, size) for content, _, _ in rows])
+        names = json.loads((path / "labels.json").read_text(encoding="utf-8"))
+        labels = np.array([label for _, label, _ in rows])
+        return cls(images, labels, [domain for _, _, domain in rows], _names(names))
+
+    def to(self, device) -> "Pixels":
+        self.images, self.labels = self.images.to(device), self.labels.to(device)
+        return self
+
+    def split(self, seed: int, share: float = 0.2) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+        """DomainBed's: of each domain, four fifths of the rows to train on, and one to validate by."""
+        inner, outer = {}, {}
+        for name in self.names:
+            rows = [row for row, domain in enumerate(self.domains) if domain == name]
+            # By the name too: a domain's split does not depend on what others there are.
+            order = np.random.default_rng([seed, *name.encode()]).permutation(rows).tolist()
+            count = int(len(rows) * share)
+            outer[name], inner[name] = sorted(order[:count]), sorted(order[count:])
+        return inner, outer
+
+
+def pack(folder: str | Path, path: str | Path) -> None:
+    """The encoded images of a folder in one file, as they are."""
+    folder = Path(folder)
+    rows = _parquet_rows(folder)
+    contents, labels, domains = zip(*rows, strict=True)
+    names = _names(json.loads((folder / "labels.json").read_text(encoding="utf-8")))
+    np.savez(
+        path,
+        content=np.frombuffer(b"".join(contents), dtype=np.uint8),
+        ends=np.cumsum([len(one) for one in contents]),
+        labels=np.array(labels),
+        domains=np.array(domains),
+        names=np.array(names),
+    )
+
+
+def _parquet_rows(folder: Path) -> list[tuple[bytes, int, str]]:
+    import pyarrow.parquet
+
+    rows = []
+    for file in sorted(folder.glob("*.parquet")):
+        table = pyarrow.parquet.read_table(file, columns=["image", "label"]).to_pylist()
+        rows += [(row["image"], row["label"], file.stem) for row in table]
+    if not rows:
+        raise SystemExit(f"{folder} has no Parquet files with images. Name another folder with --data.")
+    return rows
+
+
+def _names(labels) -> list[str]:
+    return list(labels.values()) if isinstance(labels, dict) else list(labels)
+
+
+def _resized(image, size: int) -> np.ndarray:
+    from PIL import Image
+
+    if isinstance(image, dict):
+        image = image["bytes"] if image.get("bytes") is not None else image["path"]
+    if isinstance(image, bytes):
+        image = io.BytesIO(image)
+    if not isinstance(image, Image.Image):
+        image = Image.open(image)
+    image = image.convert("RGB")
+    if image.size != (size, size):
+        image = image.resize((size, size), Image.Resampling.BILINEAR)
+    return np.asarray(image).transpose(2, 0, 1)
+
+
+def normalised(images: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> torch.Tensor:
+    return (images.float() / 255 - mean) / std
+
+
+def augmented(images: torch.Tensor) -> torch.Tensor:
+    """Images `(rows, 3, height, width)` of 0 to 1, each changed by chance of its own; all on the device."""
+    images = _cropped(images)
+    images = _jittered(images)
+    grey = _grey(images)
+    return torch.where(_chance(images) < GREY, grey, images)
+
+
+def _chance(images: torch.Tensor) -> torch.Tensor:
+    return torch.rand(len(images), 1, 1, 1, device=images.device)
+
+
+def _cropped(images: torch.Tensor) -> torch.Tensor:
+    rows, device = len(images), images.device
+    area = torch.empty(rows, device=device).uniform_(*AREA)
+    ratio = torch.empty(rows, device=device).uniform_(*(float(np.log(one)) for one in RATIO)).exp()
+    # Half the width and height of the crop, where the image reaches from -1 to 1.
+    width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
+    x, y = ((2 * torch.rand(rows, device=device) - 1) * (1 - size) for size in (width, height))
+    flip = torch.where(torch.rand(rows, device=device) < 0.5, -1.0, 1.0)
+    zero = torch.zeros_like(x)
+    moves = torch.stack([torch.stack([width * flip, zero, x], dim=-1), torch.stack([zero, height, y], dim=-1)], dim=1)
+    grid = F.affine_grid(moves, list(images.shape), align_corners=False)
+    return F.grid_sample(images, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+
+
+def _grey(images: torch.Tensor) -> torch.Tensor:
+    weights = images.new_tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
+    return (images * weights).sum(dim=1, keepdim=True).expand_as(images)
+
+
+def _jittered(images: torch.Tensor) -> torch.Tensor:
+    """Brightness, contrast, saturation and hue."""
+    factors = [1 + JITTER * (2 * _chance(images) - 1) for _ in range(3)]
+    images = (images * factors[0]).clamp(0, 1)
+    mean = _grey(images).mean(dim=(1, 2, 3), keepdim=True)
+    images = torch.lerp(mean.expand_as(images), images, factors[1]).clamp(0, 1)
+    images = torch.lerp(_grey(images), images, factors[2]).clamp(0, 1)
+    # A turn of the hue, as a rotation of the colours about grey, in YIQ.
+    angle = 2 * torch.pi * JITTER * (2 * _chance(images) - 1)
+    to_yiq = images.new_tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
+    luma, i, q = torch.einsum("oc,rchw->rohw", to_yiq, images).split(1, dim=1)
+    turned = torch.cat([luma, i * angle.cos() - q * angle.sin(), i * angle.sin() + q * angle.cos()], dim=1)
+    to_rgb = images.new_tensor([[1.0, 0.956, 0.621], [1.0, -0.272, -0.647], [1.0, -1.106, 1.703]])
+    return torch.einsum("co,rohw->rchw", to_rgb, turned).clamp(0, 1)
+
+
+if __name__ == "__main__":
+    import sys
+
+    pack(sys.argv[1], sys.argv[2])

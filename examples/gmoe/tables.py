@@ -1,0 +1,166 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+GMoE's tables on images of several domains, each left out in turn (DomainBed's protocol: 80/20 splits, selection on what
+is held out of the domains that are trained on). What has run already is not run again.
+
+    python examples/gmoe/tables.py table1 --backbone FOLDER               # ViT and GMoE with ERM
+    python examples/gmoe/tables.py algorithms --backbone FOLDER           # both with CORAL, Fish and SWAD
+    python examples/gmoe/tables.py table13 --backbone FOLDER              # where the experts are, and which router
+    python examples/gmoe/tables.py single_source --backbone FOLDER        # trained on one domain (section 5.3)
+    python examples/gmoe/tables.py tune --backbone FOLDER                 # the learning rate, on the sources
+"""
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from pathlib import Path
+from statistics import fmean
+
+from experiment import MODELS, Job, run
+from pixels import Pixels
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
+
+from run_lines import keep_runs, read_runs
+
+# A table: its models, its algorithms, and whether they are trained on one domain.
+TABLES = {
+    "table1": (["vit", "gmoe"], ["erm"], False),
+    "algorithms": (["vit", "gmoe"], ["coral", "fish", "swad"], False),
+    "table13": (["gmoe", "gmoe-every-two", "gmoe-linear"], ["erm"], False),
+    "single_source": (["vit", "gmoe"], ["erm"], True),
+    "tune": (["vit", "gmoe"], ["erm"], False),
+}
+RATES = [3e-5, 5e-5, 1e-4]
+_loaded: dict = {}
+
+
+def make_jobs(options, names: list[str]) -> list[Job]:
+    models, algorithms, single = TABLES[options.table]
+    rates = options.rates if options.table == "tune" else [options.learning_rate]
+    return [
+        Job(
+            Path(options.data).stem,
+            target,
+            model,
+            algorithm,
+            seed,
+            learning_rate=rate,
+            steps=options.steps,
+            eval_steps=options.eval_steps,
+            single_source=single,
+        )
+        for seed in range(options.seeds)
+        for target in options.targets or names
+        for algorithm in options.algorithms or algorithms
+        for model in options.models or models
+        for rate in rates
+    ]
+
+
+def work(job: Job, data: str, size: int, backbone: str) -> dict:
+    """In a process of its own, which reads the images once."""
+    if not _loaded:
+        import torch
+        from transformers import logging
+
+        logging.set_verbosity_error()
+        logging.disable_progress_bar()
+        torch.set_float32_matmul_precision("high")
+        _loaded["pixels"] = Pixels.read(data, size)
+    return run(job, _loaded["pixels"], backbone)
+
+
+def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
+    from hf_memaug.reporting.results import here
+
+    done = {Job(**result["job"]): result for result in read_runs(options.record)}
+    todo = [job for job in jobs if job not in done]
+    print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
+    if not todo:
+        return done
+    options.record.parent.mkdir(parents=True, exist_ok=True)
+    begin, made_with = time.time(), here()
+    pool = multiprocessing.get_context("spawn").Pool(options.jobs)
+    with pool, open(options.record, "a", encoding="utf-8") as file:
+        waiting = [pool.apply_async(work, (job, options.data, options.size, options.backbone)) for job in todo]
+        for number, (job, result) in enumerate(zip(todo, waiting, strict=True), start=1):
+            done[job] = {**result.get(), "made_with": made_with}
+            file.write(json.dumps(done[job]) + "\n")
+            file.flush()
+            left = (time.time() - begin) / number * (len(todo) - number)
+            score = fmean(done[job]["target"].values())
+            print(
+                f"[{number}/{len(todo)}, {left / 60:.0f} min left] {job.method} without {job.target}, seed {job.seed}, "
+                f"rate {job.learning_rate:g}: sources {done[job]['validation']:.1f}, target {score:.1f} "
+                f"(step {done[job]['step']}, {done[job]['seconds']:.0f} s)",
+                flush=True,
+            )
+    return done
+
+
+def rows_of(job: Job, result: dict, tuning: bool) -> list[dict]:
+    same = {"method": job.method, "data": job.data, "backbone": "vit-s8-64", "seed": job.seed}
+    if tuning:
+        name = f"{job.method}, rate {job.learning_rate:g}"
+        return [{**same, "method": name, "target": job.target, "metric": "validation", "value": result["validation"]}]
+    prefix = f"{job.target} > " if job.single_source else ""
+    return [
+        {**same, "target": f"{prefix}{name}", "metric": "accuracy", "value": round(value, 4)}
+        for name, value in result["target"].items()
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=list(TABLES))
+    parser.add_argument("--backbone", required=True, help="folder of a ViT")
+    parser.add_argument(
+        "--data",
+        default="../shared/data/pacs",
+        help="a folder with a Parquet file for each domain, or what pixels.py made of one (default: %(default)s)",
+    )
+    parser.add_argument("--size", type=int, default=64, help="height and width of the images (default: %(default)s)")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), help="default: those of the table")
+    parser.add_argument("--algorithms", nargs="+", help="default: those of the table")
+    parser.add_argument("--targets", nargs="+", help="domains to leave out (default: each)")
+    parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--steps", type=int, default=1000, help="default: %(default)s")
+    parser.add_argument("--eval-steps", type=int, default=100, help="default: %(default)s")
+    parser.add_argument("--learning-rate", type=float, default=5e-5, help="of all but `tune` (default: %(default)s)")
+    parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="of `tune` (default: %(default)s)")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time on the device (default: %(default)s)")
+    parser.add_argument("--record", type=Path, default="runs/gmoe/runs.jsonl", help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default="docs/results/gmoe", help="default: %(default)s")
+    options = parser.parse_args()
+    names = sorted(file.stem for file in Path(options.data).glob("*.parquet"))
+    if not names:
+        import numpy as np
+
+        names = sorted(set(np.load(options.data)["domains"].tolist()))
+    unknown = set(options.targets or ()) - set(names)
+    if unknown:
+        parser.error(f"--targets {sorted(unknown)[0]} is no domain of {options.data}: there are {', '.join(names)}")
+    jobs = make_jobs(options, names)
+    done = run_jobs(jobs, options)
+    from hf_memaug.reporting.results import write_results
+
+    tuning = options.table == "tune"
+    for model, rate in dict.fromkeys((job.model, job.learning_rate) for job in jobs) if tuning else ():
+        some = [done[job]["validation"] for job in jobs if (job.model, job.learning_rate) == (model, rate)]
+        print(f"{model}, rate {rate:g}: {fmean(some):.2f} on what is held out of the sources")
+    rows = [row for job in jobs for row in rows_of(job, done[job], tuning)]
+    path = options.output / f"{options.table}.json"
+    command = "python " + " ".join(sys.argv)
+    write_results(
+        path, table=options.table, command=command, rows=rows, made_with=[done[job]["made_with"] for job in jobs]
+    )
+    keep_runs(options.output / f"{options.table}_runs.jsonl", [done[job] for job in jobs])
+    print(f"wrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} --baseline vit")
+
+
+if __name__ == "__main__":
+    main()

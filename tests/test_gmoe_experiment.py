@@ -1,0 +1,208 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The models of the GMoE tables are those that `DomainTrainer` trains."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+
+from hf_memaug import DomainTrainer, DomainTrainingArguments
+from hf_memaug.data import DomainDataset, generated_digits
+
+ROOT = Path(__file__).parents[1]
+EXAMPLES = ROOT / "examples" / "gmoe"
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """The example's modules; what they set for their own process does not outlive the test."""
+    monkeypatch.syspath_prepend(str(ROOT / "examples"))
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    before, threads = set(sys.modules), torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+    for name in set(sys.modules) - before:
+        if str(EXAMPLES) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def backbone(tmp_path_factory) -> str:
+    folder = tmp_path_factory.mktemp("vit")
+    config = ViTConfig(
+        hidden_size=16,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        intermediate_size=24,
+        image_size=16,
+        patch_size=8,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        num_labels=5,
+    )
+    torch.manual_seed(0)
+    ViTForImageClassification(config).save_pretrained(folder)
+    ViTImageProcessor(size={"height": 16, "width": 16}).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def digits():
+    return generated_digits("coloured", rows_per_domain=40, image_size=16)
+
+
+def by_trainer(experiment, output):
+    """The same job, by `DomainTrainer`."""
+    job, pixels = experiment.job, experiment.pixels
+
+    def dataset(rows):
+        images = (pixels.images[rows].float() / 255 - experiment.mean) / experiment.std
+        columns = {
+            "pixel_values": list(images.numpy()),
+            "labels": pixels.labels[rows].tolist(),
+            "domain": [pixels.domains[row] for row in rows],
+        }
+        return DomainDataset(columns)
+
+    from experiment import make_model
+
+    size = job.rows_per_domain * len(experiment.sources)
+    evaluated = {"eval_strategy": "steps", "eval_steps": job.eval_steps} if job.algorithm == "swad" else {}
+    trainer = DomainTrainer(
+        make_model(job, str(experiment.backbone), pixels.label_names),
+        DomainTrainingArguments(
+            str(output),
+            algorithm=job.algorithm,
+            per_device_train_batch_size=size,
+            max_steps=job.steps,
+            learning_rate=job.learning_rate,
+            lr_scheduler_type="constant",
+            weight_decay=0.0,
+            max_grad_norm=0.0,
+            dataloader_drop_last=True,
+            save_strategy="no",
+            seed=job.seed,
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+            **evaluated,
+        ),
+        train_dataset=dataset(experiment.rows),
+        eval_dataset=dataset([row for name in experiment.sources for row in experiment.outer[name]]),
+    )
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize("model", ["vit", "gmoe"])
+@pytest.mark.parametrize("algorithm", ["erm", "coral", "fish", "swad"])
+def test_it_is_what_domain_trainer_trains(model, algorithm, here, backbone, digits, tmp_path, monkeypatch):
+    import experiment
+    from experiment import Experiment, Job
+    from pixels import Pixels
+
+    if model == "gmoe":
+        # The one thing that chance decides in a step: both draw it, but not from the same place in the sequence.
+        monkeypatch.setitem(experiment.MODELS, "gmoe", {"router_noise": 0.0})
+    settings = {"learning_rate": 1e-3, "steps": 9, "eval_steps": 2, "rows_per_domain": 4, "augment": False}
+    job = Job("digits", digits.domains[0], model, algorithm, 3, **settings)
+    found = Experiment(job, Pixels.of(digits, 16), backbone, device="cpu")
+    found.backbone = backbone
+    before = {name: value.clone() for name, value in found.model.state_dict().items()}
+    found.train()
+    expected = by_trainer(found, tmp_path).model.state_dict()
+    for name, value in found.model.state_dict().items():
+        # A bias of all keys changes no attention: its gradient is rounding, of which Adam makes steps.
+        if not name.endswith("k_proj.bias"):
+            torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6, msg=lambda t, n=name: f"{n}: {t}")
+    assert any(not torch.equal(value, before[name]) for name, value in found.model.state_dict().items())
+
+
+def test_selection_sees_the_sources_alone(here):
+    from experiment import select
+
+    def record(step, sources, target):
+        accuracy = {"a": {"in": 0, "out": sources}, "b": {"in": 0, "out": sources}, "c": {"in": target, "out": target}}
+        return {"step": step, "accuracy": accuracy}
+
+    records = [record(1, 50, 99), record(2, 80, 1), record(3, 70, 90)]
+    assert select(records, ["a", "b"])["step"] == 2
+    assert select([*records, {**record(3, 1, 1), "averaged": True}], ["a", "b"])["averaged"]
+
+
+def test_splits_follow_from_the_seed_and_the_domain(here, digits):
+    from pixels import Pixels
+
+    pixels = Pixels.of(digits, 16)
+    inner, outer = pixels.split(0)
+    for name in pixels.names:
+        rows = {row for row, domain in enumerate(pixels.domains) if domain == name}
+        assert set(inner[name]) | set(outer[name]) == rows and len(outer[name]) == 8 and len(inner[name]) == 32
+    assert pixels.split(0) == (inner, outer) and pixels.split(1) != (inner, outer)
+    fewer = Pixels.of(digits.select([row for row, name in enumerate(digits["domain"]) if name != pixels.names[0]]), 16)
+    shift = len(pixels.domains) - len(fewer.domains) if digits["domain"][0] == pixels.names[0] else 0
+    last = fewer.names[-1]
+    assert [row + shift for row in fewer.split(0)[1][last]] == outer[last] or shift == 0
+
+
+def test_augmentation_keeps_what_it_should(here):
+    from pixels import augmented
+
+    torch.manual_seed(0)
+    images = torch.rand(200, 3, 16, 16)
+    changed = augmented(images)
+    assert changed.shape == images.shape and changed.min() >= 0 and changed.max() <= 1
+    assert (changed - images).abs().mean(dim=(1, 2, 3)).min() > 1e-3, "an image came through unchanged"
+    # Grey stays grey, whatever is done to brightness and hue.
+    grey = torch.rand(20, 1, 16, 16).expand(-1, 3, -1, -1)
+    changed = augmented(grey)
+    assert (changed - changed.mean(dim=1, keepdim=True)).abs().max() < 0.02
+    # About a tenth of coloured images come out grey.
+    torch.manual_seed(1)
+    many = augmented(torch.rand(3000, 3, 4, 4))
+    share = ((many - many.mean(dim=1, keepdim=True)).abs().amax(dim=(1, 2, 3)) < 1e-5).float().mean()
+    assert 0.07 < share < 0.13
+    # Flipped in half of the cases: on the left of a picture that is bright there, the mean tells.
+    halves = torch.zeros(2000, 3, 8, 8)
+    halves[..., :4] = 1.0
+    flipped = (augmented(halves)[..., :4].mean(dim=(1, 2, 3)) < augmented(halves)[..., 4:].mean(dim=(1, 2, 3))).float()
+    assert 0.2 < flipped.mean() < 0.8
+
+
+def test_the_tables_run_and_do_not_run_again(backbone, digits, tmp_path):
+    import io
+
+    contents = []
+    for row in digits:
+        buffer = io.BytesIO()
+        row["image"].save(buffer, format="PNG")
+        contents.append(buffer.getvalue())
+    data = tmp_path / "digits.npz"
+    np.savez(
+        data,
+        content=np.frombuffer(b"".join(contents), dtype=np.uint8),
+        ends=np.cumsum([len(one) for one in contents]),
+        labels=np.array(digits["label"]),
+        domains=np.array(digits["domain"]),
+        names=np.array(digits.label_names),
+    )
+    command = [sys.executable, str(EXAMPLES / "tables.py"), "table1", "--backbone", backbone, "--data", str(data)]
+    command += ["--size", "16", "--seeds", "2", "--steps", "4", "--eval-steps", "2", "--jobs", "2"]
+    command += ["--record", str(tmp_path / "runs.jsonl"), "--output", str(tmp_path / "results")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr[-3000:]
+    result = json.loads((tmp_path / "results" / "table1.json").read_text())
+    assert len(result["rows"]) == 2 * 2 * 3 and {row["method"] for row in result["rows"]} == {"vit", "gmoe"}
+    assert all(0 <= row["value"] <= 100 for row in result["rows"])
+    again = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert "12 of 12 models are in" in again.stdout, again.stdout + again.stderr
+    assert json.loads((tmp_path / "results" / "table1.json").read_text())["rows"] == result["rows"]
+    wrong = subprocess.run([*command, "--targets", "nowhere"], capture_output=True, text=True, timeout=600)
+    assert wrong.returncode == 2 and "is no domain of" in wrong.stderr
