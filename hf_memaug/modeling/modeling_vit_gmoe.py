@@ -18,6 +18,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from hf_memaug.configuration.configuration_vit_gmoe import PLAIN_TYPES, ViTGMoEConfig
+from hf_memaug.kernels.fused_experts import can_fuse, fused_experts
 from hf_memaug.kernels.grouped_experts import grouped_experts
 from hf_memaug.layers.experts import Experts
 from hf_memaug.layers.router import CosineRouter, LinearRouter, Routing, importance_loss, load_loss, route
@@ -90,7 +91,22 @@ def grouped_experts_forward(experts: nn.Module, tokens, chosen, weights) -> torc
     return grouped_experts(tokens, chosen, weights, *parameters, experts.act_fn)
 
 
+def fused_experts_forward(experts: nn.Module, tokens, chosen, weights) -> torch.Tensor:
+    """The same with Triton kernels between the products, `experts_implementation="fused_experts"`."""
+    if torch.compiler.is_compiling():
+        # What is compiled is fused by the compiler.
+        return grouped_experts_forward(experts, tokens, chosen, weights)
+    if not can_fuse(tokens, experts.up_proj, experts.act_fn):
+        raise ValueError(
+            '`experts_implementation="fused_experts"` is for a GPU with Triton, and for `hidden_act="gelu"`. Use '
+            '"grouped_experts".'
+        )
+    parameters = (experts.up_proj, experts.up_proj_bias, experts.down_proj, experts.down_proj_bias)
+    return fused_experts(tokens, chosen, weights, *parameters)
+
+
 ALL_EXPERTS_FUNCTIONS.register("grouped_experts", grouped_experts_forward)
+ALL_EXPERTS_FUNCTIONS.register("fused_experts", fused_experts_forward)
 
 
 class MixtureOfExperts(nn.Module):

@@ -131,6 +131,12 @@ class TestTheLayer:
         with pytest.raises(ValueError, match='`experts_implementation="grouped_experts"` is for experts of two layers'):
             model(images())
 
+    def test_the_fused_one_says_what_it_needs(self):
+        model = make()
+        model.set_experts_implementation("fused_experts")
+        with pytest.raises(ValueError, match='is for a GPU with Triton.*Use "grouped_experts"'):
+            model(images())
+
     @pytest.mark.parametrize("kind", ["cosine", "linear"])
     @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
     def test_the_router_is_in_full_precision(self, kind, implementation):
