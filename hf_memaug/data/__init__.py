@@ -4,21 +4,29 @@
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.generated import generated_digits, generated_reviews
+from hf_memaug.data.images import ImageCollator, check_images, decode_image
 from hf_memaug.data.loading import load_domains
+from hf_memaug.data.mnist import mnist_domains
 from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
 from hf_memaug.data.prompts import prompt_tokenizer
-from hf_memaug.data.splits import DomainSplit, leave_each_domain_out, leave_one_domain_out
+from hf_memaug.data.splits import DomainParts, DomainSplit, leave_each_domain_out, leave_one_domain_out, split_domains
 
 __all__ = [
     "DomainDataset",
+    "DomainParts",
     "DomainSplit",
+    "ImageCollator",
+    "check_images",
     "check_overlap",
+    "decode_image",
     "find_overlap",
     "generated_digits",
     "generated_reviews",
     "leave_each_domain_out",
     "leave_one_domain_out",
     "load_domains",
+    "mnist_domains",
     "prompt_tokenizer",
     "row_hashes",
+    "split_domains",
 ]

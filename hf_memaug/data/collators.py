@@ -56,16 +56,19 @@ class DomainCollator:
     Args:
         collator (`Callable`): makes a batch of a list of rows.
         domains (`Sequence[str]`): the domains, in the order of their ids.
-        columns (`Collection[str]`): the columns that `collator` gets.
+        columns (`Collection[str]`, *optional*): the columns that `collator` gets. By default all.
     """
 
-    def __init__(self, collator: Callable, domains: Sequence[str], columns: Collection[str]):
+    def __init__(self, collator: Callable, domains: Sequence[str], columns: Collection[str] | None = None):
         self.collator = collator
         self.ids = {name: index for index, name in enumerate(domains)}
-        self.columns = frozenset(columns)
+        self.columns = None if columns is None else frozenset(columns)
 
     def __call__(self, rows: list[dict]) -> dict:
-        batch = self.collator([{name: row[name] for name in row if name in self.columns} for row in rows])
+        kept = rows
+        if self.columns is not None:
+            kept = [{name: row[name] for name in row if name in self.columns} for row in rows]
+        batch = self.collator(kept)
         # Rows without a domain can still be predicted.
         batch["domain_ids"] = torch.tensor([self.ids.get(row.get("domain"), -1) for row in rows])
         return batch

@@ -141,17 +141,30 @@ def generated_digits(
         image_size (`int`, *optional*, defaults to 32):
             Height and width; the digits themselves are 8 by 8.
     """
-    if domains not in ("rotated", "coloured"):
-        raise ValueError(f"`domains` is {domains!r}; it must be 'rotated' or 'coloured'.")
     if image_size < 8:
         raise ValueError(f"`image_size` is {image_size}; it must be at least 8, the size of the digits.")
+    _check_kind(domains)
     import numpy as np
     from sklearn.datasets import load_digits
 
     digits = load_digits()
+    images = (digits.images * (255 / 16)).astype(np.uint8)
+    return digit_domains(images, digits.target, domains, seed, rows_per_domain, image_size)
+
+
+def digit_domains(
+    images, digits, domains: str, seed: int, rows_per_domain: int | None, image_size: int
+) -> DomainDataset:
+    """Digits, as grey images of `(rows, height, width)` and their numbers, dealt out to the domains."""
+    _check_kind(domains)
+    import numpy as np
+
     names = [str(angle) for angle in ANGLES] if domains == "rotated" else list(COLOUR_FLIPS)
     # Equal images would put one digit into two domains.
-    _, distinct = np.unique(digits.images.reshape(len(digits.images), -1), axis=0, return_index=True)
+    first: dict[bytes, int] = {}
+    for index, image in enumerate(images):
+        first.setdefault(image.tobytes(), index)
+    distinct = np.array(sorted(first.values()))
     most = len(distinct) // len(names)
     count = most if rows_per_domain is None else rows_per_domain
     if not 1 <= count <= most:
@@ -159,29 +172,33 @@ def generated_digits(
             f"`rows_per_domain` is {count}; there are digits for 1 to {most} rows in {len(names)} domains."
         )
     rng = np.random.default_rng(seed)
-    order = rng.permutation(np.sort(distinct))
+    order = rng.permutation(distinct)
     columns: dict[str, list] = {"image": [], "label": [], "domain": [], "source_index": []}
     for number, name in enumerate(names):
         for index in order[number * most : number * most + count].tolist():
-            image, digit = digits.images[index], int(digits.target[index])
+            digit = int(digits[index])
             if domains == "rotated":
                 label, colour = digit, None
             else:
                 label = int(digit < 5) ^ int(rng.random() < COLOUR_LABEL_NOISE)
                 colour = label ^ int(rng.random() < COLOUR_FLIPS[name])
-            columns["image"].append(_digit_image(image, image_size, ANGLES[number] if colour is None else 0, colour))
+            angle = ANGLES[number] if colour is None else 0
+            columns["image"].append(_digit_image(images[index], image_size, angle, colour))
             columns["label"].append(label)
             columns["domain"].append(name)
             columns["source_index"].append(index)
     return DomainDataset(columns, [str(d) for d in range(10)] if domains == "rotated" else ["5-9", "0-4"])
 
 
+def _check_kind(domains: str) -> None:
+    if domains not in ("rotated", "coloured"):
+        raise ValueError(f"`domains` is {domains!r}; it must be 'rotated' or 'coloured'.")
+
+
 def _digit_image(pixels, size: int, angle: int, colour: int | None):
-    import numpy as np
     from PIL import Image
 
-    grey = Image.fromarray((pixels * (255 / 16)).astype(np.uint8), mode="L")
-    grey = grey.resize((size, size), Image.Resampling.BILINEAR)
+    grey = Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR)
     if angle:
         grey = grey.rotate(angle, Image.Resampling.BILINEAR)
     empty = Image.new("L", grey.size)

@@ -13,7 +13,7 @@ from hf_memaug.data.domains import INPUT_COLUMNS, DomainDataset
 from hf_memaug.data.labels import is_missing, resolve_labels
 from hf_memaug.data.messages import did_you_mean, listed, some_rows
 from hf_memaug.data.readers import Columns
-from hf_memaug.data.sources import ColumnNames, Piece, check_split, find_pieces
+from hf_memaug.data.sources import ColumnNames, Piece, check_class_folders, check_split, find_pieces
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +63,8 @@ def load_domains(
     columns = _joined(pieces)
     label_names: list[str] | None = list(labels) if labels is not None else None
     if label is not None:
+        for piece in pieces if labels is None else ():
+            check_class_folders(piece)
         parts = [(piece.origin, piece.columns["label"], piece.label_names) for piece in pieces]
         ids, label_names = resolve_labels(parts, labels)
         columns["label"] = [label_id for part in ids for label_id in part]

@@ -6,7 +6,10 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from torch.utils.data import Sampler
+import torch
+from torch.utils.data import Dataset, Sampler
+
+from hf_memaug.data.augmentation import SEED_COLUMN
 
 
 class _EpochSampler(Sampler[int]):
@@ -163,6 +166,60 @@ class EpisodeSampler(Sampler[int]):
                     for batch in batches:
                         yield from source[batch]
                         yield from other[batch]
+
+
+class SeededRowsSampler(Sampler[tuple[int, int]]):
+    """
+    Any sampler's rows, each with a seed that follows from the epoch and the row's place in it. What is drawn by that
+    seed depends neither on how the rows are cut into batches, nor on the process or worker that reads them, nor on
+    whether the run was broken off before: numbers that are drawn along the way do, as batches are read ahead.
+
+    Args:
+        sampler (`Sampler`): the order of the rows.
+        seed (`int`): with the epoch and the place, it decides the seeds.
+    """
+
+    def __init__(self, sampler: Sampler, seed: int = 0):
+        self.sampler, self.seed, self.epoch = sampler, seed, 0
+        if hasattr(sampler, "generator"):
+            # Of a sampler that knows no epoch, the order has to follow from the seed, too.
+            sampler.generator = torch.Generator()
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+        if hasattr(self.sampler, "set_epoch"):
+            self.sampler.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self.sampler)
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        if hasattr(self.sampler, "generator"):
+            self.sampler.generator.manual_seed(self._seed("order"))
+        return ((row, self._seed(place)) for place, row in enumerate(self.sampler))
+
+    def _seed(self, place: int | str) -> int:
+        return random.Random(f"augment {self.seed} {self.epoch} {place}").getrandbits(63)
+
+
+class SeededRows(Dataset):
+    """A dataset as it is, and its rows with their seeds where a `SeededRowsSampler` asks for them."""
+
+    def __init__(self, dataset):
+        self.dataset = dataset
+
+    @property
+    def column_names(self) -> list[str]:
+        return self.dataset.column_names
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, key):
+        if isinstance(key, tuple):
+            row, seed = key
+            return {**self.dataset[row], SEED_COLUMN: seed}
+        return self.dataset[key]
 
 
 def _rows_of(domains: Sequence[str], generator: random.Random) -> dict[str, Iterator[int]]:

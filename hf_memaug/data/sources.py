@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,8 @@ class Piece:
     label_names: list[str] | None = None
     domain_names: list[str] | None = None
     split_done: bool = False
+    # Whether the labels are the names of folders, which are made by hand in each domain.
+    labels_are_folders: bool = False
 
 
 @dataclass(frozen=True)
@@ -160,12 +163,33 @@ def _image_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Pie
         )
     if without:
         raise ValueError(
-            f"`source`: the domain {listed(without)} in {path} is empty, it has no image in `class/*.jpg`."
+            f"`source`: the domain {listed(without)} in {path} is empty, it has no image in `class/*.jpg`. Put its "
+            "images there, a folder for each class, or take the domain's folder away."
         )
     columns = {"image": images, names.domain: domains}
     if names.label is not None:
         columns[names.label] = classes
-    return [Piece(columns, str(path), label_names=label_file_names(path), split_done=True)]
+    label_names = label_file_names(path)
+    return [
+        Piece(columns, str(path), label_names=label_names, split_done=True, labels_are_folders=names.label is not None)
+    ]
+
+
+def check_class_folders(piece: Piece) -> None:
+    """Refuses folders of which two domains each lack a class of the other: one class, most likely, under two names."""
+    if not piece.labels_are_folders or piece.label_names is not None:
+        return
+    classes: dict[str, set[str]] = {}
+    for domain, label in zip(piece.columns["domain"], piece.columns["label"], strict=True):
+        classes.setdefault(domain, set()).add(label)
+    for first, second in combinations(classes, 2):
+        here, there = sorted(classes[first] - classes[second]), sorted(classes[second] - classes[first])
+        if here and there:
+            raise ValueError(
+                f"`source`: the classes differ between domains of {piece.origin}: {first!r} has {listed(here)}, which "
+                f"{second!r} has not, and {second!r} has {listed(there)}, which {first!r} has not. Give a class's "
+                "folder one name in all domains; or, if they are different classes, pass all of them as `labels`."
+            )
 
 
 def check_split(split: str | None, present: Sequence[str], where: str) -> None:

@@ -8,6 +8,7 @@ import logging
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.messages import did_you_mean, listed, table
@@ -46,6 +47,44 @@ class DomainSplit:
                 rows.append([part, domain, *counts.values(), sum(counts.values())])
         names = self.train.label_names if self.train.labels is not None else ["unlabelled"]
         return f"target: {self.target}\n" + table(["part", "domain", *names, "rows"], rows, left=2)
+
+
+class DomainParts(NamedTuple):
+    """
+    Args:
+        inside (`DomainDataset`): the rows of a domain to train on.
+        out (`DomainDataset`): its other rows, to select on, or to test on where the domain is the target.
+    """
+
+    inside: DomainDataset
+    out: DomainDataset
+
+
+def split_domains(dataset: DomainDataset, holdout: float = 0.2, seed: int = 0) -> dict[str, DomainParts]:
+    """
+    Splits every domain in two, as DomainBed does before it leaves one out: all ways of selection then see the same
+    rows. Unlike there, each label is split by itself, and equal rows go to one side together.
+
+    Args:
+        dataset (`DomainDataset`):
+            Rows of all domains.
+        holdout (`float`, *optional*, defaults to 0.2):
+            The part of each domain's and label's rows that is held out.
+        seed (`int`, *optional*, defaults to 0):
+            Which rows those are, such as the number of the trial. The choice in one domain does not depend on the
+            other domains, and is that of `leave_one_domain_out` with the same `seed`.
+    """
+    if not 0 < holdout < 1:
+        raise ValueError(f"`holdout` is {holdout}; it must lie between 0 and 1, both excluded.")
+    parts = {}
+    for name, rows in dataset.by_domain().items():
+        parts[name] = DomainParts(*_split_dev(rows, holdout, seed))
+        if not all(map(len, parts[name])):
+            raise ValueError(
+                f"`dataset`: the domain {name!r} has {len(rows)} rows, too few to hold some out (a label needs at "
+                "least two different ones). Add rows of it, or leave the domain out."
+            )
+    return parts
 
 
 def leave_one_domain_out(

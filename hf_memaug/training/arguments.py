@@ -35,6 +35,9 @@ class DomainTrainingArguments(TrainingArguments):
         balanced_batches (`bool`, *optional*, defaults to `True`):
             Whether every batch holds the domains in equal shares. `False` leaves the order to
             `train_sampling_strategy`.
+        augment_images (`bool`, *optional*, defaults to `False`):
+            Whether to vary images in training as DomainBed does: a random crop, a flip, other colours, or none. What
+            is scored is never varied.
         cuda_graphs (`bool`, *optional*, defaults to `False`):
             Whether to record the forward and backward pass as CUDA graphs, one for each multiple of 32 tokens. For
             small encoders, for which a GPU otherwise waits for Python; for one GPU, without
@@ -65,6 +68,9 @@ class DomainTrainingArguments(TrainingArguments):
     )
     balanced_batches: bool = field(
         default=True, metadata={"help": "Whether every batch holds the domains in equal shares."}
+    )
+    augment_images: bool = field(
+        default=False, metadata={"help": "Whether to vary images in training by crops, flips and colours."}
     )
     cuda_graphs: bool = field(
         default=False,
@@ -194,6 +200,7 @@ class BilevelTrainingArguments(DomainTrainingArguments):
                 '`hypergradient="exact"` cannot be had with `gradient_checkpointing`. Leave one of them out.'
             )
         refused = {
+            "augment_images": (self.augment_images, "a key-value memory is for texts"),
             "ignore_data_skip": (self.ignore_data_skip, "the rows of a step say which domain is the meta-target"),
             "auto_find_batch_size": (self.auto_find_batch_size, "an episode's rows are laid out for one batch size"),
             "lr_scheduler_type": (

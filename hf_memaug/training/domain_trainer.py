@@ -10,30 +10,21 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch.utils.data import Sampler, SequentialSampler
-from transformers import (
-    EarlyStoppingCallback,
-    EvalPrediction,
-    PreTrainedTokenizerBase,
-    SchedulerType,
-    Trainer,
-    default_data_collator,
-)
+from transformers import EarlyStoppingCallback, EvalPrediction, SchedulerType, Trainer
 from transformers.trainer_utils import SaveStrategy
 
-from hf_memaug.data.collators import DomainCollator, PaddingCollator
-from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler
+from hf_memaug.data.collators import DomainCollator
+from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
 from hf_memaug.evaluation.scores import accuracy, macro_f1
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
 from hf_memaug.training.checkpoints import last_complete_checkpoint
+from hf_memaug.training.collation import choose_collator, columns_to_collate
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.selection import BestInMemory
-
-# Lengths that CUDA graphs are recorded for: few enough to record, near enough to waste little.
-GRAPH_LENGTHS = 32
 
 
 class DomainTrainer(Trainer):
@@ -48,7 +39,10 @@ class DomainTrainer(Trainer):
         args (`DomainTrainingArguments`):
             Arguments of `TrainingArguments`, the algorithm and what it needs.
         train_dataset, eval_dataset:
-            Tokenized rows with a `domain` column: `DomainDataset.tokenize(tokenizer)`, or a `datasets.Dataset`.
+            Rows with a `domain` column: `DomainDataset.tokenize(tokenizer)`, or a `datasets.Dataset`; of images, as
+            `load_domains` gives them.
+        processing_class:
+            The tokenizer, or the image processor, which makes `pixel_values` of each batch's `image`.
         compute_metrics (`Callable`, *optional*):
             Called for the rows of each domain in turn. By default accuracy and macro-F1 (`f1`).
 
@@ -74,10 +68,8 @@ class DomainTrainer(Trainer):
             raise ValueError("`compute_loss_func` has no place here: `args.algorithm` says what is minimised.")
         self.domains = sorted(set(domains_of(train_dataset, "train_dataset"))) if train_dataset is not None else []
         _check_selection(args, self.domains, eval_dataset, callbacks or ())
-        if data_collator is None:
-            is_tokenizer = isinstance(processing_class, PreTrainedTokenizerBase)
-            multiple = GRAPH_LENGTHS if args.cuda_graphs else 1
-            data_collator = PaddingCollator(processing_class, multiple) if is_tokenizer else default_data_collator
+        is_given = data_collator is not None
+        data_collator = choose_collator(args, data_collator, processing_class, train_dataset, eval_dataset)
         super().__init__(
             model=model,
             args=args,
@@ -94,7 +86,8 @@ class DomainTrainer(Trainer):
         self._score = compute_metrics or self._default_scores
         self._scored_domains: list[str] | None = None
         self._set_signature_columns_if_needed()
-        self.data_collator = DomainCollator(self.data_collator, self.domains, self._signature_columns)
+        columns = columns_to_collate(args, self.data_collator, is_given, self._signature_columns)
+        self.data_collator = DomainCollator(self.data_collator, self.domains, columns)
         with self.seeded():
             algorithm = ALGORITHMS[args.algorithm](args, self.domains, feature_size(self.model))
         self.algorithm = algorithm.to(args.device)
@@ -147,18 +140,25 @@ class DomainTrainer(Trainer):
     def _get_collator_with_removed_columns(self, data_collator, description=None):
         return data_collator
 
+    def _get_dataloader(self, dataset, *args, is_training: bool = False, **kwargs):
+        if is_training and self.args.augment_images:
+            dataset = SeededRows(dataset)
+        return super()._get_dataloader(dataset, *args, is_training=is_training, **kwargs)
+
     def _get_train_sampler(self, train_dataset=None):
         train_dataset = self.train_dataset if train_dataset is None else train_dataset
-        if not self.args.balanced_batches:
-            return super()._get_train_sampler(train_dataset)
         seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-        domains = domains_of(train_dataset, "train_dataset")
-        if self.algorithm.one_domain_a_step:
+        if not self.args.balanced_batches:
+            sampler = super()._get_train_sampler(train_dataset)
+        elif self.algorithm.one_domain_a_step:
             rows = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-            self._sampler = DomainAfterDomainSampler(domains, rows, seed)
+            sampler = DomainAfterDomainSampler(domains_of(train_dataset, "train_dataset"), rows, seed)
         else:
-            self._sampler = DomainBalancedSampler(domains, seed)
-        return self._sampler
+            sampler = DomainBalancedSampler(domains_of(train_dataset, "train_dataset"), seed)
+        if self.args.augment_images:
+            sampler = SeededRowsSampler(sampler, seed)
+        self._sampler = sampler if hasattr(sampler, "set_epoch") else None
+        return sampler
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         if not self.args.cuda_graphs:

@@ -11,6 +11,7 @@ from hf_memaug.data import (
     leave_each_domain_out,
     leave_one_domain_out,
     row_hashes,
+    split_domains,
 )
 
 
@@ -100,6 +101,42 @@ class TestLeaveOneDomainOut:
         splits = list(leave_each_domain_out(train, test=test, seed=3))
         assert [len(split.test) for split in splits] == [8, 8, 8]
         assert all(split.target not in split.train.domains + split.dev.domains for split in splits)
+
+
+class TestSplitDomains:
+    def test_each_domain_and_label_gives_its_share(self, train):
+        parts = split_domains(train)
+        assert list(parts) == ["a", "b", "c"]
+        for name, (inside, out) in parts.items():
+            assert out.counts() == {name: {"no": 2, "yes": 4}} and inside.counts() == {name: {"no": 8, "yes": 16}}
+            assert texts(inside) | texts(out) == texts(train.domain(name)) and not texts(inside) & texts(out)
+        assert len(split_domains(train, holdout=0.5)["a"].out) == 15
+
+    def test_the_seed_decides_and_other_domains_do_not(self, train):
+        first = split_domains(train, seed=3)
+        assert split_domains(train, seed=3)["b"].out["text"] == first["b"].out["text"]
+        assert texts(split_domains(train, seed=4)["b"].out) != texts(first["b"].out)
+        more = DomainDataset.concatenate([make({("new", 0): 9, ("new", 1): 9}), train.domain("c"), train.domain("b")])
+        again = split_domains(more, seed=3)
+        assert list(again) == ["new", "c", "b"]
+        for name in ("b", "c"):
+            assert texts(again[name].out) == texts(first[name].out)
+
+    def test_it_is_the_choice_of_leave_one_domain_out(self, train):
+        parts, split = split_domains(train, seed=2), leave_one_domain_out(train, "b", seed=2)
+        for name in ("a", "c"):
+            assert parts[name].out["text"] == split.dev.domain(name)["text"]
+            assert parts[name].inside["text"] == split.train.domain(name)["text"]
+
+    @pytest.mark.parametrize("holdout", [0, 1, -0.5, float("nan")])
+    def test_holdout(self, train, holdout):
+        with pytest.raises(ValueError, match="`holdout` is .*between 0 and 1"):
+            split_domains(train, holdout=holdout)
+
+    def test_too_few_rows(self, train):
+        few = DomainDataset.concatenate([train, make({("tiny", 0): 1, ("tiny", 1): 1})])
+        with pytest.raises(ValueError, match="the domain 'tiny' has 2 rows, too few.*Add rows"):
+            split_domains(few)
 
 
 class TestRefusals:

@@ -223,8 +223,22 @@ class TestFolders:
 
     def test_empty_domain_of_images(self, image_folder):
         (image_folder / "cartoon" / "dog").mkdir(parents=True)
-        with pytest.raises(ValueError, match="the domain 'cartoon' in .* is empty"):
+        with pytest.raises(ValueError, match="the domain 'cartoon' in .* is empty.*a folder for each class"):
             load_domains(image_folder)
+
+    def test_a_domain_may_lack_classes_but_not_each_one_of_the_others(self, image_folder):
+        (image_folder / "sketch" / "dogs").mkdir()
+        (image_folder / "sketch" / "dogs" / "1.png").write_bytes(b"x")
+        with pytest.raises(ValueError) as caught:
+            load_domains(image_folder)
+        text = str(caught.value)
+        assert "'photo' has 'dog', which 'sketch' has not, and 'sketch' has 'dogs'" in text
+        assert "one name in all domains" in text and "`labels`" in text
+        # Those who know say so.
+        assert load_domains(image_folder, labels=["cat", "dog", "dogs"])["label"] == [0, 1, 1, 0, 2]
+        assert "label" not in load_domains(image_folder, label=None).column_names
+        (image_folder / "labels.json").write_text('["cat", "dog", "dogs"]')
+        assert load_domains(image_folder).num_labels == 3
 
     def test_nothing_there(self, tmp_path):
         with pytest.raises(ValueError, match="`source`: the folder .* is empty"):

@@ -5,7 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from hf_memaug.data import DomainDataset, find_overlap, leave_each_domain_out, leave_one_domain_out, load_domains
+from hf_memaug.data import (
+    DomainDataset,
+    check_images,
+    decode_image,
+    find_overlap,
+    leave_each_domain_out,
+    leave_one_domain_out,
+    load_domains,
+    split_domains,
+)
 
 DATA = Path(os.environ.get("HF_MEMAUG_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 
@@ -95,3 +104,15 @@ def test_images_in_parquet():
     assert dataset[0]["image"].startswith(b"\xff\xd8") and dataset.num_labels == 7
     assert len(load_domains(folder("pacs"), split="train")) < len(dataset)
     assert set(leave_one_domain_out(dataset, "sketch").test["domain"]) == {"sketch"}
+
+
+def test_images_in_parquet_can_be_decoded_and_split():
+    pytest.importorskip("pyarrow")
+    dataset = load_domains(folder("pacs")).shuffle(0)[:200]
+    assert check_images(dataset) is dataset
+    assert {decode_image(image).size for image in dataset["image"]} == {(96, 96)}
+    whole = load_domains(folder("pacs"))
+    for name, part in split_domains(whole, seed=1).items():
+        assert len(part.inside) + len(part.out) == len(whole.domain(name))
+        assert 0.19 < len(part.out) / len(whole.domain(name)) < 0.21
+        assert find_overlap(part.inside, part.out) == []

@@ -140,6 +140,7 @@ VALUES = {
     "discriminator_learning_rate": ("1e-2", 1e-2),
     "discriminator_hidden_size": ("0", 0),
     "balanced_batches": ("False", False),
+    "augment_images": ("False", False),
     "cuda_graphs": ("False", False),
     "episodes": ("3", 3),
     "episode_steps": ("4", 4),
@@ -177,6 +178,7 @@ def test_a_penalty_without_one_to_weigh_is_refused():
 
 def test_what_meta_training_cannot_do_is_refused():
     for own, reason in (
+        ({"augment_images": True}, "is for texts"),
         ({"ignore_data_skip": True}, "say which domain is the meta-target"),
         ({"auto_find_batch_size": True}, "laid out for one batch size"),
         ({"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}, "no evaluation to watch"),

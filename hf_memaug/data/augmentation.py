@@ -1,0 +1,83 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Images as DomainBed varies them in training (Gulrajani and Lopez-Paz, 2021), on PIL alone."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+# The part of the image's area that a crop keeps, and its width over its height.
+CROP_SCALE = (0.7, 1.0)
+CROP_RATIO = (3 / 4, 4 / 3)
+JITTER = 0.3
+GREY_RATE = 0.1
+# The column that says by which numbers a row is augmented.
+SEED_COLUMN = "augmentation_seed"
+
+
+def augment_image(image, size: tuple[int, int] | None = None, generator: torch.Generator | None = None):
+    """
+    A random crop of 70 to 100 % of the image, flipped left to right every other time, with brightness, contrast,
+    saturation and hue changed by up to 0.3 in a random order, and grey one time in ten.
+
+    Args:
+        image (`PIL.Image.Image`):
+            An RGB image.
+        size (`tuple[int, int]`, *optional*):
+            Height and width of the result. By default those of `image`.
+        generator (`torch.Generator`, *optional*):
+            Where the random numbers come from. By default torch's own.
+    """
+    import torch
+    from PIL import Image, ImageEnhance, ImageOps
+
+    height, width = (image.height, image.width) if size is None else size
+    # Cropped first: a resize of the box alone would look at the pixels around it.
+    image = image.crop(_crop_box(image.width, image.height, generator))
+    image = image.resize((width, height), Image.Resampling.BILINEAR)
+    if _uniform(0, 1, generator) < 0.5:
+        image = ImageOps.mirror(image)
+    enhancers = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
+    for number in torch.randperm(len(enhancers) + 1, generator=generator).tolist():
+        change = _uniform(-JITTER, JITTER, generator)
+        image = enhancers[number](image).enhance(1 + change) if number < 3 else _turned_hue(image, change)
+    return image.convert("L").convert("RGB") if _uniform(0, 1, generator) < GREY_RATE else image
+
+
+def _crop_box(width: int, height: int, generator: torch.Generator | None) -> tuple[int, int, int, int]:
+    for _ in range(10):
+        area = width * height * _uniform(*CROP_SCALE, generator)
+        ratio = math.exp(_uniform(math.log(CROP_RATIO[0]), math.log(CROP_RATIO[1]), generator))
+        across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+        if 0 < across <= width and 0 < down <= height:
+            left, top = _below(width - across + 1, generator), _below(height - down + 1, generator)
+            return left, top, left + across, top + down
+    # Long and narrow: the middle, with the nearest ratio that is allowed.
+    across, down = min(width, round(height * CROP_RATIO[1])), min(height, round(width / CROP_RATIO[0]))
+    left, top = (width - across) // 2, (height - down) // 2
+    return left, top, left + across, top + down
+
+
+def _turned_hue(image, change: float):
+    """`change` is a part of the whole circle of hues."""
+    from PIL import Image
+
+    hue, saturation, value = image.convert("HSV").split()
+    hue = hue.point([(level + int(change * 255)) % 256 for level in range(256)])
+    return Image.merge("HSV", (hue, saturation, value)).convert("RGB")
+
+
+def _uniform(low: float, high: float, generator: torch.Generator | None) -> float:
+    import torch
+
+    return low + (high - low) * torch.rand((), generator=generator).item()
+
+
+def _below(limit: int, generator: torch.Generator | None) -> int:
+    import torch
+
+    return int(torch.randint(limit, (), generator=generator))

@@ -1,0 +1,210 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Images of any kind that a dataset holds, decoded when a batch needs them."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+from typing import TYPE_CHECKING, Any
+
+from hf_memaug.data.augmentation import SEED_COLUMN, augment_image
+from hf_memaug.data.messages import listed
+
+if TYPE_CHECKING:
+    import torch
+
+logger = logging.getLogger(__name__)
+
+LABEL_COLUMNS = ("label", "labels", "label_ids")
+
+
+def decode_image(image: Any):
+    """
+    An RGB `PIL.Image.Image` of a path, the bytes of a file, a dict with `bytes` or `path` (as `datasets` stores an
+    image), a PIL image, or an array of `(height, width)`, `(height, width, channels)` or `(channels, height, width)`
+    with whole numbers up to 255 or fractions up to 1. A file is turned as its EXIF tag says, as `pipeline` does it.
+    """
+    if isinstance(image, dict) and ("bytes" in image or "path" in image):
+        image = image["bytes"] if image.get("bytes") is not None else image.get("path")
+    if isinstance(image, (str, os.PathLike, bytes, bytearray)):
+        return _decoded_file(image)
+    if hasattr(image, "mode") and hasattr(image, "convert"):
+        return _as_rgb(image)
+    if hasattr(image, "shape") and hasattr(image, "dtype"):
+        return _decoded_array(image)
+    raise TypeError(
+        f"`image` is a {type(image).__name__}; it must be a path, bytes, a dict with 'bytes' or 'path', a PIL image or "
+        "an array."
+    )
+
+
+def _decoded_file(file):
+    from PIL import Image, ImageOps
+
+    source = io.BytesIO(file) if isinstance(file, (bytes, bytearray)) else file
+    try:
+        with Image.open(source) as image:
+            return _as_rgb(ImageOps.exif_transpose(image))
+    except FileNotFoundError:
+        raise ValueError(f"`image`: there is no file {os.fspath(file)!r}.") from None
+    except Exception as error:  # Pillow's readers raise whatever they come upon in a broken file.
+        name = f"{len(file)} bytes" if isinstance(file, (bytes, bytearray)) else repr(os.fspath(file))
+        # Pillow names the buffer that it read, which says nothing to anybody.
+        reason = "no image format that is known" if type(error).__name__ == "UnidentifiedImageError" else str(error)
+        raise ValueError(f"`image` cannot be decoded ({name}): {reason or type(error).__name__}.") from error
+
+
+def _as_rgb(image):
+    from PIL import Image
+
+    if image.mode.startswith("I;16"):
+        import numpy as np
+
+        # Pillow would cut off all above 255, and leave a white image.
+        image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    elif image.mode == "P" and "transparency" in image.info:
+        image = image.convert("RGBA")
+    return image.convert("RGB")
+
+
+def _decoded_array(array):
+    import numpy as np
+    from PIL import Image
+
+    array = array.detach().cpu().numpy() if hasattr(array, "detach") else np.asarray(array)
+    shape = array.shape
+    if array.ndim == 3 and shape[-1] not in (1, 3, 4) and shape[0] in (1, 3, 4):
+        array = np.moveaxis(array, 0, -1)
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[-1] not in (1, 3, 4)) or not array.size:
+        raise ValueError(f"`image` is an array of shape {tuple(shape)}, which is not (height, width[, 1, 3 or 4]).")
+    if array.dtype == bool or np.issubdtype(array.dtype, np.floating):
+        if not (np.isfinite(array).all() and 0 <= array.min() and array.max() <= 1):
+            raise ValueError("`image` is an array of fractions that do not lie between 0 and 1. Undo what scaled it.")
+        array = np.round(array * 255.0)
+    elif array.min() < 0 or array.max() > 255:
+        raise ValueError("`image` is an array of whole numbers that do not lie between 0 and 255. Rescale it.")
+    array = array.astype(np.uint8)
+    return Image.fromarray(array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array).convert("RGB")
+
+
+def check_images(dataset, broken: str = "refuse"):
+    """
+    Decodes every image once, so that a broken one is found before training and not in the midst of it.
+
+    Args:
+        dataset (`DomainDataset` or `datasets.Dataset`):
+            Rows with `image`.
+        broken (`str`, *optional*, defaults to `"refuse"`):
+            What to do with images that cannot be decoded: `"refuse"` names them in an error, `"skip"` in a warning, and
+            gives the dataset without them.
+    """
+    from tqdm.auto import tqdm
+
+    if broken not in ("refuse", "skip"):
+        raise ValueError(f"`broken` is {broken!r}; it must be 'refuse' or 'skip'.")
+    if "image" not in dataset.column_names:
+        raise ValueError(f"`dataset` has no column 'image'; it has: {listed(dataset.column_names)}.")
+    domains = list(dataset["domain"]) if "domain" in dataset.column_names else [None] * len(dataset)
+    found: dict[int, str] = {}
+    for row in tqdm(range(len(dataset)), desc="Checking images", unit="image", disable=len(dataset) <= 2000):
+        try:
+            decode_image(dataset[row]["image"])
+        except Exception as error:  # `datasets` decodes by itself, and raises what Pillow raises.
+            where = f"row {row}" if domains[row] is None else f"row {row} (domain {domains[row]!r})"
+            found[row] = f"{where}: {error}"
+    if not found:
+        return dataset
+    shown = " ".join([*list(found.values())[:5], *([f"And {len(found) - 5} more."] if len(found) > 5 else [])])
+    summary = f"{len(found)} of {len(dataset)} images cannot be decoded. {shown}"
+    if broken == "refuse":
+        raise ValueError(f'`dataset`: {summary} Mend these files, or leave them out with `broken="skip"`.')
+    kept = [row for row in range(len(dataset)) if row not in found]
+    lost = sorted({str(name) for name in domains} - {str(domains[row]) for row in kept})
+    if lost:
+        raise ValueError(f"`dataset`: no image of {listed(lost)} can be decoded. {summary} Mend them or leave it out.")
+    logger.warning("%s They are left out.", summary)
+    return dataset.select(kept)
+
+
+class ImageCollator:
+    """
+    Makes `pixel_values` and `labels` of rows with `image`: what the image processor makes of the same images in RGB.
+
+    Args:
+        image_processor (`BaseImageProcessor`):
+            Resizes and normalises, such as `AutoImageProcessor.from_pretrained(...)` of the backbone.
+        augment (`bool`, *optional*, defaults to `False`):
+            Whether to vary every image at random (`augment_image`), by torch's random numbers. Rows that bring an
+            `augmentation_seed` are varied by that in any case; such are the training rows of `DomainTrainer` with
+            `augment_images=True`.
+    """
+
+    def __init__(self, image_processor, augment: bool = False):
+        if not makes_pixel_values(image_processor):
+            raise ValueError(
+                f"`image_processor` is a {type(image_processor).__name__}, which makes no `pixel_values`. Give the one "
+                "of the backbone: `AutoImageProcessor.from_pretrained(...)`."
+            )
+        self.image_processor, self.augment = image_processor, augment
+        self._size: tuple[int, int] | None = None
+
+    def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
+        import torch
+
+        images = [self._decoded(row) for row in rows]
+        options = {}
+        if self.augment or any(SEED_COLUMN in row for row in rows):
+            images = [self._augmented(image, row) for image, row in zip(images, rows, strict=True)]
+            # They have their size already; a processor that cuts off the border would cut once more.
+            options = {"do_resize": False, "do_center_crop": False}
+        try:
+            batch = dict(self.image_processor(images=images, return_tensors="pt", **options))
+        except ValueError as error:
+            if len({image.size for image in images}) < 2:
+                raise
+            raise ValueError(
+                "`image_processor` does not bring images of different sizes to one. Give it a `size` with `height` and "
+                "`width`, or `do_center_crop=True`."
+            ) from error
+        label = next((name for name in LABEL_COLUMNS if name in rows[0]), None)
+        if label is not None:
+            batch["labels"] = torch.tensor([int(row[label]) for row in rows])
+        return batch
+
+    def _decoded(self, row: dict):
+        if "image" not in row:
+            raise ValueError(f"a row has no `image`, but {listed(row)}. Name that column 'image'.")
+        try:
+            return decode_image(row["image"])
+        except (TypeError, ValueError) as error:
+            where = f" in the domain {row['domain']!r}" if "domain" in row else ""
+            raise ValueError(
+                f"{error} It is a row{where}. `check_images(dataset)` finds all such rows before training, and leaves "
+                'them out with `broken="skip"`.'
+            ) from error
+
+    def _augmented(self, image, row: dict):
+        import torch
+
+        generator = None
+        if SEED_COLUMN in row:
+            generator = torch.Generator().manual_seed(row[SEED_COLUMN])
+        return augment_image(image, self._output_size(), generator)
+
+    def _output_size(self) -> tuple[int, int] | None:
+        """Height and width that the processor gives a square image; `None` where it leaves images as they are."""
+        if not getattr(self.image_processor, "do_resize", True):
+            return None
+        if self._size is None:
+            from PIL import Image
+
+            pixels = self.image_processor(images=[Image.new("RGB", (256, 256))], return_tensors="pt")["pixel_values"]
+            self._size = tuple(pixels.shape[-2:])
+        return self._size
+
+
+def makes_pixel_values(processing_class: Any) -> bool:
+    """Whether this is an image processor."""
+    return "pixel_values" in (getattr(processing_class, "model_input_names", None) or ())

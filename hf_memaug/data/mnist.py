@@ -1,0 +1,89 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rotated and coloured MNIST, made of the files of MNIST as DomainBed makes them."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import zlib
+from pathlib import Path
+
+from hf_memaug.data.domains import DomainDataset
+from hf_memaug.data.generated import digit_domains
+from hf_memaug.data.messages import listed
+
+PARTS = ("train", "t10k")
+IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
+
+
+def mnist_domains(
+    folder: str | os.PathLike,
+    domains: str = "rotated",
+    seed: int = 0,
+    rows_per_domain: int | None = None,
+    image_size: int = 28,
+) -> DomainDataset:
+    """
+    All 70,000 digits of MNIST as RGB images in several domains, each digit in one domain only.
+
+    Args:
+        folder (`str` or `os.PathLike`):
+            Where `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
+            `t10k-labels-idx1-ubyte` lie, each as it is or with `.gz`.
+        domains (`str`, *optional*, defaults to `"rotated"`):
+            `"rotated"`: ten labels, and a domain for each of 0, 15, 30, 45, 60 and 75 degrees. `"coloured"`: is the
+            digit below five, with a quarter of the labels wrong and a colour that goes with the label in 90, 80 and
+            10 % of the rows.
+        seed (`int`, *optional*, defaults to 0):
+            Which digit goes to which domain, and which labels and colours are flipped.
+        rows_per_domain (`int`, *optional*):
+            Rows in each domain. By default as many as there are digits for.
+        image_size (`int`, *optional*, defaults to 28):
+            Height and width.
+    """
+    import numpy as np
+
+    if image_size < 1:
+        raise ValueError(f"`image_size` is {image_size}; it must be at least 1.")
+    folder = Path(folder)
+    images, labels = [], []
+    for part in PARTS:
+        images.append(_read_idx(folder, f"{part}-{IMAGES}", axes=3))
+        labels.append(_read_idx(folder, f"{part}-{LABELS}", axes=1))
+        if len(images[-1]) != len(labels[-1]):
+            raise ValueError(
+                f"`folder`: in {folder}, {part!r} has {len(images[-1])} images and {len(labels[-1])} labels. Fetch "
+                "both files again, from one place."
+            )
+    return digit_domains(np.concatenate(images), np.concatenate(labels), domains, seed, rows_per_domain, image_size)
+
+
+def _read_idx(folder: Path, name: str, axes: int):
+    """The array in a file of MNIST: a magic number that tells the axes, their lengths, and bytes."""
+    import numpy as np
+
+    path = next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+    if path is None:
+        there = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else None
+        found = "there is no such folder" if there is None else f"it has {listed(there) or 'nothing'}"
+        raise FileNotFoundError(
+            f"`folder`: there is no {name!r}, with or without `.gz`, in {folder}: {found}. Give the folder with the "
+            "four files of MNIST."
+        )
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"`folder`: {path} is not a whole gzip file ({error}). Fetch it again.") from error
+    head = 4 + 4 * axes
+    # 8 stands for bytes.
+    if len(content) < head or struct.unpack(">HBB", content[:4]) != (0, 8, axes):
+        raise ValueError(f"`folder`: {path} is not an idx file of bytes with {axes} axes. Fetch it again.")
+    shape = struct.unpack(f">{axes}I", content[4:head])
+    pixels = np.frombuffer(content, dtype=np.uint8, offset=head)
+    if pixels.size != np.prod(shape):
+        raise ValueError(
+            f"`folder`: {path} should hold {np.prod(shape)} bytes of data and holds {pixels.size}. Fetch it again."
+        )
+    return pixels.reshape(shape)

@@ -1,0 +1,77 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Which collator makes the batches of a `DomainTrainer`, and what it could make none of."""
+
+from collections.abc import Callable, Iterable
+
+from transformers import PreTrainedTokenizerBase, default_data_collator
+
+from hf_memaug.data.augmentation import SEED_COLUMN
+from hf_memaug.data.collators import PaddingCollator
+from hf_memaug.data.images import ImageCollator, makes_pixel_values
+from hf_memaug.data.messages import listed
+
+# Lengths that CUDA graphs are recorded for: few enough to record, near enough to waste little.
+GRAPH_LENGTHS = 32
+
+
+def choose_collator(args, data_collator: Callable | None, processing_class, train_dataset, eval_dataset) -> Callable:
+    """The caller's, or one that pads texts, or one that decodes images, or that of transformers."""
+    _check_augmentation(args, data_collator, processing_class)
+    if data_collator is not None:
+        return data_collator
+    if isinstance(processing_class, PreTrainedTokenizerBase):
+        return PaddingCollator(processing_class, GRAPH_LENGTHS if args.cuda_graphs else 1)
+    reads_images = makes_pixel_values(processing_class)
+    has_images = False
+    for name, columns in _columns(train_dataset, eval_dataset):
+        if "image" in columns and not reads_images:
+            raise ValueError(
+                f"`{name}` has rows with `image`, and `processing_class` is {type(processing_class).__name__}: nothing "
+                "makes `pixel_values` of them. Give the image processor of the backbone, "
+                "`AutoImageProcessor.from_pretrained(...)`, or a `data_collator` of your own with "
+                "`remove_unused_columns=False`."
+            )
+        if reads_images and "image" not in columns and "pixel_values" not in columns:
+            raise ValueError(
+                f"`{name}` has no column `image` for `processing_class` to read; it has: {listed(columns)}. Name the "
+                "column with the paths or images 'image', as `load_domains` does."
+            )
+        has_images |= "image" in columns
+    return ImageCollator(processing_class) if has_images else default_data_collator
+
+
+def columns_to_collate(args, data_collator: Callable, is_given: bool, of_model: list[str]) -> list[str] | None:
+    """The columns of a row that the collator sees; `None` for all of them."""
+    if isinstance(data_collator, ImageCollator):
+        # What an image is decoded of, called and varied by, no model takes.
+        return [*of_model, "image", "domain", SEED_COLUMN]
+    return None if is_given and not args.remove_unused_columns else of_model
+
+
+def _check_augmentation(args, data_collator: Callable | None, processing_class) -> None:
+    if isinstance(data_collator, ImageCollator) and data_collator.augment:
+        raise ValueError(
+            "`data_collator` has `augment=True`, which would vary the images that are scored, too. Leave "
+            "`data_collator` out and set `augment_images=True`."
+        )
+    if not args.augment_images:
+        return
+    if data_collator is not None and not isinstance(data_collator, ImageCollator):
+        raise ValueError(
+            "`augment_images=True` is done by the trainer's own collator, and `data_collator` is another. Leave one of "
+            "the two out."
+        )
+    if data_collator is None and not makes_pixel_values(processing_class):
+        raise ValueError(
+            f"`augment_images=True` is for images, and `processing_class` is {type(processing_class).__name__}. Leave "
+            "it out for texts, or give an image processor."
+        )
+
+
+def _columns(train_dataset, eval_dataset) -> Iterable[tuple[str, list[str]]]:
+    evaluated = eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]
+    for name, dataset in [("train_dataset", train_dataset), *(("eval_dataset", one) for one in evaluated)]:
+        columns = getattr(dataset, "column_names", None)
+        if columns:
+            yield name, list(columns)

@@ -1,0 +1,322 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+import io
+import logging
+
+import numpy as np
+import pytest
+import torch
+from families import tiny_image_processor
+
+pytest.importorskip("PIL")
+
+from PIL import Image
+
+from hf_memaug.data import DomainDataset, ImageCollator, check_images, decode_image
+from hf_memaug.data.augmentation import SEED_COLUMN, augment_image
+
+RNG = np.random.default_rng(0)
+PIXELS = RNG.integers(0, 256, (20, 30, 3), dtype=np.uint8)
+IMAGE = Image.fromarray(PIXELS)
+
+
+def encoded(image=IMAGE, kind="PNG", **kwargs) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **kwargs)
+    return buffer.getvalue()
+
+
+def smooth(width=48, height=40):
+    """An image whose parts can be told apart after it was made smaller."""
+    down, across = np.mgrid[0:height, 0:width]
+    return Image.fromarray(
+        np.stack([across * 255 // width, down * 255 // height, 60 + 0 * down], axis=-1).astype(np.uint8)
+    )
+
+
+class TestDecode:
+    def test_every_kind_gives_the_same_image(self, tmp_path):
+        path = tmp_path / "a.png"
+        path.write_bytes(encoded())
+        kinds = [
+            path,
+            str(path),
+            encoded(),
+            bytearray(encoded()),
+            {"bytes": encoded(), "path": None},
+            {"bytes": encoded(), "path": "gone.png"},
+            {"bytes": None, "path": str(path)},
+            IMAGE,
+            PIXELS,
+            PIXELS.transpose(2, 0, 1),
+            torch.from_numpy(PIXELS),
+            PIXELS / 255.0,
+            (PIXELS / 255.0).astype(np.float32),
+            PIXELS.astype(np.int64),
+        ]
+        for kind in kinds:
+            found = decode_image(kind)
+            assert found.mode == "RGB" and (np.asarray(found) == PIXELS).all(), type(kind)
+
+    def test_other_modes_become_rgb(self):
+        grey = IMAGE.convert("L")
+        for one in (grey, np.asarray(grey), np.asarray(grey)[..., None], np.asarray(grey)[None], encoded(grey)):
+            assert (np.asarray(decode_image(one)) == np.asarray(grey)[..., None]).all()
+        assert decode_image(encoded(IMAGE.convert("RGBA"))).mode == "RGB"
+        assert decode_image(encoded(IMAGE.convert("CMYK"), "JPEG")).mode == "RGB"
+        clear = IMAGE.convert("P")
+        assert decode_image(encoded(clear, transparency=bytes(range(256)))).mode == "RGB"
+        assert (np.asarray(decode_image(np.eye(4, dtype=bool)))[..., 0] == 255 * np.eye(4)).all()
+
+    def test_sixteen_bits_keep_their_shades(self):
+        deep = Image.fromarray((np.arange(64, dtype=np.uint16) * 1024).reshape(8, 8))
+        assert deep.mode.startswith("I;16")
+        assert np.asarray(decode_image(encoded(deep)))[..., 0].ravel().tolist() == [4 * level for level in range(64)]
+
+    def test_a_photograph_taken_sideways_is_turned(self):
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        turned = decode_image(encoded(IMAGE, "PNG", exif=exif))
+        assert (np.asarray(turned) == np.asarray(IMAGE.transpose(Image.Transpose.ROTATE_270))).all()
+
+    @pytest.mark.parametrize(
+        ("value", "message"),
+        [
+            (b"no image", r"`image` cannot be decoded \(8 bytes\): no image format that is known"),
+            (encoded(IMAGE, "JPEG")[:300], r"`image` cannot be decoded \(300 bytes\): "),
+            (encoded()[:200], "`image` cannot be decoded"),
+            (b"", "`image` cannot be decoded"),
+            ("nowhere/a.jpg", "there is no file 'nowhere/a.jpg'"),
+            (np.zeros((5, 5, 7)), r"shape \(5, 5, 7\)"),
+            (np.zeros(4), r"shape \(4,\)"),
+            (np.full((4, 4), 1.5), "fractions that do not lie between 0 and 1"),
+            (np.full((4, 4), np.nan), "fractions that do not lie between 0 and 1"),
+            (np.full((4, 4), -1), "between 0 and 255"),
+            (np.full((4, 4), 256), "between 0 and 255"),
+        ],
+    )
+    def test_what_is_no_image(self, value, message):
+        with pytest.raises(ValueError, match=message):
+            decode_image(value)
+
+    @pytest.mark.parametrize("value", [None, 3, [1, 2], {"pixels": 1}])
+    def test_what_is_of_another_kind(self, value):
+        with pytest.raises(TypeError, match="`image` is a .*must be a path, bytes, a dict"):
+            decode_image(value)
+
+    def test_the_file_is_named(self, tmp_path):
+        (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8 no more")
+        with pytest.raises(ValueError, match="broken.jpg"):
+            decode_image(tmp_path / "broken.jpg")
+
+
+class TestCheckImages:
+    @pytest.fixture
+    def dataset(self, tmp_path):
+        (tmp_path / "good.png").write_bytes(encoded())
+        (tmp_path / "cut.png").write_bytes(encoded()[:90])
+        paths = [str(tmp_path / name) for name in ("good.png", "cut.png", "good.png", "gone.png")]
+        return DomainDataset({"image": paths, "label": [0, 1, 1, 0], "domain": ["photo", "photo", "sketch", "sketch"]})
+
+    def test_they_are_named_and_refused(self, dataset):
+        with pytest.raises(ValueError) as caught:
+            check_images(dataset)
+        text = str(caught.value)
+        assert "2 of 4 images cannot be decoded" in text and '`broken="skip"`' in text
+        assert "row 1 (domain 'photo')" in text and "cut.png" in text
+        assert "row 3 (domain 'sketch')" in text and "gone.png" in text
+        assert "row 0" not in text and "row 2" not in text
+
+    def test_or_skipped_and_counted(self, dataset, caplog):
+        with caplog.at_level(logging.WARNING):
+            kept = check_images(dataset, broken="skip")
+        assert kept["label"] == [0, 1] and kept.domains == ["photo", "sketch"]
+        assert "2 of 4 images" in caplog.text and "left out" in caplog.text and "cut.png" in caplog.text
+
+    def test_good_ones_pass_as_they_are(self, dataset, caplog):
+        good = dataset.select([0, 2])
+        assert check_images(good) is good and check_images(good, broken="skip") is good and not caplog.text
+
+    def test_a_domain_is_not_lost_silently(self, dataset):
+        with pytest.raises(ValueError, match="no image of 'sketch' can be decoded.*leave it out"):
+            check_images(dataset.select([0, 3]), broken="skip")
+
+    def test_many_are_counted_and_a_few_named(self):
+        bad = DomainDataset({"image": [b"x"] * 9, "domain": ["a"] * 9})
+        with pytest.raises(ValueError, match=r"9 of 9 images.*row 4 .*And 4 more\."):
+            check_images(bad)
+
+    def test_of_the_datasets_library(self):
+        datasets = pytest.importorskip("datasets")
+        rows = {"image": [{"bytes": encoded(), "path": None}, {"bytes": b"x", "path": None}], "domain": ["a", "a"]}
+        dataset = datasets.Dataset.from_dict(rows).cast_column("image", datasets.Image())
+        with pytest.raises(ValueError, match=r"1 of 2 images.*row 1 \(domain 'a'\)"):
+            check_images(dataset)
+        assert len(check_images(dataset, broken="skip")) == 1
+
+    def test_refusals(self, dataset):
+        with pytest.raises(ValueError, match="`broken` is 'ignore'; it must be 'refuse' or 'skip'"):
+            check_images(dataset, broken="ignore")
+        with pytest.raises(ValueError, match="no column 'image'; it has: 'text'"):
+            check_images(DomainDataset({"text": ["a"], "domain": ["a"]}))
+
+
+def convnext_processor():
+    """It enlarges, and then cuts off the border."""
+    from transformers.models.convnext.image_processing_pil_convnext import ConvNextImageProcessorPil
+
+    return ConvNextImageProcessorPil(size={"shortest_edge": 16}, crop_pct=0.5)
+
+
+class TestCollator:
+    @pytest.mark.parametrize("make", [tiny_image_processor, convnext_processor])
+    def test_it_is_what_the_processor_makes_of_them(self, make):
+        processor = make()
+        images = [smooth(), IMAGE, IMAGE.convert("L")]
+        values = [encoded(images[0]), {"bytes": None, "path": None, **{"bytes": encoded(images[1])}}, images[2]]
+        batch = ImageCollator(processor)([{"image": v, "label": n} for n, v in enumerate(values)])
+        expected = processor([image.convert("RGB") for image in images], return_tensors="pt")["pixel_values"]
+        assert torch.equal(batch["pixel_values"], expected) and expected.shape == (3, 3, 16, 16)
+        assert batch["labels"].tolist() == [0, 1, 2] and batch["labels"].dtype == torch.int64
+        assert set(batch) == {"pixel_values", "labels"}
+
+    @pytest.mark.parametrize("name", ["label", "labels", "label_ids"])
+    def test_labels_by_any_of_their_names_and_without(self, name):
+        collator = ImageCollator(tiny_image_processor())
+        assert collator([{"image": IMAGE, name: np.int64(2)}])["labels"].tolist() == [2]
+        assert set(collator([{"image": IMAGE}])) == {"pixel_values"}
+
+    def test_augmentation_varies_by_torchs_numbers_and_plain_batches_draw_none(self):
+        rows = [{"image": smooth(), "label": 0}] * 3
+        plain, varied = ImageCollator(tiny_image_processor()), ImageCollator(tiny_image_processor(), augment=True)
+        torch.manual_seed(1)
+        before = torch.get_rng_state()
+        still = plain(rows)["pixel_values"]
+        assert torch.equal(torch.get_rng_state(), before)
+        first = varied(rows)["pixel_values"]
+        assert first.shape == still.shape and not torch.equal(first[0], first[1]) and not torch.equal(first, still)
+        torch.manual_seed(1)
+        assert torch.equal(varied(rows)["pixel_values"], first)
+        torch.manual_seed(2)
+        assert not torch.equal(varied(rows)["pixel_values"], first)
+
+    def test_a_rows_own_seed_is_all_that_counts(self):
+        collator = ImageCollator(tiny_image_processor())
+        rows = [{"image": smooth(), SEED_COLUMN: seed} for seed in (5, 6, 5)]
+        batch = collator(rows)["pixel_values"]
+        assert torch.equal(batch[0], batch[2]) and not torch.equal(batch[0], batch[1])
+        torch.manual_seed(9)
+        assert torch.equal(collator(rows[1:2])["pixel_values"][0], batch[1]), "it depends on the batch"
+
+    @pytest.mark.parametrize("make", [tiny_image_processor, convnext_processor])
+    def test_what_is_varied_is_resized_once(self, make):
+        """And the border is not cut off a second time."""
+        processor = make()
+        row = {"image": smooth(), SEED_COLUMN: 3}
+        crop = augment_image(smooth(), (16, 16), torch.Generator().manual_seed(3))
+        expected = processor(crop, do_resize=False, do_center_crop=False, return_tensors="pt")["pixel_values"]
+        assert torch.equal(ImageCollator(processor)([row])["pixel_values"], expected)
+
+    def test_a_processor_that_does_not_resize_is_obeyed(self):
+        processor = tiny_image_processor()
+        processor.do_resize = False
+        assert ImageCollator(processor, augment=True)([{"image": IMAGE}])["pixel_values"].shape == (1, 3, 20, 30)
+        with pytest.raises(ValueError, match="`image_processor` does not bring.*`height` and `width`"):
+            ImageCollator(processor)([{"image": IMAGE}, {"image": smooth()}])
+
+    def test_refusals(self):
+        from families import tiny_tokenizer
+
+        with pytest.raises(ValueError, match="`image_processor` is a .*makes no `pixel_values`.*`AutoImageProcessor"):
+            ImageCollator(tiny_tokenizer("bert"))
+        with pytest.raises(ValueError, match="`image_processor` is a NoneType"):
+            ImageCollator(None)
+        collator = ImageCollator(tiny_image_processor())
+        with pytest.raises(ValueError, match="a row has no `image`, but 'picture'"):
+            collator([{"picture": IMAGE}])
+        with pytest.raises(ValueError, match=r"cannot be decoded.*in the domain 'photo'.*`check_images\(dataset\)`"):
+            collator([{"image": b"broken", "domain": "photo"}])
+
+
+def many(change, count=400, image=None, size=(40, 48)):
+    """`change` of so many variations of one image."""
+    generator = torch.Generator().manual_seed(0)
+    return np.array([change(np.asarray(augment_image(image, size, generator), float)) for _ in range(count)])
+
+
+class TestAugmentation:
+    def test_shape_mode_and_determinism(self):
+        first, again, other = (augment_image(smooth(), (8, 9), torch.Generator().manual_seed(s)) for s in (1, 1, 2))
+        assert first.mode == "RGB" and first.size == (9, 8)
+        assert (np.asarray(first) == np.asarray(again)).all() and (np.asarray(first) != np.asarray(other)).any()
+        assert augment_image(smooth()).size == (48, 40)
+
+    def test_it_draws_from_torch_alone(self):
+        import random
+
+        state, numpy_state = random.getstate(), np.random.get_state()[1].copy()
+        torch.manual_seed(0)
+        first = np.asarray(augment_image(smooth()))
+        assert random.getstate() == state and (np.random.get_state()[1] == numpy_state).all()
+        torch.manual_seed(0)
+        assert (np.asarray(augment_image(smooth())) == first).all()
+
+    def test_half_are_flipped(self):
+        # Light to the right: of a flipped image, to the left.
+        ramp = Image.fromarray(np.tile((np.arange(48) * 5).astype(np.uint8), (40, 1))).convert("RGB")
+        flipped = many(lambda pixels: pixels[:, :10].mean() > pixels[:, -10:].mean(), image=ramp)
+        assert 0.42 < flipped.mean() < 0.58
+        upside_down = many(lambda pixels: abs(pixels[:10].mean() - pixels[-10:].mean()) < 3, image=ramp)
+        assert upside_down.all()
+
+    def test_a_tenth_is_grey(self):
+        colours = Image.new("RGB", (32, 32), (200, 40, 60))
+        grey = many(lambda pixels: np.ptp(pixels, axis=-1).max() == 0, count=1000, image=colours)
+        assert 0.07 < grey.mean() < 0.13
+
+    def test_a_crop_keeps_70_to_100_percent(self, monkeypatch):
+        sizes = []
+        monkeypatch.setattr(Image.Image, "crop", lambda self, box: sizes.append(box) or self)
+        many(lambda pixels: 0, image=smooth(60, 50))
+        left, top, right, bottom = np.array(sizes).T
+        areas, ratios = (right - left) * (bottom - top) / 3000, (right - left) / (bottom - top)
+        assert 0.68 < areas.min() < 0.73 and 0.93 < areas.max() <= 1.0 and 0.8 < areas.mean() < 0.88
+        assert 0.72 < ratios.min() and ratios.max() < 1.36 and np.ptp(ratios) > 0.3
+        assert left.min() == top.min() == 0 and right.max() == 60 and bottom.max() == 50 and len(set(left)) > 5
+
+    @pytest.mark.parametrize(("width", "height", "box"), [(400, 20, (186, 0, 213, 20)), (20, 400, (0, 186, 20, 213))])
+    def test_of_a_narrow_image_the_middle(self, width, height, box, monkeypatch):
+        seen = []
+        monkeypatch.setattr(Image.Image, "crop", lambda self, box: seen.append(box) or self)
+        many(lambda pixels: 0, count=3, image=Image.new("RGB", (width, height)))
+        assert seen == [box] * 3
+
+    def test_brightness_contrast_saturation_and_hue_change_by_up_to_three_tenths(self, monkeypatch):
+        from PIL import ImageEnhance
+
+        factors = {"Brightness": [], "Contrast": [], "Color": []}
+        order = []
+        for name in factors:
+            original = getattr(ImageEnhance, name).enhance
+
+            def enhance(self, factor, name=name, original=original):
+                factors[name].append(factor)
+                order.append(name)
+                return original(self, factor)
+
+            monkeypatch.setattr(getattr(ImageEnhance, name), "enhance", enhance)
+        hues = many(lambda pixels: 0, count=300, image=smooth())
+        assert len(hues) == 300
+        for name, values in factors.items():
+            assert len(values) == 300, f"{name} was left out"
+            assert 0.7 <= min(values) < 0.72 and 1.28 < max(values) <= 1.3
+        assert len({tuple(order[start : start + 3]) for start in range(0, 900, 3)}) == 6, "always in one order"
+
+    def test_hue_turns_by_up_to_three_tenths_of_the_circle(self):
+        pure = Image.new("RGB", (16, 16), (255, 0, 0))
+
+        def hue(pixels):
+            return Image.fromarray(pixels.astype(np.uint8)).convert("HSV").getpixel((8, 8))[0] / 255
+
+        hues = (many(hue, image=pure, size=(16, 16)) + 0.5) % 1 - 0.5
+        assert -0.32 < hues.min() < -0.27 and 0.27 < hues.max() < 0.32
