@@ -20,12 +20,10 @@ def choose_collator(args, data_collator: Callable | None, processing_class, trai
     _check_augmentation(args, data_collator, processing_class)
     if data_collator is not None:
         return data_collator
-    if isinstance(processing_class, PreTrainedTokenizerBase):
-        return PaddingCollator(processing_class, GRAPH_LENGTHS if args.cuda_graphs else 1)
     reads_images = makes_pixel_values(processing_class)
     has_images = False
     for name, columns in _columns(train_dataset, eval_dataset):
-        if "image" in columns and not reads_images:
+        if "image" in columns and not reads_images and not {"input_ids", "pixel_values"} & set(columns):
             raise ValueError(
                 f"`{name}` has rows with `image`, and `processing_class` is {type(processing_class).__name__}: nothing "
                 "makes `pixel_values` of them. Give the image processor of the backbone, "
@@ -37,7 +35,9 @@ def choose_collator(args, data_collator: Callable | None, processing_class, trai
                 f"`{name}` has no column `image` for `processing_class` to read; it has: {listed(columns)}. Name the "
                 "column with the paths or images 'image', as `load_domains` does."
             )
-        has_images |= "image" in columns
+        has_images |= reads_images and "image" in columns
+    if isinstance(processing_class, PreTrainedTokenizerBase):
+        return PaddingCollator(processing_class, GRAPH_LENGTHS if args.cuda_graphs else 1)
     return ImageCollator(processing_class) if has_images else default_data_collator
 
 

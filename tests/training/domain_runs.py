@@ -7,7 +7,31 @@ import random
 import sys
 from pathlib import Path
 
+from transformers import TrainerCallback
+
 DOMAINS = ("books", "films", "phones")
+
+
+class Gradients(TrainerCallback):
+    """Which parameters have had no gradient at some step, and which began a step with that of the last."""
+
+    def __init__(self):
+        self.missing: set[str] = set()
+        self.stale: set[str] = set()
+        self.steps = 0
+
+    def on_step_begin(self, args, state, control, model=None, **kwargs):
+        named = [*model.named_parameters(), *self.trainer.algorithm.named_parameters()]
+        self.stale |= {name for name, parameter in named if parameter.grad is not None}
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.steps += 1
+        named = [*model.named_parameters(), *self.trainer.algorithm.named_parameters()]
+        for name, parameter in named:
+            # The softmax of attention does not change when every key is moved alike.
+            if parameter.requires_grad and not name.endswith("key.bias"):
+                if parameter.grad is None or not parameter.grad.any() or not parameter.grad.isfinite().all():
+                    self.missing.add(name)
 
 
 def rows(count: int = 24, seed: int = 1, domains=DOMAINS):

@@ -7,38 +7,16 @@ import math
 import numpy as np
 import pytest
 import torch
-from transformers import BertForSequenceClassification, Trainer, TrainerCallback, TrainingArguments
+from transformers import BertForSequenceClassification, Trainer, TrainingArguments
 
 from hf_memaug import DomainTrainer
 from hf_memaug.data.sampling import DomainBalancedSampler
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.selection import BestInMemory
-from training.domain_runs import DOMAINS, domain_trainer, logged, rows, tiny_model
+from training.domain_runs import DOMAINS, Gradients, domain_trainer, logged, rows, tiny_model
 
 both_models = pytest.mark.parametrize("kind", ["kv", "bert"])
 every_algorithm = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-
-
-class Gradients(TrainerCallback):
-    """Which parameters have had no gradient at some step, and which began a step with that of the last."""
-
-    def __init__(self):
-        self.missing: set[str] = set()
-        self.stale: set[str] = set()
-        self.steps = 0
-
-    def on_step_begin(self, args, state, control, model=None, **kwargs):
-        named = [*model.named_parameters(), *self.trainer.algorithm.named_parameters()]
-        self.stale |= {name for name, parameter in named if parameter.grad is not None}
-
-    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
-        self.steps += 1
-        named = [*model.named_parameters(), *self.trainer.algorithm.named_parameters()]
-        for name, parameter in named:
-            # The softmax of attention does not change when every key is moved alike.
-            if parameter.requires_grad and not name.endswith("key.bias"):
-                if parameter.grad is None or not parameter.grad.any() or not parameter.grad.isfinite().all():
-                    self.missing.add(name)
 
 
 @both_models
