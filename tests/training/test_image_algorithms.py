@@ -103,14 +103,14 @@ def test_fishr_finds_the_head(kind, tmp_path):
     torch.testing.assert_close(F.linear(batch.head_inputs, head.weight, head.bias), batch.logits)
 
 
-@pytest.mark.parametrize("router", ["linear", "cosine"])
-def test_fishr_tells_the_head_from_a_router_of_the_same_width(router, tmp_path):
-    config = {"num_experts": 10, "router": router, **({"router_dim": 10} if router == "cosine" else {})}
-    trainer = image_trainer("gmoe", tmp_path, algorithm="fishr", config=config)
-    like_a_head = [one for one in trainer.model.modules() if isinstance(one, nn.Linear) and one.out_features == 10]
+@pytest.mark.parametrize("kind", ["gmoe", "vit"])
+def test_fishr_tells_the_head_from_layers_of_the_same_width(kind, tmp_path):
+    trainer = image_trainer(kind, tmp_path, algorithm="fishr", config={"num_labels": 32})
+    like_a_head = [one for one in trainer.model.modules() if isinstance(one, nn.Linear) and one.out_features == 32]
     assert len(like_a_head) > 1
     _, batch = one_pass(trainer)
     head = last_layer(trainer.model)
+    assert batch.head_inputs.shape == (6, head.in_features)
     torch.testing.assert_close(F.linear(batch.head_inputs, head.weight, head.bias), batch.logits)
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from accelerate.data_loader import BatchSamplerShard
 from families import tiny_image_processor, tiny_tokenizer
-from torch.utils.data import RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
 from hf_memaug import leave_one_domain_out, load_domains
 from hf_memaug.data import DomainDataset, ImageCollator, decode_image
@@ -192,6 +193,13 @@ class TestSeededRows:
         torch.manual_seed(5)
         assert order(0, 0) == first and sorted(first) == list(range(50))
         assert order(1, 0) != first != order(0, 1)
+
+    def test_several_processes_draw_what_one_does(self):
+        def batches(size):
+            return BatchSampler(SeededRowsSampler(RandomSampler(range(24))), size, drop_last=False)
+
+        halves = [list(BatchSamplerShard(batches(3), 2, process)) for process in range(2)]
+        assert [first + second for first, second in zip(*halves, strict=True)] == list(batches(6))
 
     def test_the_dataset_is_as_it_was(self):
         wrapped = SeededRows(digits())
