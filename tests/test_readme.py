@@ -99,7 +99,7 @@ inputs = AutoTokenizer.from_pretrained({backbones["roberta"]!r})("a good book", 
 
 def test_the_guide_to_gmoe_runs(run, capsys):
     run("import torch\npixel_values = torch.randn(2, 3, 16, 16)")
-    upcycle, adapt = blocks("python", GMOE_GUIDE)
+    upcycle, _, adapt = blocks("python", GMOE_GUIDE)
     run(upcycle)
     run("print(output.logits.shape, output.memory_weights.shape, output.router_logits[1].shape)")
     assert "Size([2, 7]) torch.Size([2, 2, 17, 6]) torch.Size([34, 6])" in capsys.readouterr().out
@@ -107,6 +107,24 @@ def test_the_guide_to_gmoe_runs(run, capsys):
     run("adapted = [name for name, p in model.named_parameters() if 'lora_' in name and p.requires_grad]")
     run("print(len(adapted), all('.moe.experts.' in name for name in adapted))")
     assert "8 True" in capsys.readouterr().out, "A and B of two matrices in two layers"
+
+
+def test_the_guide_to_gmoe_trains_on_a_folder_of_images(run, capsys):
+    pytest.importorskip("sklearn")
+    from hf_memaug.data import generated_digits
+
+    for number, row in enumerate(generated_digits(rows_per_domain=30)):
+        if row["label"] < 2 and row["domain"] in ("0", "15", "30"):
+            domain = {"0": "photo", "15": "cartoon", "30": "sketch"}[row["domain"]]
+            path = Path("images") / domain / f"digit {row['label']}" / f"{number}.jpg"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            row["image"].save(path)
+    example = blocks("python", GMOE_GUIDE)[1]
+    assert lines(example) <= 10
+    run(example.replace('eval_strategy="epoch"', 'eval_strategy="epoch", use_cpu=True, report_to=[]'))
+    run("print(sorted({*split.train['domain']}), trainer.predict(split.test).metrics.keys())")
+    shown = capsys.readouterr().out
+    assert "['cartoon', 'photo']" in shown and "'test_sketch_accuracy'" in shown
 
 
 def test_the_guide_to_gmoe_has_every_field():
