@@ -42,6 +42,7 @@ setup(
         "huggingface_hub>=1.0",
         "numpy>=1.24",
         "peft>=0.18",
+        "pillow>=10.0",
         "safetensors>=0.5",
         "scikit-learn>=1.4",
         "torch>=2.6",

@@ -100,6 +100,11 @@ class DomainTrainer(Trainer):
                 "`optimizers` leaves no place for the rates of the memory and of the discriminators. Give "
                 "`optimizer_cls_and_kwargs` instead."
             )
+        if args.cuda_graphs and any(getattr(one, "track_running_stats", False) for one in self.model.modules()):
+            raise ValueError(
+                "`cuda_graphs=True` cannot be had with norms that keep running statistics, such as a ResNet's: before "
+                "it is recorded, a batch is run several times, and they would count it each time. Leave it out."
+            )
         self.add_callback(AlgorithmCallback(self))
         self._sampler: Sampler | None = None
         self.add_callback(EpochOrder(self))

@@ -94,6 +94,7 @@ class TestDecode:
             (np.full((4, 4), -1), "between 0 and 255"),
             (np.full((4, 4), 256), "between 0 and 255"),
         ],
+        ids=["text", "cut jpeg", "cut png", "nothing", "no file", "channels", "axes", "1.5", "nan", "-1", "256"],
     )
     def test_what_is_no_image(self, value, message):
         with pytest.raises(ValueError, match=message):

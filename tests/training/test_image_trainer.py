@@ -13,7 +13,7 @@ from accelerate.data_loader import BatchSamplerShard
 from families import tiny_image_processor, tiny_tokenizer
 from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
 
-from hf_memaug import leave_one_domain_out, load_domains
+from hf_memaug import DomainTrainingArguments, leave_one_domain_out, load_domains
 from hf_memaug.data import DomainDataset, ImageCollator, decode_image
 from hf_memaug.data.sampling import SeededRows, SeededRowsSampler
 from training.domain_runs import domain_trainer, logged, rows, weights
@@ -239,6 +239,12 @@ class TestRefusals:
             image_trainer("vit", tmp_path, data_collator=collator)
         plain = ImageCollator(tiny_image_processor())
         assert image_trainer("vit", tmp_path, data_collator=plain, augment_images=True).args.augment_images
+
+    def test_recording_of_what_counts_batches(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(DomainTrainingArguments, "_check_cuda_graphs", lambda self: None)  # there is no device
+        with pytest.raises(ValueError, match="`cuda_graphs=True` cannot be had with norms.*Leave it out"):
+            image_trainer("resnet", tmp_path, cuda_graphs=True)
+        assert image_trainer("gmoe", tmp_path, cuda_graphs=True).args.cuda_graphs
 
     def test_a_broken_image_is_named_when_it_is_met(self, tmp_path):
         images = digits()["image"]
