@@ -137,19 +137,16 @@ def test_selection_sees_the_sources_alone(here):
     assert select([*records, {**record(3, 1, 1), "averaged": True}], ["a", "b"])["averaged"]
 
 
-def test_splits_follow_from_the_seed_and_the_domain(here, digits):
+def test_splits_follow_from_the_seed(here, digits):
     from pixels import Pixels
 
     pixels = Pixels.of(digits, 16)
     inner, outer = pixels.split(0)
     for name in pixels.names:
         rows = {row for row, domain in enumerate(pixels.domains) if domain == name}
-        assert set(inner[name]) | set(outer[name]) == rows and len(outer[name]) == 8 and len(inner[name]) == 32
+        assert set(inner[name]) | set(outer[name]) == rows and not set(inner[name]) & set(outer[name])
+        assert 6 <= len(outer[name]) <= 10
     assert pixels.split(0) == (inner, outer) and pixels.split(1) != (inner, outer)
-    fewer = Pixels.of(digits.select([row for row, name in enumerate(digits["domain"]) if name != pixels.names[0]]), 16)
-    shift = len(pixels.domains) - len(fewer.domains) if digits["domain"][0] == pixels.names[0] else 0
-    last = fewer.names[-1]
-    assert [row + shift for row in fewer.split(0)[1][last]] == outer[last] or shift == 0
 
 
 def test_augmentation_keeps_what_it_should(here):

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The images of a data set as one tensor on the device, and what DomainBed does to them in training."""
 
-import io
 import json
 from pathlib import Path
 
@@ -55,16 +54,13 @@ class Pixels:
         self.images, self.labels = self.images.to(device), self.labels.to(device)
         return self
 
-    def split(self, seed: int, share: float = 0.2) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
+    def split(self, seed: int) -> tuple[dict[str, list[int]], dict[str, list[int]]]:
         """DomainBed's: of each domain, four fifths of the rows to train on, and one to validate by."""
-        inner, outer = {}, {}
-        for name in self.names:
-            rows = [row for row, domain in enumerate(self.domains) if domain == name]
-            # By the name too: a domain's split does not depend on what others there are.
-            order = np.random.default_rng([seed, *name.encode()]).permutation(rows).tolist()
-            count = int(len(rows) * share)
-            outer[name], inner[name] = sorted(order[:count]), sorted(order[count:])
-        return inner, outer
+        from hf_memaug.data import DomainDataset, split_domains
+
+        columns = {"image": list(self.images.cpu().numpy()), "label": self.labels.tolist(), "domain": self.domains}
+        parts = split_domains(DomainDataset({**columns, "row": range(len(self.domains))}), seed=seed)
+        return tuple({name: part[side]["row"] for name, part in parts.items()} for side in (0, 1))
 
 
 def pack(folder: str | Path, path: str | Path) -> None:
@@ -102,13 +98,9 @@ def _names(labels) -> list[str]:
 def _resized(image, size: int) -> np.ndarray:
     from PIL import Image
 
-    if isinstance(image, dict):
-        image = image["bytes"] if image.get("bytes") is not None else image["path"]
-    if isinstance(image, bytes):
-        image = io.BytesIO(image)
-    if not isinstance(image, Image.Image):
-        image = Image.open(image)
-    image = image.convert("RGB")
+    from hf_memaug.data.images import decode_image
+
+    image = decode_image(image)
     if image.size != (size, size):
         image = image.resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(image).transpose(2, 0, 1)

@@ -17,6 +17,7 @@ from hf_memaug.data.collators import DomainCollator
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
 from hf_memaug.evaluation.scores import accuracy, macro_f1
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
+from hf_memaug.registry import FAMILIES
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
@@ -113,10 +114,15 @@ class DomainTrainer(Trainer):
 
     @property
     def method_name(self) -> str:
-        """The paper's name for what is trained, for the model card."""
-        has_memory = any(True for _ in getattr(self.model, "memory_parameters", tuple)())
-        reads_memory = has_memory and getattr(self.model.config, "reads_memory", True)
-        return "+memory" if reads_memory and self.args.algorithm == "erm" else self.args.algorithm
+        """The paper's name for what is trained, for the card: `erm`, `+memory`, `irm+memory`, `gmoe`, `gmoe+coral`."""
+        config, algorithm = self.model.config, self.args.algorithm
+        family = FAMILIES.get(config.model_type)
+        if family is None or not getattr(config, "reads_memory", True):
+            return algorithm
+        row = family.method.row
+        if algorithm == "erm":
+            return row
+        return f"{algorithm}{row}" if row.startswith("+") else f"{row}+{algorithm}"
 
     @contextmanager
     def seeded(self):
@@ -219,7 +225,8 @@ class DomainTrainer(Trainer):
             smoothed = self.label_smoother(outputs, inputs["labels"])
             # What keeps experts busy is no part of what is smoothed.
             more = outputs.get("aux_loss") if isinstance(outputs, dict) else None
-            return smoothed if more is None else smoothed + self.model.config.aux_loss_weight * more
+            weight = getattr(self.model.config, "aux_loss_weight", None)
+            return smoothed if more is None or weight is None else smoothed + weight * more
         return outputs["loss"] if isinstance(outputs, dict) else outputs[0]
 
     def create_optimizer(self, model=None):

@@ -72,7 +72,7 @@ def test_one_score_of_all_rows_is_no_average_over_domains(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "algorithm, weight, method", [("erm", 0.5, "+memory"), ("erm", 0, "erm"), ("coral", 0.5, "coral")]
+    "algorithm, weight, method", [("erm", 0.5, "+memory"), ("erm", 0, "erm"), ("coral", 0.5, "coral+memory")]
 )
 def test_domain_trainer_says_its_method_and_algorithm(tmp_path, algorithm, weight, method):
     config = {"memory_weight": weight}

@@ -346,7 +346,7 @@ def test_without_arguments_it_is_erm(tmp_path, monkeypatch):
     trainer = DomainTrainer(model=tiny_model("bert"), train_dataset=rows())
     assert trainer.args.algorithm == trainer.method_name == "erm"
     assert domain_trainer("kv", tmp_path).method_name == "+memory"
-    assert domain_trainer("kv", tmp_path, algorithm="irm").method_name == "irm"
+    assert domain_trainer("kv", tmp_path, algorithm="irm").method_name == "irm+memory"
 
 
 def test_what_would_be_ignored_is_refused(tmp_path):

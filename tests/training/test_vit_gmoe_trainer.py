@@ -8,6 +8,8 @@ from families import Case
 from torch.nn import functional as F
 from transformers import Trainer, TrainingArguments
 
+from hf_memaug import DomainTrainer, DomainTrainingArguments
+
 from training.trajectory import train
 
 CASE = Case("vit_gmoe", "ViTGMoEForImageClassification")
@@ -75,3 +77,9 @@ def test_evaluation_scores_the_task_and_gathers_nothing_but_logits(tmp_path):
     expected = F.cross_entropy(model(inputs["pixel_values"]).logits, inputs["labels"])
     assert trainer.evaluate()["eval_loss"] == pytest.approx(expected.item(), rel=1e-5)
     assert trainer.predict(rows_of(inputs, 6)).predictions.shape == (6, 3)
+
+
+@pytest.mark.parametrize(("algorithm", "row"), [("erm", "gmoe"), ("coral", "gmoe+coral")])
+def test_a_card_names_it_as_a_table_does(algorithm, row, tmp_path):
+    arguments = DomainTrainingArguments(str(tmp_path), algorithm=algorithm, use_cpu=True, report_to=[])
+    assert DomainTrainer(CASE.model(), arguments).method_name == row

@@ -46,6 +46,8 @@ class GroupDRO(ERM):
 
     compares_domains = True
     options = {"rate": 0.01}
+    # Its weights would also follow the batches that a graph is warmed up with.
+    can_be_graphed = False
 
     def __init__(self, arguments, domains: list[str], feature_size: int | None):
         super().__init__(arguments, domains, feature_size)
