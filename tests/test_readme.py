@@ -98,8 +98,10 @@ inputs = AutoTokenizer.from_pretrained({backbones["roberta"]!r})("a good book", 
 
 
 def test_the_guide_to_gmoe_runs(run, capsys):
+    from hf_memaug.data import generated_digits
+
     run("import torch\npixel_values = torch.randn(2, 3, 16, 16)")
-    upcycle, _, adapt = blocks("python", GMOE_GUIDE)
+    upcycle, _, adapt, draw = blocks("python", GMOE_GUIDE)
     run(upcycle)
     run("print(output.logits.shape, output.memory_weights.shape, output.router_logits[1].shape)")
     assert "Size([2, 7]) torch.Size([2, 2, 17, 6]) torch.Size([34, 6])" in capsys.readouterr().out
@@ -107,6 +109,17 @@ def test_the_guide_to_gmoe_runs(run, capsys):
     run("adapted = [name for name, p in model.named_parameters() if 'lora_' in name and p.requires_grad]")
     run("print(len(adapted), all('.moe.experts.' in name for name in adapted))")
     assert "8 True" in capsys.readouterr().out, "A and B of two matrices in two layers"
+    pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install hf_memaug[report]")
+    for number, row in enumerate(generated_digits(rows_per_domain=4)):
+        folder = Path("images", row["domain"], f"digit {row['label']}")
+        folder.mkdir(parents=True, exist_ok=True)
+        row["image"].save(folder / f"{number}.png")
+    run("from families import tiny_image_processor, tiny_vit\nvit, processor = tiny_vit(), tiny_image_processor()")
+    # The tiny model has no eleventh layer.
+    run(draw.replace("layer=10", "layer=2"))
+    run("print(path, found.counts.sum())")
+    assert "experts_by_class.png 1536" in capsys.readouterr().out, "24 images, 16 patches, 2 experts, 2 layers"
+    assert Path("experts.png").is_file() and Path("attention.png").is_file()
 
 
 def test_the_guide_to_gmoe_trains_on_a_folder_of_images(run, capsys):
