@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from transformers import Trainer, TrainingArguments
 
 from hf_memaug import DomainTrainer, DomainTrainingArguments
-
 from training.trajectory import train
 
 CASE = Case("vit_gmoe", "ViTGMoEForImageClassification")
