@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scores, `evaluate` modules that load offline, paired tests and per-domain tables.
+"""Scores, `evaluate` modules that load offline, paired tests, per-domain tables, and selection among checkpoints.
 
 Every name is imported on first use, and scikit-learn, SciPy, `datasets` and `evaluate` only by the functions that need
 them, so that `import hf_memaug.evaluation` works where they are not installed.
@@ -9,6 +9,8 @@ them, so that `import hf_memaug.evaluation` works where they are not installed.
 from hf_memaug.lazy import lazy_names
 
 _EXPORTS = {
+    "domain_selection": ("SELECTIONS", "Choice", "best_of_trials", "choose"),
+    "records": ("Record", "read_records", "write_records"),
     "masked_lm": ("masked_lm_loss",),
     "loading": ("METRICS", "combine_metrics", "load_metric"),
     "per_domain": ("classification_scores", "score_table", "scores_per_domain"),

@@ -142,15 +142,15 @@ def score_table(
         if len(means) > 1:
             best[column] = min(means) if column in lower_is_better else max(means)
 
-    lines = [[_escape(str(name), style) for name in (header, *columns)]]
+    lines = [[escape(str(name), style) for name in (header, *columns)]]
     for row in rows:
-        line = [_escape(str(row), style)]
+        line = [escape(str(row), style)]
         for column in columns:
             summary = summaries[row, column]
             is_best = summary is not None and column in best and round(summary.mean, digits) == best[column]
             line.append(_cell(summary, digits, is_best, style))
         lines.append(line)
-    return _lay_out(lines, style)
+    return lay_out(lines, style)
 
 
 def _summary(row: str, column: str, cell: Any, points: bool) -> Summary | None:
@@ -187,7 +187,8 @@ def _cell(summary: Summary | None, digits: int, is_best: bool, style: str) -> st
     return text + ("*" if is_best else " ")
 
 
-def _escape(text: str, style: str) -> str:
+def escape(text: str, style: str) -> str:
+    """A text as a cell of `lay_out`."""
     if style == "markdown":
         return text.replace("|", "\\|")
     if style == "latex":
@@ -196,7 +197,8 @@ def _escape(text: str, style: str) -> str:
     return text
 
 
-def _lay_out(lines: list[list[str]], style: str) -> str:
+def lay_out(lines: list[list[str]], style: str) -> str:
+    """A table of cells that are texts already, the first line its heading. `style` is one of `STYLES`."""
     if style == "text":
         # The blank after a number stands where the mark would be; the headings and "-" line up with the digits.
         lines = [[cells[0], *(c if c[-1:] in ("*", " ") else f"{c} " for c in cells[1:])] for cells in lines]

@@ -18,6 +18,7 @@ from hf_memaug import __version__
 from hf_memaug.evaluation.checks import check_name
 from hf_memaug.evaluation.per_domain import score_table
 from hf_memaug.evaluation.statistics import paired_t_test
+from hf_memaug.files import write_atomically
 from hf_memaug.reporting.run_facts import library_versions
 
 FIELDS = ("method", "data", "target", "backbone", "seed", "metric", "value")
@@ -68,7 +69,7 @@ def write_results(
     result["rows"] = _sorted_rows([*{**before, **new}.values()])
     # A row a line: a new seed is a new line in the diff.
     lines = ",\n".join(f"    {json.dumps(row, ensure_ascii=False)}" for row in result["rows"])
-    _write_atomically(Path(path), f'{head},\n  "rows": [\n{lines}\n  ]\n}}\n')
+    write_atomically(Path(path), f'{head},\n  "rows": [\n{lines}\n  ]\n}}\n')
     return result
 
 
@@ -238,16 +239,6 @@ def _sorted_rows(rows: Sequence[dict]) -> list[dict]:
     return sorted(rows, key=lambda r: (_table_of(r), came[_table_of(r), r["method"]], r["target"], r["seed"]))
 
 
-def _write_atomically(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def here() -> dict[str, str]:
     """The device and the versions that rows of this process are made with."""
     import torch
@@ -304,7 +295,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if output is None:
         print(text, end="")
     else:
-        _write_atomically(output, text)
+        write_atomically(output, text)
 
 
 if __name__ == "__main__":
