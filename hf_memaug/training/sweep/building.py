@@ -1,0 +1,142 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Model, processor and rows of a job. Give the sweep a function of your own, with `--build`, for anything else."""
+
+from typing import Any
+
+from hf_memaug.data import DomainDataset, generated_digits, generated_reviews, load_domains
+from hf_memaug.training.sweep.plan import Job
+
+GENERATED = {
+    "generated_reviews": generated_reviews,
+    "generated_digits": generated_digits,
+    "coloured_digits": lambda: generated_digits("coloured"),
+}
+# A model made on the spot, of random weights, for machines without a hub.
+SMALL = "small"
+GMOE = "gmoe:"
+
+
+def load_rows(data: str, **columns) -> DomainDataset:
+    """`"generated_reviews"`, `"generated_digits"`, `"coloured_digits"`, or whatever `load_domains` reads."""
+    return GENERATED[data]() if data in GENERATED else load_domains(data, **columns)
+
+
+def build(job: Job) -> tuple[Any, Any, DomainDataset]:
+    """
+    (model, tokenizer or image processor, rows of all domains). `job.checkpoint` is a folder or a repository of the hub;
+    `"small"`, a small model of random weights; or one of these behind `"gmoe:"`, a vision transformer whose
+    feed-forward networks become experts (`ViTGMoEForImageClassification.from_vit`).
+    """
+    rows = load_rows(job.data, **job.columns)
+    if "image" in rows.column_names:
+        return *_image_model(job, rows), rows
+    if job.checkpoint.startswith(GMOE):
+        raise ValueError(f"`checkpoint` is {job.checkpoint!r}, but the rows of {job.data!r} have no `image`.")
+    return *_text_model(job, rows), rows
+
+
+def _text_model(job: Job, rows: DomainDataset):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    if job.checkpoint == SMALL:
+        return _small_text_model(job, rows)
+    model = AutoModelForSequenceClassification.from_pretrained(
+        job.checkpoint, ignore_mismatched_sizes=True, **_labels(rows), **_dropout(job)
+    )
+    return model, AutoTokenizer.from_pretrained(job.checkpoint)
+
+
+def _image_model(job: Job, rows: DomainDataset):
+    from transformers import AutoImageProcessor, AutoModelForImageClassification
+
+    from hf_memaug.modeling.modeling_vit_gmoe import ViTGMoEForImageClassification
+
+    has_experts = job.checkpoint.startswith(GMOE)
+    checkpoint = job.checkpoint.removeprefix(GMOE)
+    if checkpoint == SMALL:
+        vit, processor = _small_image_model(job, rows)
+        return (ViTGMoEForImageClassification.from_vit(vit) if has_experts else vit), processor
+    processor = AutoImageProcessor.from_pretrained(checkpoint)
+    if has_experts:
+        model = ViTGMoEForImageClassification.from_vit(checkpoint, **_labels(rows), **_dropout(job, checkpoint))
+    else:
+        model = AutoModelForImageClassification.from_pretrained(
+            checkpoint, ignore_mismatched_sizes=True, **_labels(rows), **_dropout(job, checkpoint)
+        )
+    return model, processor
+
+
+def _labels(rows: DomainDataset) -> dict[str, Any]:
+    names = rows.label_names
+    return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
+
+
+def _dropout(job: Job, checkpoint: str | None = None) -> dict[str, float]:
+    """Dropout before the classifier where the model has it; else in the whole of it."""
+    if "dropout" not in job.hparams:
+        return {}
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(checkpoint or job.checkpoint)
+    for name in ("classifier_dropout", "hidden_dropout_prob"):
+        if hasattr(config, name):
+            return {name: job.hparams["dropout"]}
+    raise ValueError(
+        f"`hparams` has `dropout`, but the configuration of {job.checkpoint!r} has no place for it. Build the model "
+        "with a function of your own, `build`."
+    )
+
+
+def _small_text_model(job: Job, rows: DomainDataset):
+    """Two layers, and the words of the domains trained on."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    normalizer, splitter = normalizers.Lowercase(), pre_tokenizers.Whitespace()
+    columns = [name for name in ("text", "text_pair") if name in rows.column_names]
+    texts = [row[name] for row in rows if row["domain"] not in job.test_envs for name in columns]
+    # In alphabetical order: a trainer would number words that are equally frequent differently at each call.
+    words = sorted({w for text in texts for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))})
+    vocabulary = {word: number for number, word in enumerate([*special, *(w for w in words if w not in special)])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
+    processor = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=128,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **dict(zip(names, special, strict=True)),
+    )
+    config = BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=128,
+        max_position_embeddings=128,
+        classifier_dropout=job.hparams.get("dropout"),
+        **_labels(rows),
+    )
+    return BertForSequenceClassification(config), processor
+
+
+def _small_image_model(job: Job, rows: DomainDataset):
+    from transformers import ViTConfig, ViTForImageClassification
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    config = ViTConfig(
+        image_size=32,
+        patch_size=8,
+        hidden_size=64,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=128,
+        hidden_dropout_prob=job.hparams.get("dropout", 0.0),
+        **_labels(rows),
+    )
+    return ViTForImageClassification(config), ViTImageProcessorPil(size={"height": 32, "width": 32})

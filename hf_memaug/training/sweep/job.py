@@ -1,0 +1,221 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+One run of a sweep: `python -m hf_memaug.training.sweep.job FOLDER`, where the folder has a `job.json`.
+
+    job.json          what to train
+    records.jsonl     a line for each checkpoint, whole at any time
+    weights/step-N/   weights that may be chosen, ready for `from_pretrained`
+    run/              the trainer's own checkpoint, to go on from after a kill; removed at the end
+    log.txt           what the run said
+    done              the run is finished
+"""
+
+import importlib
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase, TrainerCallback, logging, set_seed
+
+from hf_memaug.data import DomainDataset, check_overlap, find_overlap, split_domains
+from hf_memaug.evaluation.domain_selection import training_score
+from hf_memaug.evaluation.records import Record, read_records, write_records
+from hf_memaug.files import write_atomically
+from hf_memaug.training.algorithms import ALGORITHMS
+from hf_memaug.training.arguments import DomainTrainingArguments
+from hf_memaug.training.checkpoints import last_complete_checkpoint
+from hf_memaug.training.domain_trainer import DomainTrainer
+from hf_memaug.training.sweep.plan import Job
+
+
+class Recorder(TrainerCallback):
+    """
+    Scores every split of every domain at each evaluation, writes the record, and keeps the weights that the job says.
+
+    Args:
+        job, folder: what is run, and where it is kept.
+        inside, outside: the `in` and `out` splits of all domains, as the trainer takes them.
+        round_steps: optimizer steps that count as one step of the run.
+    """
+
+    def __init__(self, job: Job, folder: Path, inside, outside, round_steps: int):
+        self.job, self.folder, self.inside, self.round_steps = job, folder, inside, round_steps
+        self.outside_test = _of(outside, job.test_envs)
+        self.trainer: DomainTrainer | None = None
+        self.records: dict[int, Record] = {}
+        # Weights on the way are not yet those of an algorithm that averages some of them at the end.
+        self.records_evaluations = not ALGORITHMS[job.algorithm].chooses_by_evaluation
+
+    def go_on(self, step: int) -> None:
+        """Takes up the records of a run that was broken off, but not those after the checkpoint it goes on from."""
+        path = self.folder / "records.jsonl"
+        if path.is_file():
+            self.records = {record.step: record for record in read_records(path) if record.step <= step}
+
+    def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        if self.records_evaluations and self.trainer.is_in_train:
+            self.record(state.global_step // self.round_steps, metrics)
+
+    def record(self, step: int, metrics: dict[str, float]) -> None:
+        """`metrics` are those of the `out` splits of the domains trained on."""
+        inside, outside = (self.trainer.predict(rows).metrics for rows in (self.inside, self.outside_test))
+        scores = {**outside, **{name.replace("eval_", "test_", 1): value for name, value in metrics.items()}}
+        accuracy = {
+            name: {"in": inside[f"test_{name}_accuracy"], "out": scores[f"test_{name}_accuracy"]}
+            for name in self.inside.domains
+        }
+        job = self.job
+        self.records[step] = Record(
+            dataset=job.dataset,
+            algorithm=job.algorithm,
+            model=job.model,
+            test_envs=job.test_envs,
+            trial_seed=job.trial_seed,
+            hparams_seed=job.hparams_seed,
+            step=step,
+            accuracy=accuracy,
+            hparams=job.hparams,
+            args={
+                "job": job.name,
+                "data": job.data,
+                "checkpoint": job.checkpoint,
+                "steps": job.steps,
+                "checkpoint_every": job.checkpoint_every,
+                "holdout": job.holdout,
+                "seed": job.seed,
+            },
+            setting=job.setting,
+        )
+        self._keep_weights(step)
+        # Last, so that a step that is recorded has its weights.
+        write_records(self.folder / "records.jsonl", self.records.values())
+
+    def _keep_weights(self, step: int) -> None:
+        steps = list(self.records)
+        best = max(steps, key=lambda step: training_score(self.records[step]))
+        kept = {"best": [best], "last": [steps[-1]], "all": steps, "none": []}[self.job.keep]
+        weights = self.folder / "weights"
+        if step in kept:
+            half = weights / "half"
+            shutil.rmtree(half, ignore_errors=True)
+            self.trainer.save_model(str(half))
+            (half / "training_args.bin").unlink(missing_ok=True)
+            shutil.rmtree(weights / f"step-{step}", ignore_errors=True)
+            os.replace(half, weights / f"step-{step}")
+        for folder in weights.glob("step-*"):
+            if int(folder.name.removeprefix("step-")) not in kept:
+                shutil.rmtree(folder)
+
+
+def run_job(folder: str | Path) -> None:
+    """Runs the job in a folder, or goes on with it, and marks it as done."""
+    folder = Path(folder)
+    job = Job.read(folder)
+    module, _, function = job.build.partition(":")
+    set_seed(job.seed)
+    model, processor, rows = getattr(importlib.import_module(module), function)(job)
+    inside, outside = split_rows(job, rows)
+    if isinstance(processor, PreTrainedTokenizerBase):
+        inside, outside = (part.tokenize(processor, job.max_length) for part in (inside, outside))
+    sources = [name for name in rows.domains if name not in job.test_envs]
+    train, dev = _of(inside, sources), _of(outside, sources)
+    # An algorithm that takes the domains one after another has done one step when each has had its turn.
+    turns = len(sources) if ALGORITHMS[job.algorithm].one_domain_a_step else 1
+    recorder = Recorder(job, folder, inside, outside, turns)
+    trainer = DomainTrainer(
+        model=model,
+        args=training_arguments(job, folder / "run", len(sources), turns),
+        train_dataset=train,
+        eval_dataset=dev,
+        processing_class=processor,
+        callbacks=[recorder],
+    )
+    recorder.trainer = trainer
+    checkpoint = last_complete_checkpoint(folder / "run")
+    step = 0 if checkpoint is None else int(checkpoint.rpartition("-")[2]) // turns
+    # `Trainer` (5.22) would take one step more from a checkpoint of the last. All that is recorded on the way is there;
+    # what an algorithm makes of its weights in the end is not, and has to be made again.
+    if step == job.steps and not recorder.records_evaluations:
+        checkpoint, step = None, 0
+    recorder.go_on(step)
+    if step < job.steps:
+        trainer.train(resume_from_checkpoint=checkpoint)
+    if not recorder.records_evaluations:
+        recorder.record(job.steps, trainer.evaluate())
+    shutil.rmtree(folder / "run", ignore_errors=True)
+    write_atomically(folder / "done", "")
+
+
+def split_rows(job: Job, rows: DomainDataset) -> tuple[DomainDataset, DomainDataset]:
+    """The `in` and `out` splits of all domains. Other domains have no say in how one is split."""
+    for name in job.test_envs:
+        if name not in rows.domains:
+            raise ValueError(f"`test_envs` names {name!r}; the rows have the domains {', '.join(rows.domains)}.")
+    if job.on_overlap not in ("raise", "drop", "ignore"):
+        raise ValueError(f"`on_overlap` is {job.on_overlap!r}; it must be 'raise', 'drop' or 'ignore'.")
+    if job.on_overlap != "ignore":
+        tests = _of(rows, job.test_envs)
+        trained = [row for row, name in enumerate(rows["domain"]) if name not in job.test_envs]
+        if job.on_overlap == "raise":
+            mend = 'Pass `on_overlap="drop"` to leave them out of training.'
+            check_overlap(rows.select(trained), tests, ("training domains", "domains left out"), mend)
+        shared = {trained[row] for row, _ in find_overlap(rows.select(trained), tests)}
+        rows = rows.select(row for row in range(len(rows)) if row not in shared)
+    parts = split_domains(rows, job.holdout, job.trial_seed).values()
+    return tuple(DomainDataset.concatenate([part[side] for part in parts]) for side in (0, 1))
+
+
+def training_arguments(job: Job, output: Path, sources: int, turns: int) -> DomainTrainingArguments:
+    """DomainBed's: the same number of rows of each domain in a step, a constant rate, no warm-up."""
+    hparams = {name: value for name, value in job.hparams.items() if name != "dropout"}
+    rows = hparams.pop("batch_size", 32)
+    options = {name: hparams.pop(name) for name in ALGORITHMS[job.algorithm].options if name in hparams}
+    arguments = {
+        "output_dir": str(output),
+        "algorithm": job.algorithm,
+        "algorithm_kwargs": options or None,
+        "max_steps": job.steps * turns,
+        "per_device_train_batch_size": rows if turns > 1 else rows * sources,
+        "per_device_eval_batch_size": 64,
+        "lr_scheduler_type": "constant",
+        "eval_strategy": "steps",
+        "eval_steps": job.checkpoint_every * turns,
+        "save_strategy": "steps",
+        "save_steps": job.checkpoint_every * turns,
+        "save_total_limit": 1,
+        "logging_steps": job.checkpoint_every * turns,
+        "disable_tqdm": True,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "report_to": [],
+        "seed": job.seed,
+        **hparams,
+        **job.training,
+    }
+    return DomainTrainingArguments(**arguments)
+
+
+def _of(rows: DomainDataset, domains: Sequence[str]) -> DomainDataset:
+    return rows.select(row for row, name in enumerate(rows["domain"]) if name in domains)
+
+
+def _end_with_the_sweep() -> None:
+    """The sweep holds the other end of this pipe: when it is gone, however it went, so is this process."""
+
+    def wait():
+        # Not by `sys.stdin`, whose lock the interpreter wants when it ends.
+        while os.read(0, 1024):
+            pass
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+if __name__ == "__main__":
+    _end_with_the_sweep()
+    logging.disable_progress_bar()
+    run_job(sys.argv[1])

@@ -1,0 +1,207 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""How a sweep runs its jobs: several at a time, once each, and what is left after failures, kills and interruptions."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hf_memaug.evaluation import read_records
+from hf_memaug.training.sweep import Job, keep_winners, plan_jobs, run_jobs, runner
+from hf_memaug.training.sweep.__main__ import main
+
+QUICK_JOB = (sys.executable, str(Path(__file__).with_name("quick_job.py")))
+DOMAINS = {"data": ("", ["a", "b", "c"])}
+
+
+@pytest.fixture(autouse=True)
+def quick_jobs(monkeypatch):
+    monkeypatch.setattr(runner, "COMMAND", QUICK_JOB)
+
+
+def jobs_of(*trials: int, draws: int = 1, domains="abc") -> list[Job]:
+    jobs = plan_jobs(DOMAINS, {"m": "x"}, ["erm"], trials=9, draws=draws, test_domains=list(domains))
+    return [job for job in jobs if job.trial_seed in trials]
+
+
+def spans(folder, jobs) -> list[tuple[float, float]]:
+    """When each job began and ended."""
+    found = [(folder / "jobs" / job.name / "times.txt").read_text().splitlines() for job in jobs]
+    return [(float(first.split()[1]), float(last.split()[1])) for first, last in found]
+
+
+def test_several_at_a_time_and_no_more(tmp_path, capsys):
+    jobs = jobs_of(0, 1)
+    assert run_jobs(jobs, tmp_path, at_once=2) == []
+    times = spans(tmp_path, jobs)
+    together = [sum(begin <= moment < end for begin, end in times) for moment, _ in times]
+    assert max(together) == 2
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 6 and lines[-1].startswith("[6/6, ") and "0 s left" in lines[-1] and "a minute" in lines[0]
+    assert "validation 50.0" in lines[0]
+
+
+def test_what_is_done_is_not_done_again(tmp_path, capsys):
+    jobs = jobs_of(0)
+    run_jobs(jobs[:2], tmp_path)
+    before = {job.name: (tmp_path / "jobs" / job.name / "records.jsonl").stat().st_mtime_ns for job in jobs[:2]}
+    run_jobs(jobs, tmp_path)
+    assert "2 of 3 jobs are done already" in capsys.readouterr().out
+    for name, changed in before.items():
+        assert (tmp_path / "jobs" / name / "records.jsonl").stat().st_mtime_ns == changed
+        assert len((tmp_path / "jobs" / name / "times.txt").read_text().splitlines()) == 2
+    assert len(read_records(tmp_path)) == 3
+
+
+def test_a_job_that_fails_is_told_and_the_others_go_on(tmp_path, capsys):
+    jobs = jobs_of(0, 7, domains="ab")
+    failed = run_jobs(jobs, tmp_path)
+    assert [(job.trial_seed, job.test_envs) for job in failed] == [(7, ("a",)), (7, ("b",))]
+    said = capsys.readouterr().out
+    assert said.count("FAILED (ValueError: no such luck; see ") == 2 and said.count("validation") == 2
+    log = tmp_path / "jobs" / failed[0].name / "log.txt"
+    assert "Traceback" in log.read_text()
+    # They are tried again, and the old log is kept.
+    assert run_jobs(jobs, tmp_path) == failed and log.read_text().count("Traceback") == 2
+
+
+def test_the_best_trial_and_draw_are_kept(tmp_path):
+    jobs = jobs_of(0, 1, draws=2)
+    run_jobs(jobs, tmp_path, at_once=2)
+    folders = keep_winners(jobs, tmp_path)
+    assert sorted(folders) == [tmp_path / "selected" / "data" / "m" / "erm" / name for name in "abc"]
+    winner = json.loads((folders[0] / "winner.json").read_text())
+    assert (winner["trial_seed"], winner["hparams_seed"], winner["step"]) == (1, 1, 10)
+    assert winner["score"] == pytest.approx(0.61) and winner["test_accuracy"] == {"a": pytest.approx(0.61)}
+    assert winner["hparams"] == next(job.hparams for job in jobs if job.name == winner["job"])
+    assert winner["chosen_among"] == {"finished": 4, "planned": 4} and winner["record"]["step"] == 10
+    assert (folders[0] / "config.json").read_text() == winner["job"]
+    # All other weights are gone, all records are there.
+    assert not list(tmp_path.glob("jobs/*/weights")) and len(read_records(tmp_path)) == 12
+    # Later and worse trials leave the winner where it is; other ways to select may ask for what is gone.
+    changed = (folders[0] / "config.json").stat().st_mtime_ns
+    assert keep_winners(jobs, tmp_path) == folders
+    assert (folders[0] / "config.json").stat().st_mtime_ns == changed
+    (folders[0] / "winner.json").unlink()
+    with pytest.raises(RuntimeError, match="are gone. Delete"):
+        keep_winners(jobs, tmp_path)
+
+
+def test_all_weights_can_be_kept(tmp_path):
+    jobs = jobs_of(0, domains="a")
+    run_jobs(jobs, tmp_path)
+    keep_winners(jobs, tmp_path, keep_checkpoints=True)
+    assert len(list(tmp_path.glob("jobs/*/weights/step-10/config.json"))) == 1
+    assert keep_winners(jobs_of(3), tmp_path / "empty") == []
+
+
+def test_each_job_gets_one_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    environments = runner._environments(3)
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in environments] == ["3", "5", "3"]
+    assert environments[0]["OMP_NUM_THREADS"] == "7"
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    assert int(runner._environments(10**6)[0]["OMP_NUM_THREADS"]) == 1
+
+
+def test_a_second_sweep_on_the_folder_is_refused(tmp_path, capsys):
+    with runner.lock(tmp_path):
+        with pytest.raises(RuntimeError, match=rf"process {os.getpid()}\). Wait for it, end it, or give another"):
+            with runner.lock(tmp_path):
+                pass
+        with pytest.raises(SystemExit):
+            main(["--output", str(tmp_path)])
+        assert "is in use by another sweep" in capsys.readouterr().err
+    with runner.lock(tmp_path):
+        pass
+
+
+def rows_file(folder: Path) -> str:
+    rows = [{"text": f"{name} {number}", "label": number % 2, "domain": name} for name in "abc" for number in range(9)]
+    (folder / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return f"data={folder / 'rows.jsonl'}"
+
+
+def test_the_command_says_what_failed_and_refuses_other_settings(tmp_path, capsys):
+    data, output = rows_file(tmp_path), str(tmp_path / "sweep")
+    common = ["--output", output, "--data", data, "--steps", "10", "--jobs", "4"]
+    assert main([*common, "--trials", "8", "--test-domains", "b"]) == 1
+    said = capsys.readouterr()
+    assert "FAILED data-small-erm-b-trial7-draw0: see " in said.err and "1 of 8 jobs failed" in said.err
+    assert f"selected {output}/selected/data/small/erm/b (validation 56.0, step 10" in said.out
+    assert f"domain_tables {output} --selection training" in said.out
+    # More of the same is an addition; other steps are not.
+    assert main([*common, "--trials", "1", "--algorithms", "erm", "coral"]) == 0
+    said = capsys.readouterr().out
+    # What earlier trials have won stays won.
+    assert "1 of 6 jobs are done already" in said and "erm/b (validation 56.0, step 10" in said
+    for arguments, reason in (
+        (["--steps", "20"], "`steps` is 20, but the sweep in"),
+        (["--models", "small=other"], "Give it another name"),
+    ):
+        with pytest.raises(SystemExit):
+            main([*common, *arguments])
+        assert reason in capsys.readouterr().err
+
+
+def start_sweep(folder: Path) -> subprocess.Popen:
+    """Trials 0 to 8, two jobs at a time: those of trial 7 fail, and those of trial 8 never end."""
+    code = (
+        "import sys; from hf_memaug.training.sweep import runner; from hf_memaug.training.sweep.__main__ import main; "
+        f"runner.COMMAND = {QUICK_JOB!r}; sys.exit(main(sys.argv[1:]))"
+    )
+    options = ["--output", folder / "sweep", "--data", rows_file(folder), "--trials", 9, "--test-domains", "a"]
+    command = [sys.executable, "-c", code, *map(str, options), "--jobs", "2"]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for(condition, seconds: float = 120):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for processes in /proc")
+def test_no_job_outlives_the_sweep_and_nothing_is_done_twice(tmp_path, number):
+    sweep = start_sweep(tmp_path)
+    endless = tmp_path / "sweep" / "jobs" / "data-small-erm-a-trial8-draw0" / "times.txt"
+    # It has begun, and has said so in full.
+    wait_for(lambda: endless.is_file() and endless.read_text().endswith("\n"))
+    wait_for(lambda: len(list(tmp_path.glob("sweep/jobs/*/done"))) == 7)
+    process = int(endless.read_text().split()[0])
+    assert is_alive(process)
+    sweep.send_signal(number)
+    _, said = sweep.communicate(timeout=60)
+    wait_for(lambda: not is_alive(process), 20)
+    if number == signal.SIGKILL:
+        assert sweep.returncode == -9
+    else:
+        assert sweep.returncode == 130 and "goes on from here" in said
+    assert not list(tmp_path.glob("sweep/selected/*"))
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("sweep/jobs/*/*") if path.name != "lock"}
+    assert (
+        main(
+            ["--output", str(tmp_path / "sweep"), "--data", rows_file(tmp_path), "--trials", "7", "--test-domains", "a"]
+        )
+        == 0
+    )
+    assert {path: path.stat().st_mtime_ns for path in before if path.is_file()} == {
+        path: changed for path, changed in before.items() if path.name != "weights"
+    }
+    assert (tmp_path / "sweep" / "selected" / "data" / "small" / "erm" / "a" / "winner.json").is_file()
