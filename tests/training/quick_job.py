@@ -32,7 +32,8 @@ if __name__ == "__main__":
         time.sleep(0.1)
     time.sleep(0.3)
     score = 0.5 + job["hparams_seed"] / 10 + job["trial_seed"] / 100
-    record = {name: job[name] for name in ("dataset", "algorithm", "model", "test_envs", "trial_seed", "hparams_seed")}
+    kept = ("dataset", "algorithm", "model", "test_envs", "trial_seed", "hparams_seed", "setting")
+    record = {name: job[name] for name in kept}
     accuracy = {name: {"in": score, "out": score} for name in ("a", "b", "c")}
     record |= {"step": 10, "accuracy": accuracy, "hparams": job["hparams"], "args": {"job": folder.name}}
     (folder / "weights" / "step-10").mkdir(parents=True)

@@ -8,9 +8,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from transformers import (
+    AutoImageProcessor,
+    AutoModelForImageClassification,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+)
 
-from hf_memaug.data import generated_reviews, load_domains, split_domains
+from hf_memaug.data import generated_digits, generated_reviews, load_domains, split_domains
 from hf_memaug.evaluation import read_records
 from hf_memaug.evaluation.domain_selection import training_score
 from hf_memaug.reporting.domain_tables import main as tables
@@ -135,6 +140,21 @@ def test_one_domain_to_train_on_and_two_left_out_to_validate(tmp_path, data):
     for name, setting in (("single", "single_source"), ("pair", "multi_source")):
         records = run(tmp_path / name, job(data, test_envs=("books", "phones"), setting=setting))
         assert {(record.setting, record.train_envs[0]) for record in records} == {(setting, "films")}
+
+
+@pytest.mark.parametrize("checkpoint", ["small", "gmoe:small"])
+def test_images(tmp_path, checkpoint):
+    fields = {"hparams": {"learning_rate": 1e-3, "batch_size": 4}, "steps": 2, "checkpoint_every": 2}
+    given = Job("digits", "coloured_digits", "m", checkpoint, "coral", ("-90%",), training={"use_cpu": True}, **fields)
+    (record,) = run(tmp_path, given)
+    assert record.train_envs == ["+90%", "+80%"]
+    weights = tmp_path / "weights" / "step-2"
+    model = AutoModelForImageClassification.from_pretrained(weights).eval()
+    rows = split_domains(generated_digits("coloured"))["-90%"].out
+    pixels = AutoImageProcessor.from_pretrained(weights)(rows["image"], return_tensors="pt")
+    with torch.no_grad():
+        right = (model(**pixels).logits.argmax(-1) == torch.tensor(rows["label"])).float().mean().item()
+    assert record.accuracy["-90%"]["out"] == pytest.approx(right, abs=1e-6)
 
 
 def test_a_whole_sweep(tmp_path, data, capsys):

@@ -14,6 +14,7 @@ from hf_memaug.training.sweep import Job, build, draw, load_rows, plan_jobs
 from hf_memaug.training.sweep.__main__ import main
 from hf_memaug.training.sweep.hyperparameters import OWN
 from hf_memaug.training.sweep.job import split_rows, training_arguments
+from hf_memaug.training.sweep.plan import file_name
 
 FOUR = {"reviews": ("reviews.csv", ["books", "films", "phones", "hotels"])}
 MODELS = {"bert": "bert-base", "small": "small"}
@@ -71,7 +72,10 @@ def test_names_of_folders_are_told_apart():
         for setting in ("multi_source", "single_source")
     ]
     names = [job.name for job in strange]
-    assert len(set(names)) == len(strange) and not any(set(name) & set("/ %+") for name in names)
+    assert len(set(names)) == len(strange)
+    names = [file_name(name) for name in ("..", "a/b", "a_b", "a b", "+90%", "-90%", "x" * 300)]
+    assert len(set(names)) == 7 and names[4] == "+90%" and not any(set(name) & set("/ ") for name in names)
+    assert not names[0].startswith(".") and max(map(len, names)) < 100
 
 
 def test_draw_0_is_the_defaults_and_others_lie_in_their_ranges():

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hf_memaug.evaluation import read_records
+from hf_memaug.reporting.domain_tables import main as tables
 from hf_memaug.training.sweep import Job, keep_winners, plan_jobs, run_jobs, runner
 from hf_memaug.training.sweep.__main__ import main
 
@@ -149,6 +150,26 @@ def test_the_command_says_what_failed_and_refuses_other_settings(tmp_path, capsy
         with pytest.raises(SystemExit):
             main([*common, *arguments])
         assert reason in capsys.readouterr().err
+
+
+def test_the_command_with_other_ways_to_select_and_to_train(tmp_path, capsys):
+    common = ["--data", rows_file(tmp_path), "--trials", "2", "--jobs", "4"]
+    assert main(["--output", str(tmp_path / "loo"), "--selection", "leave_one_out", *common]) == 0
+    # Three with one domain left out, three with two, in two trials.
+    assert len(list((tmp_path / "loo" / "jobs").iterdir())) == 12
+    found = sorted((tmp_path / "loo").glob("selected/data/small/erm/*/winner.json"))
+    assert [path.parent.name for path in found] == ["a", "b", "c"]
+    assert json.loads(found[0].read_text())["chosen_among"] == {"finished": 6, "planned": 6}
+    assert main(["--output", str(tmp_path / "single"), "--setting", "single_source", *common]) == 0
+    found = sorted((tmp_path / "single").glob("selected/data/small/erm/*/winner.json"))
+    assert [path.parent.name for path in found] == ["trained_on_a", "trained_on_b", "trained_on_c"]
+    winner = json.loads(found[0].read_text())
+    assert list(winner["test_accuracy"]) == ["b", "c"] and winner["chosen_among"]["planned"] == 2
+    capsys.readouterr()
+    tables([str(tmp_path / "loo"), "--selection", "leave_one_out"])
+    tables([str(tmp_path / "single")])
+    said = capsys.readouterr().out
+    assert "Missing" not in said and "erm (small), c" in said and said.count("50.5 ± 0.4") >= 12
 
 
 def start_sweep(folder: Path) -> subprocess.Popen:

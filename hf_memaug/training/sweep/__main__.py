@@ -24,7 +24,7 @@ from hf_memaug.evaluation.domain_selection import SELECTIONS
 from hf_memaug.evaluation.records import SETTINGS
 from hf_memaug.files import write_atomically
 from hf_memaug.training.algorithms import ALGORITHMS
-from hf_memaug.training.sweep.building import GENERATED, load_rows
+from hf_memaug.training.sweep.building import GENERATED, MNIST, load_rows
 from hf_memaug.training.sweep.plan import BUILD, Job, plan_jobs
 from hf_memaug.training.sweep.runner import is_done, job_folder, lock, run_jobs
 from hf_memaug.training.sweep.winners import keep_winners
@@ -44,12 +44,14 @@ FIXED = (
 )
 
 
-def make_parser(**defaults) -> argparse.ArgumentParser:
+def make_parser(
+    program: str = "python -m hf_memaug.training.sweep", description: str | None = __doc__, **defaults
+) -> argparse.ArgumentParser:
+    """The options of the command, for recipes with other `defaults` too."""
     parser = argparse.ArgumentParser(
-        "python -m hf_memaug.training.sweep",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        program, description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    shown = {"data": ["generated_reviews"], "models": ["small"], **defaults}
     add = parser.add_argument
     add("--output", type=Path, default=Path("runs/bench"), help="folder of the sweep (default: %(default)s)")
     what = parser.add_argument_group("what is compared")
@@ -59,7 +61,8 @@ def make_parser(**defaults) -> argparse.ArgumentParser:
         nargs="+",
         default=["generated_reviews"],
         metavar="NAME=SOURCE",
-        help=f"file or folder that `load_domains` reads, or {', '.join(GENERATED)} (default: generated_reviews)",
+        help=f"file or folder that `load_domains` reads, {', '.join(GENERATED)}, or {', '.join(MNIST)} with :FOLDER "
+        f"(default: {' '.join(shown['data'])})",
     )
     for column in ("text", "label", "domain"):
         add(f"--{column}", default=column, metavar="COLUMN", help=f"column with the {column} (default: %(default)s)")
@@ -69,9 +72,17 @@ def make_parser(**defaults) -> argparse.ArgumentParser:
         default=["small"],
         metavar="NAME=CHECKPOINT",
         help="folder or hub name; small: a small model of random weights; gmoe:CHECKPOINT: a vision transformer with "
-        "experts made of one without (default: small)",
+        "experts made of one without "
+        f"(default: {' '.join(shown['models'])})",
     )
-    add("--algorithms", nargs="+", default=["erm"], choices=list(ALGORITHMS), metavar="ALGORITHM")
+    add(
+        "--algorithms",
+        nargs="+",
+        default=["erm"],
+        choices=list(ALGORITHMS),
+        metavar="ALGORITHM",
+        help=", ".join(ALGORITHMS),
+    )
     add("--test-domains", nargs="+", metavar="DOMAIN", help="domains to leave out in turn (default: all)")
     add(
         "--setting",
@@ -172,7 +183,8 @@ def planned(options: argparse.Namespace) -> list[Job]:
     """The jobs that the options ask for."""
     columns = {name: getattr(options, name) for name in ("text", "label", "domain")}
     sources = _named("data", options.data)
-    columns_of = {name: {} if source in GENERATED else columns for name, source in sources.items()}
+    made_here = (*GENERATED, *(f"{kind}:" for kind in MNIST))
+    columns_of = {name: {} if source.startswith(made_here) else columns for name, source in sources.items()}
     datasets = {name: (source, load_rows(source, **columns_of[name]).domains) for name, source in sources.items()}
     jobs = []
     for name, dataset in datasets.items():

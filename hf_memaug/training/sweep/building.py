@@ -4,7 +4,7 @@
 
 from typing import Any
 
-from hf_memaug.data import DomainDataset, generated_digits, generated_reviews, load_domains
+from hf_memaug.data import DomainDataset, generated_digits, generated_reviews, load_domains, mnist_domains
 from hf_memaug.training.sweep.plan import Job
 
 GENERATED = {
@@ -12,14 +12,22 @@ GENERATED = {
     "generated_digits": generated_digits,
     "coloured_digits": lambda: generated_digits("coloured"),
 }
+# With the folder of MNIST behind a colon.
+MNIST = {"rotated_mnist": "rotated", "coloured_mnist": "coloured"}
 # A model made on the spot, of random weights, for machines without a hub.
 SMALL = "small"
 GMOE = "gmoe:"
 
 
 def load_rows(data: str, **columns) -> DomainDataset:
-    """`"generated_reviews"`, `"generated_digits"`, `"coloured_digits"`, or whatever `load_domains` reads."""
-    return GENERATED[data]() if data in GENERATED else load_domains(data, **columns)
+    """
+    `"generated_reviews"`, `"generated_digits"`, `"coloured_digits"`; `"rotated_mnist:FOLDER"` or
+    `"coloured_mnist:FOLDER"`; or a file or folder that `load_domains` reads, with its arguments.
+    """
+    if data in GENERATED:
+        return GENERATED[data]()
+    kind, colon, folder = data.partition(":")
+    return mnist_domains(folder, MNIST[kind]) if colon and kind in MNIST else load_domains(data, **columns)
 
 
 def build(job: Job) -> tuple[Any, Any, DomainDataset]:

@@ -160,12 +160,14 @@ def split_rows(job: Job, rows: DomainDataset) -> tuple[DomainDataset, DomainData
         raise ValueError(f"`on_overlap` is {job.on_overlap!r}; it must be 'raise', 'drop' or 'ignore'.")
     if job.on_overlap != "ignore":
         tests = _of(rows, job.test_envs)
-        trained = [row for row, name in enumerate(rows["domain"]) if name not in job.test_envs]
+        numbers = [row for row, name in enumerate(rows["domain"]) if name not in job.test_envs]
+        trained = rows.select(numbers)
         if job.on_overlap == "raise":
             mend = 'Pass `on_overlap="drop"` to leave them out of training.'
-            check_overlap(rows.select(trained), tests, ("training domains", "domains left out"), mend)
-        shared = {trained[row] for row, _ in find_overlap(rows.select(trained), tests)}
-        rows = rows.select(row for row in range(len(rows)) if row not in shared)
+            check_overlap(trained, tests, ("training domains", "domains left out"), mend)
+        else:
+            shared = {numbers[row] for row, _ in find_overlap(trained, tests)}
+            rows = rows.select(row for row in range(len(rows)) if row not in shared)
     parts = split_domains(rows, job.holdout, job.trial_seed).values()
     return tuple(DomainDataset.concatenate([part[side] for part in parts]) for side in (0, 1))
 

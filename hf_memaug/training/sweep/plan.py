@@ -80,13 +80,10 @@ class Job:
 
     @property
     def name(self) -> str:
-        """The folder of the run. Names that a file system might take amiss are told apart by a hash."""
-        parts = (self.dataset, self.model, self.algorithm, self.setting, *self.test_envs)
-        readable = "-".join(parts if self.setting == "single_source" else parts[:3] + parts[4:])
-        plain = re.sub(r"[^\w.-]+", "_", readable)[:80]
-        if plain != readable or any("-" in part for part in parts):
-            plain += "-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
-        return f"{plain}-trial{self.trial_seed}-draw{self.hparams_seed}"
+        """The folder of the run."""
+        setting = ("single_source",) if self.setting == "single_source" else ()
+        parts = (self.dataset, self.model, self.algorithm, *setting, *self.test_envs)
+        return f"{file_name(*parts)}-trial{self.trial_seed}-draw{self.hparams_seed}"
 
     @property
     def seed(self) -> int:
@@ -101,6 +98,15 @@ class Job:
     def read(cls, folder: str | Path) -> "Job":
         found = json.loads((Path(folder) / "job.json").read_text(encoding="utf-8"))
         return cls(**{**found, "test_envs": tuple(found["test_envs"])})
+
+
+def file_name(*parts: str) -> str:
+    """The parts with hyphens between them; a hash tells names apart that a file system, or a reader, might confuse."""
+    readable = "-".join(parts)
+    plain = re.sub(r"[^\w.+%-]+", "_", readable).lstrip(".")[:80]
+    if plain != readable or (len(parts) > 1 and any("-" in part for part in parts)):
+        plain += "-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
+    return plain
 
 
 def plan_jobs(

@@ -5,7 +5,6 @@
 import dataclasses
 import json
 import os
-import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +12,7 @@ from pathlib import Path
 from hf_memaug.evaluation.domain_selection import Choice, best_of_trials, choose
 from hf_memaug.evaluation.records import read_records
 from hf_memaug.files import write_atomically
-from hf_memaug.training.sweep.plan import Job
+from hf_memaug.training.sweep.plan import Job, file_name
 from hf_memaug.training.sweep.runner import is_done, job_folder
 
 
@@ -45,7 +44,7 @@ def _keep(choice: Choice, selection: str, done: dict[str, Job], jobs: Sequence[J
     name = record.args["job"]
     left_out = choice.test_env if choice.source is None else None
     parts = (record.dataset, record.model, record.algorithm, left_out or f"trained_on_{choice.source}")
-    target = folder / "selected" / Path(*(re.sub(r"[^\w.+-]+", "_", part) for part in parts))
+    target = folder / "selected" / Path(*map(file_name, parts))
     group = [job for job in jobs if (job.dataset, job.model, job.algorithm) == parts[:3]]
     group = [job for job in group if set(record.test_envs) <= set(job.test_envs)]
     winner = {
