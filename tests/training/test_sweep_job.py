@@ -4,6 +4,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -177,3 +179,19 @@ def test_a_whole_sweep(tmp_path, data, capsys):
     capsys.readouterr()
     tables([str(tmp_path / "sweep")])
     assert "erm (small)" in capsys.readouterr().out
+
+
+def test_a_job_ends_when_the_sweep_is_gone(tmp_path):
+    code = (
+        "import time, sys; from hf_memaug.training.sweep.job import _end_with_the_sweep; _end_with_the_sweep(); "
+        "print('ready', flush=True); time.sleep(float(sys.argv[1]))"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    for seconds, exit_code in ((600, 1), (0, 0)):
+        process = subprocess.Popen([sys.executable, "-c", code, str(seconds)], **pipes)
+        assert process.stdout.readline() == "ready\n"
+        if exit_code:
+            process.stdin.close()
+        assert process.wait(60) == exit_code
+        # One that comes to its own end must not stumble over the one who waits.
+        assert "Fatal" not in process.stderr.read()

@@ -53,6 +53,7 @@ def test_one_domain_to_train_on():
         ("`holdout` is 1.5", {"holdout": 1.5}),
         ("Did you mean 'films'", {"test_domains": ["film"]}),
         ("`hparams` 'rate' is not known", {"hparams": {"rate": 1}}),
+        ("`training_arguments` 'bf_16' is not known", {"training": {"bf_16": True}}),
         ("compares domains", {"algorithms": ["coral"], "setting": "single_source"}),
         ("needs several domains", {"selection": "leave_one_out", "setting": "single_source"}),
         ("at least 3", {"selection": "leave_one_out", "datasets": {"two": ("", ["a", "b"])}}),

@@ -145,7 +145,8 @@ def test_the_command_says_what_failed_and_refuses_other_settings(tmp_path, capsy
     assert "1 of 6 jobs are done already" in said and "erm/b (validation 56.0, step 10" in said
     for arguments, reason in (
         (["--steps", "20"], "`steps` is 20, but the sweep in"),
-        (["--models", "small=other"], "Give it another name"),
+        (["--models", "small=gmoe:small"], "Give it another name"),
+        (["--models", "other=no/such/folder"], "no configuration was found for 'no/such/folder'"),
     ):
         with pytest.raises(SystemExit):
             main([*common, *arguments])

@@ -24,7 +24,7 @@ from hf_memaug.evaluation.domain_selection import SELECTIONS
 from hf_memaug.evaluation.records import SETTINGS
 from hf_memaug.files import write_atomically
 from hf_memaug.training.algorithms import ALGORITHMS
-from hf_memaug.training.sweep.building import GENERATED, MNIST, load_rows
+from hf_memaug.training.sweep.building import GENERATED, MNIST, check_checkpoint, load_rows
 from hf_memaug.training.sweep.plan import BUILD, Job, plan_jobs
 from hf_memaug.training.sweep.runner import is_done, job_folder, lock, run_jobs
 from hf_memaug.training.sweep.winners import keep_winners
@@ -152,6 +152,11 @@ def main(
             print(f"{'done' if is_done(options.output, job) else 'to do'}  {job.name}  {json.dumps(job.hparams)}")
         print(f"{len(jobs)} jobs, {sum(is_done(options.output, job) for job in jobs)} of them done")
         return 0
+    try:
+        for checkpoint in {job.checkpoint for job in jobs if job.build == BUILD}:
+            check_checkpoint(checkpoint)
+    except ValueError as error:
+        parser.error(str(error))
     # A sweep that is asked to end takes its jobs with it.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:

@@ -30,6 +30,22 @@ def load_rows(data: str, **columns) -> DomainDataset:
     return mnist_domains(folder, MNIST[kind]) if colon and kind in MNIST else load_domains(data, **columns)
 
 
+def check_checkpoint(checkpoint: str) -> None:
+    """Refuses a checkpoint that cannot be found, before every job fails for it."""
+    from transformers import AutoConfig
+
+    name = checkpoint.removeprefix(GMOE)
+    if name == SMALL:
+        return
+    try:
+        AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"`models`: no configuration was found for {name!r}. Give a folder or a repository of the hub, {SMALL!r}, "
+            f"or one of these behind {GMOE!r}. ({str(error).splitlines()[0]})"
+        ) from None
+
+
 def build(job: Job) -> tuple[Any, Any, DomainDataset]:
     """
     (model, tokenizer or image processor, rows of all domains). `job.checkpoint` is a folder or a repository of the hub;

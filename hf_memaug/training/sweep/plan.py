@@ -17,6 +17,7 @@ from hf_memaug.evaluation.domain_selection import SELECTIONS
 from hf_memaug.evaluation.records import SETTINGS
 from hf_memaug.files import write_atomically
 from hf_memaug.training.algorithms import ALGORITHMS
+from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.sweep.hyperparameters import draw, known_names
 
 BUILD = "hf_memaug.training.sweep.building:build"
@@ -150,6 +151,8 @@ def plan_jobs(
         check_name("algorithms", algorithm, ALGORITHMS)
         for name in hparams or {}:
             check_name("hparams", name, sorted(known_names(algorithm)))
+    for name in common.get("training", ()):
+        check_name("training_arguments", name, DomainTrainingArguments.__dataclass_fields__)
     if setting == "single_source" and selection == "leave_one_out":
         raise ValueError('`selection="leave_one_out"` needs several domains to train on: choose another `selection`.')
     left_out = {}
