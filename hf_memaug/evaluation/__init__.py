@@ -10,7 +10,7 @@ from hf_memaug.lazy import lazy_names
 
 _EXPORTS = {
     "domain_selection": ("SELECTIONS", "Choice", "best_of_trials", "choose"),
-    "records": ("Record", "read_records", "write_records"),
+    "records": ("Record", "read_records", "split_finished", "write_records"),
     "masked_lm": ("masked_lm_loss",),
     "loading": ("METRICS", "combine_metrics", "load_metric"),
     "per_domain": ("classification_scores", "score_table", "scores_per_domain"),

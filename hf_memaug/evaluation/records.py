@@ -137,6 +137,16 @@ def read_records(*paths: str | os.PathLike) -> list[Record]:
     return [steps[step] for steps in found.values() for step in sorted(steps)]
 
 
+def split_finished(records: Iterable[Record]) -> tuple[list[Record], list[Record]]:
+    """
+    Records of runs that have come to their end, and of those that have not, or never will. Our own runs say how many
+    steps they take; of DomainBed's, all count as it counts them.
+    """
+    records = list(records)
+    ended = {record.run for record in records if "job" not in record.args or record.step >= record.args.get("steps", 0)}
+    return [r for r in records if r.run in ended], [r for r in records if r.run not in ended]
+
+
 def write_records(path: str | os.PathLike, records: Iterable[Record]) -> None:
     """Replaces a file by these records, in one step."""
     write_atomically(path, "".join(record.to_json() + "\n" for record in records))

@@ -21,7 +21,7 @@ from statistics import fmean, pstdev
 from hf_memaug.evaluation.checks import check_name
 from hf_memaug.evaluation.domain_selection import SELECTIONS, choose
 from hf_memaug.evaluation.per_domain import escape, lay_out
-from hf_memaug.evaluation.records import Record, read_records
+from hf_memaug.evaluation.records import Record, read_records, split_finished
 from hf_memaug.files import write_atomically
 
 FORMATS = ("markdown", "latex")
@@ -109,9 +109,11 @@ def domain_report(
     """All tables, one for each data set, and one of the averages where there are several; arguments as above."""
     check_name("selection", selection, SELECTIONS)
     check_name("format", style, FORMATS)
-    records = list(records)
+    records, unfinished = split_finished(records)
     if not records:
-        raise ValueError("`records` is empty: there is nothing to show.")
+        raise ValueError(
+            f"`records` has no finished run ({len(unfinished)} records of others): there is nothing to show."
+        )
     tables = domain_cells(records, selection, trials)
     sections = [_explained(selection, style)]
     for (dataset, setting), rows in tables.items():
@@ -127,6 +129,9 @@ def domain_report(
             for row in names
         }
         sections += [_heading("Averages", style), _table(averages, style)]
+    if unfinished:
+        names = sorted({record.args["job"] for record in unfinished})
+        sections.append(escape(_some("Not finished, and left out: ", names), style))
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
@@ -182,10 +187,12 @@ def _gaps(records: Sequence[Record], selection: str, rows: Cells, style: str) ->
                     gaps.append(f"{where}: no {'record' if not found else 'complete set of runs'}")
                 elif found < most:
                     gaps.append(f"{where}: {found} of {most} draws of hyper-parameters")
-    if not gaps:
-        return ""
-    more = f"; and {len(gaps) - SHOWN_GAPS} more" if len(gaps) > SHOWN_GAPS else ""
-    return escape(f"Missing: {'; '.join(gaps[:SHOWN_GAPS])}{more}.", style)
+    return escape(_some("Missing: ", gaps), style) if gaps else ""
+
+
+def _some(start: str, names: Sequence[str]) -> str:
+    more = f"; and {len(names) - SHOWN_GAPS} more" if len(names) > SHOWN_GAPS else ""
+    return f"{start}{'; '.join(names[:SHOWN_GAPS])}{more}."
 
 
 def _heading(text: str, style: str) -> str:

@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -52,6 +53,18 @@ def test_markdown_shows_what_is_missing():
 def test_draws_that_are_missing_are_told():
     more = [record("books", 0, {"books": 10, "films": 99}, hparams_seed=1)]
     assert "erm (bert_tiny), books, trial 1: 1 of 2 draws" in domain_report([*RECORDS, *more])
+
+
+def test_runs_that_have_not_come_to_their_end_are_left_out():
+    broken = {"hparams_seed": 1, "args": {"job": "erm-books-1", "steps": 300}}
+    better = record("books", 0, {"books": 99, "films": 99}, **broken)
+    better = replace(better, accuracy={**better.accuracy, "films": {"in": 1.0, "out": 1.0}})
+    assert "Not finished, and left out: erm-books-1." in domain_report([*RECORDS, better])
+    assert "63.0" in domain_report([*RECORDS, better])
+    # Once it has, it counts: (99 + 66 + 63) / 3.
+    assert "76.0" in domain_report([*RECORDS, better, replace(better, step=300)])
+    with pytest.raises(ValueError, match="no finished run"):
+        domain_report([better])
 
 
 def test_latex_is_escaped_and_balanced():
