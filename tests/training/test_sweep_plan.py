@@ -7,10 +7,10 @@ import math
 
 import pytest
 
-from hf_memaug.data import load_domains
+from hf_memaug.data import generated_digits, load_domains
 from hf_memaug.evaluation.checks import check_name
 from hf_memaug.training.algorithms import ALGORITHMS
-from hf_memaug.training.sweep import Job, build, draw, load_rows, plan_jobs
+from hf_memaug.training.sweep import Job, build, building, draw, load_rows, plan_jobs
 from hf_memaug.training.sweep.__main__ import main
 from hf_memaug.training.sweep.hyperparameters import OWN
 from hf_memaug.training.sweep.job import split_rows, training_arguments
@@ -164,6 +164,21 @@ def test_images_get_a_plain_model_or_one_with_experts():
     assert processor(rows[0]["image"], return_tensors="pt")["pixel_values"].shape == (1, 3, 32, 32)
     with pytest.raises(ValueError, match="have no `image`"):
         build(Job("d", "generated_reviews", "m", "gmoe:small", "erm", ("books",)))
+
+
+def test_folders_of_images_and_of_mnist_are_data(tmp_path, capsys, monkeypatch):
+    rows = generated_digits("coloured", rows_per_domain=4)
+    for number, row in enumerate(rows):
+        folder = tmp_path / "pictures" / row["domain"] / rows.label_names[row["label"]]
+        folder.mkdir(parents=True, exist_ok=True)
+        row["image"].save(folder / f"{number}.png")
+    assert main(["--data", str(tmp_path / "pictures"), "--models", "gmoe=gmoe:small", "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert "pictures-gmoe-erm-+90%-trial0-draw0" in said and "9 jobs" in said
+    asked = []
+    monkeypatch.setattr(building, "mnist_domains", lambda *given: asked.append(given) or rows)
+    assert main(["--data", "mnist=coloured_mnist:folder/of/it", "--dry-run"]) == 0
+    assert asked == [("folder/of/it", "coloured")] and "mnist-small-erm-+80%-trial2-draw0" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
