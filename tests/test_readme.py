@@ -110,7 +110,7 @@ def test_the_guide_to_gmoe_runs(run, capsys):
     run("print(len(adapted), all('.moe.experts.' in name for name in adapted))")
     assert "8 True" in capsys.readouterr().out, "A and B of two matrices in two layers"
     pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install hf_memaug[report]")
-    for number, row in enumerate(generated_digits(rows_per_domain=30)):
+    for number, row in enumerate(generated_digits(rows_per_domain=60)):
         folder = Path("images", row["domain"], f"digit {row['label']}")
         folder.mkdir(parents=True, exist_ok=True)
         # Two of two classes in each domain.

@@ -144,6 +144,12 @@ class DomainTrainer(Trainer):
                 )
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
+    def _run_epoch(self, *args, **kwargs):
+        # `Trainer` (5.22) takes one step too many from a checkpoint of the last, if that is not the end of an epoch.
+        if self.state.global_step < self.state.max_steps:
+            return super()._run_epoch(*args, **kwargs)
+        self.control.should_training_stop = True
+
     def _remove_unused_columns(self, dataset, description=None):
         # The collator drops what the model does not take, after it has read the domain.
         return dataset

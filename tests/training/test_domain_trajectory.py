@@ -206,3 +206,16 @@ def test_cuda_graphs_are_the_eager_run(kind, algorithm, tmp_path):
     assert len(logged(eager)) == 10 and len(graphed._graphed_loss._recorded) == (2 if has_penalty else 1)
     np.testing.assert_allclose(logged(graphed), logged(eager), rtol=1e-4, atol=1e-4)
     assert_same_weights(weights(graphed), weights(eager))
+
+
+@pytest.mark.parametrize("algorithm", ["erm", "swad"])
+def test_a_run_that_is_over_takes_no_further_step(algorithm, tmp_path):
+    def run():
+        return domain_trainer("bert", tmp_path, algorithm=algorithm, max_steps=7, save_strategy="steps", save_steps=1)
+
+    first, again = run(), run()
+    first.train()
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == first.state.global_step == 7
+    for name, value in weights(first).items():
+        assert torch.equal(weights(again)[name], value), name

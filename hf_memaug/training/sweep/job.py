@@ -137,14 +137,8 @@ def run_job(folder: str | Path) -> None:
     )
     recorder.trainer = trainer
     checkpoint = last_complete_checkpoint(folder / "run")
-    step = 0 if checkpoint is None else int(checkpoint.rpartition("-")[2]) // turns
-    # `Trainer` (5.22) would take one step more from a checkpoint of the last. All that is recorded on the way is there;
-    # what an algorithm makes of its weights in the end is not, and has to be made again.
-    if step == job.steps and not recorder.records_evaluations:
-        checkpoint, step = None, 0
-    recorder.go_on(step)
-    if step < job.steps:
-        trainer.train(resume_from_checkpoint=checkpoint)
+    recorder.go_on(0 if checkpoint is None else int(checkpoint.rpartition("-")[2]) // turns)
+    trainer.train(resume_from_checkpoint=checkpoint)
     if not recorder.records_evaluations:
         recorder.record(job.steps, trainer.evaluate())
     shutil.rmtree(folder / "run", ignore_errors=True)
