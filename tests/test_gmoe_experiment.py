@@ -73,7 +73,9 @@ def by_trainer(experiment, output):
 
     from experiment import make_model
 
-    size = job.rows_per_domain * len(experiment.sources)
+    turns = experiment.turns
+    assert turns == (len(experiment.sources) if job.algorithm == "fish" else 1)
+    size = job.rows_per_domain * (1 if turns > 1 else len(experiment.sources))
     evaluated = {"eval_strategy": "steps", "eval_steps": job.eval_steps} if job.algorithm == "swad" else {}
     trainer = DomainTrainer(
         make_model(job, str(experiment.backbone), pixels.label_names),
@@ -81,7 +83,7 @@ def by_trainer(experiment, output):
             str(output),
             algorithm=job.algorithm,
             per_device_train_batch_size=size,
-            max_steps=job.steps,
+            max_steps=job.steps * turns,
             learning_rate=job.learning_rate,
             lr_scheduler_type="constant",
             weight_decay=0.0,
@@ -112,7 +114,7 @@ def test_it_is_what_domain_trainer_trains(model, algorithm, here, backbone, digi
         # The one thing that chance decides in a step: both draw it, but not from the same place in the sequence.
         monkeypatch.setitem(experiment.MODELS, "gmoe", {"router_noise": 0.0})
     settings = {"learning_rate": 1e-3, "steps": 9, "eval_steps": 2, "rows_per_domain": 4, "augment": False}
-    job = Job("digits", digits.domains[0], model, algorithm, 3, **settings)
+    job = Job("digits", "tiny", digits.domains[0], model, algorithm, 3, **settings)
     found = Experiment(job, Pixels.of(digits, 16), backbone, device="cpu")
     found.backbone = backbone
     before = {name: value.clone() for name, value in found.model.state_dict().items()}
@@ -190,7 +192,15 @@ def test_the_tables_run_and_do_not_run_again(backbone, digits, tmp_path):
         domains=np.array(digits["domain"]),
         names=np.array(digits.label_names),
     )
-    command = [sys.executable, str(EXAMPLES / "tables.py"), "table1", "--backbone", backbone, "--data", str(data)]
+    command = [
+        sys.executable,
+        str(EXAMPLES / "tables.py"),
+        "table1",
+        "--backbone",
+        f"tiny={backbone}",
+        "--data",
+        str(data),
+    ]
     command += ["--size", "16", "--seeds", "2", "--steps", "4", "--eval-steps", "2", "--jobs", "2"]
     command += ["--record", str(tmp_path / "runs.jsonl"), "--output", str(tmp_path / "results")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
@@ -201,5 +211,54 @@ def test_the_tables_run_and_do_not_run_again(backbone, digits, tmp_path):
     again = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert "12 of 12 models are in" in again.stdout, again.stdout + again.stderr
     assert json.loads((tmp_path / "results" / "table1.json").read_text())["rows"] == result["rows"]
+    assert {row["backbone"] for row in result["rows"]} == {"tiny"}
     wrong = subprocess.run([*command, "--targets", "nowhere"], capture_output=True, text=True, timeout=600)
     assert wrong.returncode == 2 and "is no domain of" in wrong.stderr
+
+
+def test_a_rate_is_chosen_on_the_sources_of_its_target(here):
+    from experiment import Job
+    from tables import DEFAULT_RATE, rate_of
+
+    def run(target, rate, validation, seed=1000, model="vit"):
+        return Job("pacs", "tiny", target, model, "erm", seed, learning_rate=rate), {"validation": validation}
+
+    done = dict([run("a", 1e-4, 90), run("a", 3e-5, 80), run("b", 1e-4, 10), run("b", 3e-5, 20)])
+    assert rate_of(done, "tiny", "a", "vit") == 1e-4 and rate_of(done, "tiny", "b", "vit") == 3e-5
+    # Neither another model's runs, nor another backbone's, nor those that a table is made of.
+    assert rate_of(done, "tiny", "a", "gmoe") == rate_of(done, "other", "a", "vit") == DEFAULT_RATE
+    done |= dict([run("a", 3e-5, 99, seed=0)])
+    assert rate_of(done, "tiny", "a", "vit") == 1e-4
+    done |= dict([run("a", 3e-5, 50, model="gmoe")])
+    assert rate_of(done, "tiny", "a", "gmoe-linear") == 3e-5
+
+
+def test_a_single_source_is_scored_on_what_it_was_not_trained_on(here, backbone, digits):
+    from experiment import Experiment, Job, run
+    from pixels import Pixels
+
+    pixels = Pixels.of(digits, 16)
+    settings = {"steps": 2, "eval_steps": 2, "rows_per_domain": 4, "single_source": True, "size": 16}
+    job = Job("digits", "tiny", pixels.names[0], "gmoe", "erm", 0, **settings)
+    result = run(job, pixels, backbone, "cpu")
+    assert set(result["source"]) == {pixels.names[0]} and set(result["target"]) == set(pixels.names[1:])
+    last = result["records"][-1]["accuracy"]
+    assert result["target"] == {name: last[name]["out"] for name in pixels.names[1:]}
+    with pytest.raises(ValueError, match="which compares domains, and there is one source"):
+        Experiment(Job("digits", "tiny", pixels.names[0], "vit", "coral", 0, **settings), pixels, backbone, "cpu")
+    with pytest.raises(ValueError, match="`rows_per_domain` asks for 501 rows a step"):
+        run(Job("digits", "tiny", "x", "vit", "erm", 0, steps=1, rows_per_domain=500 // 3 + 1), pixels, backbone, "cpu")
+
+
+def test_both_heads_are_fresh(here, backbone, digits):
+    """Also where the checkpoint has one for as many labels."""
+    from experiment import Job, make_model
+
+    stored = ViTForImageClassification.from_pretrained(backbone)
+    for model in ("vit", "gmoe"):
+        made = make_model(Job("digits", "tiny", "x", model, "erm", 0), backbone, list("abcde"))
+        assert made.classifier.weight.shape == stored.classifier.weight.shape
+        assert not torch.allclose(made.classifier.weight, stored.classifier.weight)
+        assert not made.classifier.bias.any() and 0.01 < made.classifier.weight.std() < 0.03
+        name = "vit.layers.0.attention.q_proj.weight"
+        assert torch.equal(made.state_dict()[name], stored.state_dict()[name])

@@ -31,6 +31,7 @@ EVALUATION_ROWS = 1024
 @dataclass(frozen=True)
 class Job:
     data: str
+    backbone: str
     target: str
     model: str
     algorithm: str
@@ -39,6 +40,7 @@ class Job:
     steps: int = 1000
     eval_steps: int = 100
     rows_per_domain: int = 32
+    size: int = 64
     weight_decay: float = 0.0
     penalty_weight: float | None = None
     augment: bool = True
@@ -63,20 +65,26 @@ def make_model(job: Job, backbone: str, label_names: list[str]):
     labels = {"id2label": dict(enumerate(label_names)), "label2id": {name: i for i, name in enumerate(label_names)}}
     more = MODELS[job.model]
     if more is None:
-        return ViTForImageClassification.from_pretrained(
+        model = ViTForImageClassification.from_pretrained(
             backbone, dtype=torch.float32, ignore_mismatched_sizes=True, **labels
         )
+        # Fresh, as that of a model with experts, also where the number of labels happens to be the same.
+        torch.nn.init.normal_(model.classifier.weight, std=model.config.initializer_range)
+        torch.nn.init.zeros_(model.classifier.bias)
+        return model
     return ViTGMoEForImageClassification.from_vit(backbone, dtype=torch.float32, **labels, **more)
 
 
 class Forward:
     """What an algorithm is given (`hf_memaug.training.forward_pass.ForwardPass`, of one process)."""
 
-    def __init__(self, model, algorithm):
-        self.model, self.algorithm, self.step = model, algorithm, 0
+    def __init__(self, model, algorithm, autocast):
+        self.model, self.algorithm, self.autocast, self.step = model, algorithm, autocast, 0
 
     def __call__(self, inputs: dict, domain_ids: torch.Tensor, weights=None) -> DomainBatch:
-        outputs = self.model(**inputs)
+        # Around the model alone, as in a trainer: what an algorithm computes is in full precision.
+        with self.autocast():
+            outputs = self.model(**inputs)
         return DomainBatch(outputs.loss, outputs.logits, inputs["labels"], self.features, domain_ids, self.step)
 
     @property
@@ -86,8 +94,11 @@ class Forward:
     def watch(self) -> None:
         """Keeps what the head reads."""
         if self.algorithm.needs_features:
-            hook = lambda *call: setattr(self, "_features", call[-1].last_hidden_state[:, 0])  # noqa: E731
-            self.model.base_model.register_forward_hook(hook)
+
+            def keep(module, inputs, outputs):
+                self._features = outputs.last_hidden_state[:, 0]
+
+            self.model.base_model.register_forward_hook(keep)
 
 
 class Experiment:
@@ -116,9 +127,13 @@ class Experiment:
         algorithm = ALGORITHMS[job.algorithm]
         if not algorithm.can_be_graphed or job.algorithm == "dann":
             raise ValueError(f"`algorithm` is {job.algorithm!r}, which trains with `DomainTrainer` and not here.")
+        if algorithm.compares_domains and len(self.sources) < 2:
+            raise ValueError(f"`algorithm` is {job.algorithm!r}, which compares domains, and there is one source.")
         self.algorithm = algorithm(arguments, self.sources, self.model.config.hidden_size)
         self.algorithm.to(self.device)
-        self.forward = Forward(self.model, self.algorithm)
+        self.forward = Forward(self.model, self.algorithm, self._autocast)
+        # An algorithm that takes the domains one after another has done one step when each has had its turn.
+        self.turns = len(self.sources) if algorithm.one_domain_a_step else 1
         self.forward.watch()
         self.rows = [row for name in self.sources for row in self.inner[name]]
         self.learners = [value for value in self.model.parameters() if value.requires_grad]
@@ -135,15 +150,16 @@ class Experiment:
         if self.job.augment:
             images = augmented(images)
         given = {"pixel_values": (images - self.mean) / self.std, "labels": self.pixels.labels[inputs["rows"]]}
-        with self._autocast():
-            loss = self.algorithm.train_loss(self.forward, given, inputs["domain_ids"])
+        loss = self.algorithm.train_loss(self.forward, given, inputs["domain_ids"])
         loss.backward()
         return loss.detach(), [value.grad for value in self.learners]
 
     def batches(self):
         """Row numbers and domains of each step, as `DomainTrainer` draws them."""
         domains = [self.pixels.domains[row] for row in self.rows]
-        size = self.job.rows_per_domain * len(self.sources)
+        size = self.job.rows_per_domain * (1 if self.turns > 1 else len(self.sources))
+        if len(domains) < size:
+            raise ValueError(f"`rows_per_domain` asks for {size} rows a step, and there are {len(domains)} in all.")
         if self.algorithm.one_domain_a_step:
             sampler = DomainAfterDomainSampler(domains, size, self.job.seed)
         else:
@@ -168,7 +184,8 @@ class Experiment:
         )
         self.model.train()
         total = torch.zeros((), device=self.device)
-        for step, batch in zip(range(1, job.steps + 1), self.batches(), strict=False):
+        since = 0
+        for step, batch in zip(range(1, job.steps * self.turns + 1), self.batches(), strict=False):
             self.forward.step = step - 1
             self.algorithm.before_step(self.model)
             loss, gradients = self.gradients(batch)
@@ -176,10 +193,13 @@ class Experiment:
             for value, gradient in zip(self.learners, gradients, strict=True):
                 value.grad = gradient
             optimizer.step()
-            self.algorithm.after_step(self.model, is_last=step == job.steps)
-            if step % job.eval_steps == 0 or step == job.steps:
-                records.append({"step": step, "loss": round(total.item() / job.eval_steps, 4), **self.evaluate()})
+            since += 1
+            self.algorithm.after_step(self.model, is_last=step == job.steps * self.turns)
+            done, is_turn = divmod(step, self.turns)
+            if not is_turn and (done % job.eval_steps == 0 or done == job.steps):
+                records.append({"step": done, "loss": round(total.item() / since, 4), **self.evaluate()})
                 total.zero_()
+                since = 0
                 self.algorithm.after_evaluation({"eval_loss": records[-1]["out_loss"]})
         if self.algorithm.chooses_by_evaluation:
             self.algorithm.after_training(self.model)
@@ -228,13 +248,17 @@ def run(job: Job, pixels: Pixels, backbone: str, device=None) -> dict:
         "job": asdict(job),
         "step": chosen["step"],
         "validation": sum(chosen["accuracy"][name]["out"] for name in experiment.sources) / len(experiment.sources),
-        # All rows of a domain that was left out: none was trained on.
-        "target": {name: _whole(chosen["accuracy"][name], experiment, name) for name in targets},
+        "target": {name: _reported(chosen["accuracy"][name], experiment, name) for name in targets},
+        # What a single source says of its own kind, the paper's IID.
+        "source": {name: chosen["accuracy"][name]["out"] for name in experiment.sources},
         "records": records,
         "seconds": round(time.time() - begin, 2),
     }
 
 
-def _whole(accuracy: dict, experiment: Experiment, name: str) -> float:
+def _reported(accuracy: dict, experiment: Experiment, name: str) -> float:
+    """All rows of a domain that was left out; beside a single source the held-out ones, as of the source itself."""
+    if experiment.job.single_source:
+        return accuracy["out"]
     counts = len(experiment.inner[name]), len(experiment.outer[name])
     return (accuracy["in"] * counts[0] + accuracy["out"] * counts[1]) / sum(counts)

@@ -4,11 +4,11 @@
 GMoE's tables on images of several domains, each left out in turn (DomainBed's protocol: 80/20 splits, selection on what
 is held out of the domains that are trained on). What has run already is not run again.
 
-    python examples/gmoe/tables.py table1 --backbone FOLDER               # ViT and GMoE with ERM
-    python examples/gmoe/tables.py algorithms --backbone FOLDER           # both with CORAL, Fish and SWAD
-    python examples/gmoe/tables.py table13 --backbone FOLDER              # where the experts are, and which router
-    python examples/gmoe/tables.py single_source --backbone FOLDER        # trained on one domain (section 5.3)
-    python examples/gmoe/tables.py tune --backbone FOLDER                 # the learning rate, on the sources
+    python examples/gmoe/tables.py table1 --backbone vit=FOLDER               # ViT and GMoE with ERM
+    python examples/gmoe/tables.py algorithms --backbone vit=FOLDER           # both with CORAL, Fish and SWAD
+    python examples/gmoe/tables.py table13 --backbone vit=FOLDER              # where the experts are, and which router
+    python examples/gmoe/tables.py single_source --backbone vit=FOLDER        # trained on one domain (section 5.3)
+    python examples/gmoe/tables.py tune --backbone vit=FOLDER                 # the learning rate, on the sources
 """
 
 import argparse
@@ -35,25 +35,42 @@ TABLES = {
     "tune": (["vit", "gmoe"], ["erm"], False),
 }
 RATES = [3e-5, 5e-5, 1e-4]
+DEFAULT_RATE = 5e-5
+# Rates are chosen on other splits than those that tables are made on.
+TUNING_SEEDS = 1000
 _loaded: dict = {}
 
 
-def make_jobs(options, names: list[str]) -> list[Job]:
+def rate_of(done: dict[Job, dict], backbone: str, target: str, model: str) -> float:
+    """What `tune` found best for this model on the sources of this target alone."""
+    kind = "vit" if model == "vit" else "gmoe"
+    scores: dict[float, list[float]] = {}
+    for job, result in done.items():
+        is_tuning = job.seed >= TUNING_SEEDS and not job.single_source
+        if is_tuning and (job.backbone, job.target, job.model, job.algorithm) == (backbone, target, kind, "erm"):
+            scores.setdefault(job.learning_rate, []).append(result["validation"])
+    return max(scores, key=lambda rate: fmean(scores[rate])) if scores else DEFAULT_RATE
+
+
+def make_jobs(options, names: list[str], done: dict[Job, dict]) -> list[Job]:
     models, algorithms, single = TABLES[options.table]
+    first = TUNING_SEEDS if options.table == "tune" else 0
     rates = options.rates if options.table == "tune" else [options.learning_rate]
     return [
         Job(
             Path(options.data).stem,
+            options.name,
             target,
             model,
             algorithm,
             seed,
-            learning_rate=rate,
+            learning_rate=rate or rate_of(done, options.name, target, model),
+            size=options.size,
             steps=options.steps,
             eval_steps=options.eval_steps,
             single_source=single,
         )
-        for seed in range(options.seeds)
+        for seed in range(first, first + options.seeds)
         for target in options.targets or names
         for algorithm in options.algorithms or algorithms
         for model in options.models or models
@@ -74,10 +91,14 @@ def work(job: Job, data: str, size: int, backbone: str) -> dict:
     return run(job, _loaded["pixels"], backbone)
 
 
+def read_record(options) -> dict[Job, dict]:
+    return {Job(**result["job"]): result for result in read_runs(options.record)}
+
+
 def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
     from hf_memaug.reporting.results import here
 
-    done = {Job(**result["job"]): result for result in read_runs(options.record)}
+    done = read_record(options)
     todo = [job for job in jobs if job not in done]
     print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
     if not todo:
@@ -103,21 +124,22 @@ def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
 
 
 def rows_of(job: Job, result: dict, tuning: bool) -> list[dict]:
-    same = {"method": job.method, "data": job.data, "backbone": "vit-s8-64", "seed": job.seed}
+    same = {"method": job.method, "data": job.data, "backbone": job.backbone, "seed": job.seed}
     if tuning:
         name = f"{job.method}, rate {job.learning_rate:g}"
         return [{**same, "method": name, "target": job.target, "metric": "validation", "value": result["validation"]}]
     prefix = f"{job.target} > " if job.single_source else ""
+    scores = {**result["target"], **(result["source"] if job.single_source else {})}
     return [
         {**same, "target": f"{prefix}{name}", "metric": "accuracy", "value": round(value, 4)}
-        for name, value in result["target"].items()
+        for name, value in scores.items()
     ]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=list(TABLES))
-    parser.add_argument("--backbone", required=True, help="folder of a ViT")
+    parser.add_argument("--backbone", required=True, help="name=folder of a ViT")
     parser.add_argument(
         "--data",
         default="../shared/data/pacs",
@@ -130,7 +152,11 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--steps", type=int, default=1000, help="default: %(default)s")
     parser.add_argument("--eval-steps", type=int, default=100, help="default: %(default)s")
-    parser.add_argument("--learning-rate", type=float, default=5e-5, help="of all but `tune` (default: %(default)s)")
+    parser.add_argument(
+        "--learning-rate",
+        type=float,
+        help=f"of all but `tune` (default: what `tune` found for the target on its sources, else {DEFAULT_RATE})",
+    )
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="of `tune` (default: %(default)s)")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time on the device (default: %(default)s)")
     parser.add_argument("--record", type=Path, default="runs/gmoe/runs.jsonl", help="default: %(default)s")
@@ -144,14 +170,18 @@ def main() -> None:
     unknown = set(options.targets or ()) - set(names)
     if unknown:
         parser.error(f"--targets {sorted(unknown)[0]} is no domain of {options.data}: there are {', '.join(names)}")
-    jobs = make_jobs(options, names)
+    options.name, _, options.backbone = options.backbone.partition("=")
+    if not options.backbone:
+        parser.error("--backbone is a name and a folder, such as vit-s8-64=FOLDER")
+    jobs = make_jobs(options, names, read_record(options))
     done = run_jobs(jobs, options)
     from hf_memaug.reporting.results import write_results
 
     tuning = options.table == "tune"
-    for model, rate in dict.fromkeys((job.model, job.learning_rate) for job in jobs) if tuning else ():
-        some = [done[job]["validation"] for job in jobs if (job.model, job.learning_rate) == (model, rate)]
-        print(f"{model}, rate {rate:g}: {fmean(some):.2f} on what is held out of the sources")
+    # For each target by itself: what is held out of it must not choose its own rate.
+    for model, target in dict.fromkeys((job.model, job.target) for job in jobs) if tuning else ():
+        rate = rate_of({job: done[job] for job in jobs}, options.name, target, model)
+        print(f"{model} without {target}: rate {rate:g} is the best on what is held out of the sources")
     rows = [row for job in jobs for row in rows_of(job, done[job], tuning)]
     path = options.output / f"{options.table}.json"
     command = "python " + " ".join(sys.argv)

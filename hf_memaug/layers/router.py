@@ -78,7 +78,12 @@ def route(logits: torch.Tensor, k: int, noise: float = 0.0) -> Routing:
     noisy = logits + noise * torch.randn_like(logits) if noise else logits
     best, experts = noisy.topk(k, dim=-1)
     # The softmax over the chosen ones is the softmax over all, made to add up to 1 again.
-    return Routing(logits, experts, best.softmax(dim=-1), noisy)
+    weights = best.softmax(dim=-1)
+    if k == 1:
+        # Which is 1, whatever the router says: it learns as if it were the softmax over all.
+        chance = noisy.softmax(dim=-1).gather(-1, experts)
+        weights = weights + (chance - chance.detach())
+    return Routing(logits, experts, weights, noisy)
 
 
 def importance_loss(logits: torch.Tensor) -> torch.Tensor:
@@ -88,8 +93,9 @@ def importance_loss(logits: torch.Tensor) -> torch.Tensor:
 
 def load_loss(routing: Routing, noise: float) -> torch.Tensor:
     """
-    The same of how many tokens each expert can expect, by Eq. 10: the chance that it is among the first k if its noise
-    alone is drawn again. Without noise that is 0 or 1, and nothing can be learned from it.
+    The same of how many tokens each expert can expect, by Eq. 10: the chance that, with its noise drawn again, it
+    reaches the k-th largest of all logits with theirs, its own among them. Without noise that is 0 or 1, and nothing
+    can be learned from it.
     """
     threshold = routing.noisy_logits.gather(-1, routing.experts[:, -1:])
     missing = threshold - routing.logits

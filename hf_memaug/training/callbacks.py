@@ -4,6 +4,8 @@
 
 from transformers import TrainerCallback
 
+from hf_memaug.training.selection import refuse_unseen_domains
+
 
 class AlgorithmCallback(TrainerCallback):
     """
@@ -29,6 +31,8 @@ class AlgorithmCallback(TrainerCallback):
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         # Not when somebody scores a domain after training.
         if self.trainer.is_in_train:
+            if self.trainer.algorithm.chooses_by_evaluation:
+                refuse_unseen_domains(self.trainer.domains, self.trainer.evaluated_domains)
             self.trainer.algorithm.after_evaluation(metrics)
 
     def on_train_end(self, args, state, control, **kwargs):

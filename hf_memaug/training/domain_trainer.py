@@ -86,6 +86,8 @@ class DomainTrainer(Trainer):
         self.model_accepts_loss_kwargs = False
         self._score = compute_metrics or self._default_scores
         self._scored_domains: list[str] | None = None
+        # Those of the last evaluation.
+        self.evaluated_domains: set[str] = set()
         self._set_signature_columns_if_needed()
         columns = columns_to_collate(args, self.data_collator, is_given, self._signature_columns)
         self.data_collator = DomainCollator(self.data_collator, self.domains, columns)
@@ -280,6 +282,7 @@ class DomainTrainer(Trainer):
         dataset = getattr(dataloader, "dataset", None)
         has_domains = "domain" in (getattr(dataset, "column_names", None) or ())
         self._scored_domains = list(dataset["domain"]) if has_domains else None
+        self.evaluated_domains = set(self._scored_domains or ())
         try:
             return super().evaluation_loop(dataloader, *args, **kwargs)
         finally:

@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Keeping the best weights."""
 
+from collections.abc import Collection
+
 import torch
 from transformers import TrainerCallback
 
@@ -48,12 +50,17 @@ class BestInMemory(TrainerCallback):
         self._weights = {}
 
     def _check_domains(self, train_dataloader, eval_dataloader) -> None:
-        trained, seen = (_domains(loader) for loader in (train_dataloader, eval_dataloader))
-        if trained and seen - trained:
-            raise ValueError(
-                f"`eval_dataset` has rows of {', '.join(sorted(seen - trained))}, which `train_dataset` has not: the "
-                "best weights would be chosen by a domain that is meant to be unseen. Leave them out."
-            )
+        refuse_unseen_domains(*(_domains(loader) for loader in (train_dataloader, eval_dataloader)))
+
+
+def refuse_unseen_domains(trained: Collection[str], seen: Collection[str]) -> None:
+    """Weights must not be chosen by a domain that none of them was trained on."""
+    unseen = sorted(set(seen) - set(trained))
+    if trained and unseen:
+        raise ValueError(
+            f"`eval_dataset` has rows of {', '.join(unseen)}, which `train_dataset` has not: the best weights would be "
+            "chosen by a domain that is meant to be unseen. Leave them out."
+        )
 
 
 def _domains(loader) -> set[str]:

@@ -161,3 +161,14 @@ def test_two_processes_have_the_loss_and_the_gradient_of_one(tmp_path):
         torch.testing.assert_close(found, loss.detach())
         for gradient, parameter in zip(gradients, router.parameters(), strict=True):
             torch.testing.assert_close(gradient, parameter.grad)
+
+
+def test_a_router_of_one_expert_learns_as_if_its_weight_were_the_softmax():
+    logits = torch.randn(7, 4, dtype=torch.float64, requires_grad=True)
+    wanted = torch.randn(7, dtype=torch.float64)
+    weights = route(logits, 1).weights
+    torch.testing.assert_close(weights, torch.ones(7, 1, dtype=torch.float64), rtol=0, atol=0)
+    (found,) = torch.autograd.grad(weights[:, 0] @ wanted, logits)
+    (expected,) = torch.autograd.grad(logits.softmax(dim=-1).amax(dim=-1) @ wanted, logits)
+    torch.testing.assert_close(found, expected)
+    assert found.abs().min() > 0

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from transformers import TrainerCallback
 
 from hf_memaug.data.sampling import DomainAfterDomainSampler
 from hf_memaug.training.algorithms import ALGORITHMS, MLDG, SWAD, DomainBatch, Fish, GroupDRO, Mixup
@@ -134,9 +135,11 @@ class TestMLDG:
         loss = algorithm.train_loss(Pass(model, step), inputs, domain_ids)
         return loss, torch.autograd.grad(loss, list(model.parameters()))
 
-    def test_the_gradient_is_that_of_both_halves(self):
+    @pytest.mark.parametrize("inner_step", ["adam", "gradient"])
+    def test_the_gradient_is_that_of_both_halves(self, inner_step):
         """By hand: the gradient here, and that of the unseen domain after a step."""
-        algorithm = MLDG(arguments(penalty_weight=0.7), list(DOMAINS), None)
+        options = {"inner_step": inner_step}
+        algorithm = MLDG(arguments(penalty_weight=0.7, algorithm_kwargs=options), list(DOMAINS), None)
         assert algorithm.inner_rate == 0.1
         inputs, domain_ids = a_batch()
         drawn = set()
@@ -149,9 +152,10 @@ class TestMLDG:
             is_unseen = domain_ids == unseen
             first = model(**{name: value[~is_unseen] for name, value in inputs.items()})["loss"]
             here = torch.autograd.grad(first, list(model.parameters()))
-            with torch.no_grad():
-                for value, gradient in zip(model.parameters(), here, strict=True):
-                    value -= 0.1 * gradient
+            inner = torch.optim.Adam if inner_step == "adam" else torch.optim.SGD
+            for value, gradient in zip(model.parameters(), here, strict=True):
+                value.grad = gradient
+            inner(model.parameters(), lr=0.1).step()
             second = model(**{name: value[is_unseen] for name, value in inputs.items()})["loss"]
             there = torch.autograd.grad(second, list(model.parameters()))
             loss, found = self.gradients(algorithm, Line(), inputs, domain_ids, step)
@@ -271,6 +275,11 @@ class TestSWAD:
             assert model.weight.item() == pytest.approx(whole)
 
     def test_what_it_needs_is_asked_for(self, tmp_path):
+        for option in ("tolerance", "start_patience", "end_patience"):
+            with pytest.raises(ValueError, match=f"`{option}` is 0.5; it must be 1 or more"):
+                domain_trainer("bert", tmp_path, algorithm="swad", algorithm_kwargs={option: 0.5})
+        with pytest.raises(ValueError, match="`inner_step` is 'sgd'; it can be 'adam' or 'gradient'"):
+            domain_trainer("bert", tmp_path, algorithm="mldg", algorithm_kwargs={"inner_step": "sgd"})
         with pytest.raises(ValueError, match="eval_strategy"):
             domain_trainer("bert", tmp_path, algorithm="swad", eval_strategy="no")
         steps = {"algorithm": "swad", "eval_strategy": "steps", "eval_steps": 2, "save_steps": 2}
@@ -280,6 +289,17 @@ class TestSWAD:
             domain_trainer("bert", tmp_path, evaluate=rows(6, domains=("games",)), **steps)
         with pytest.raises(ValueError, match="give `eval_dataset` as one dataset"):
             domain_trainer("bert", tmp_path, evaluate={"one": rows(6)}, max_steps=2, **steps).train()
+
+
+def test_swad_does_not_look_at_a_domain_that_is_left_out(tmp_path):
+    class Curious(TrainerCallback):
+        def on_step_end(self, args, state, control, **kwargs):
+            if state.global_step == 3:
+                trainer.evaluate(rows(6, domains=("games",)))
+
+    trainer = domain_trainer("bert", tmp_path, algorithm="swad", max_steps=6, callbacks=[Curious()])
+    with pytest.raises(ValueError, match="rows of games, which `train_dataset` has not"):
+        trainer.train()
 
 
 def run(name: str, kind: str, output, **kwargs):

@@ -250,6 +250,10 @@ def test_fishr_remembers_the_variances(tmp_path):
     both.penalty(first.batch())
     both.penalty(second.batch())
     torch.testing.assert_close(both.variances, 0.95 * one.variances + other.variances)
+    waiting = make("fishr", tmp_path, penalty_anneal_steps=5)
+    batch = first.batch(step=2)
+    assert waiting.loss(batch) is batch.task_loss
+    torch.testing.assert_close(waiting.variances, one.variances)
     again = make("fishr", tmp_path)
     again.load_state_dict(both.state_dict())
     torch.testing.assert_close(again.penalty(first.batch()), both.penalty(first.batch()))

@@ -128,6 +128,13 @@ class Fishr(ERM):
         super().__init__(arguments, domains, feature_size)
         self.variances: torch.Tensor | None = None
 
+    def loss(self, batch: DomainBatch) -> torch.Tensor:
+        # Also while it does not count yet, so that it sets in with an average and not with the first batch.
+        penalty = self.penalty(batch)
+        if self.penalty_weight == 0 or batch.step < self.anneal_steps:
+            return batch.task_loss
+        return batch.task_loss + self.penalty_weight * penalty
+
     def penalty(self, batch: DomainBatch) -> torch.Tensor:
         shares, counts = batch.shares(len(self.domains))
         # A row's gradient is the outer product of these two; the ones are for the bias.

@@ -9,6 +9,9 @@ from torch import nn
 
 from hf_memaug.training.algorithms.base import ERM, DomainBatch, Forward
 
+# Of torch's Adam.
+ADAM_EPSILON = 1e-8
+
 
 class Mixup(ERM):
     """
@@ -65,18 +68,25 @@ class MLDG(ERM):
     """
     Meta-learning domain generalisation (Li et al., 2018, Eq. 3), in its first-order form: `F(w) + b G(w - a F'(w))`. At
     each step another domain plays the unseen one, on which `G` is measured. `penalty_weight` is `b`; `inner_rate` is
-    `a`, by default the learning rate.
+    `a`, by default the learning rate. `inner_step` is `"adam"`, the first step of Adam, as DomainBed takes it, or
+    `"gradient"`, Eq. 3 as printed, for which a rate meant for Adam is far too small.
     """
 
     compares_domains = True
     default_penalty_weight = 1.0
-    options = {"inner_rate": None}
+    options = {"inner_rate": None, "inner_step": "adam"}
     can_be_graphed = False
 
     def __init__(self, arguments, domains: list[str], feature_size: int | None):
         super().__init__(arguments, domains, feature_size)
         self.seed = arguments.seed
         self.inner_rate = arguments.learning_rate if self.inner_rate is None else self.inner_rate
+
+    @classmethod
+    def check(cls, arguments) -> None:
+        step = (arguments.algorithm_kwargs or {}).get("inner_step", "adam")
+        if step not in ("adam", "gradient"):
+            raise ValueError(f"`algorithm_kwargs`: `inner_step` is {step!r}; it can be 'adam' or 'gradient'.")
 
     def train_loss(self, forward: Forward, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor) -> torch.Tensor:
         there = sorted(set(domain_ids.tolist()))
@@ -88,11 +98,14 @@ class MLDG(ERM):
         gradients = torch.autograd.grad(seen.task_loss, list(learners.values()), retain_graph=True, allow_unused=True)
         moved = {
             # What the step was is taken as given, so that the gradient by the moved weight is that by the weight.
-            name: value if gradient is None else value - self.inner_rate * forward.averaged(gradient)
+            name: value if gradient is None else value - self.inner_rate * self.direction(forward.averaged(gradient))
             for (name, value), gradient in zip(learners.items(), gradients, strict=True)
         }
         unseen = _rows(forward, inputs, domain_ids, is_unseen, weights=moved)
         return seen.task_loss + self.penalty_weight * unseen.task_loss
+
+    def direction(self, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient if self.inner_step == "gradient" else gradient / (gradient.abs() + ADAM_EPSILON)
 
 
 def _rows(forward: Forward, inputs: dict, domain_ids: torch.Tensor, kept: torch.Tensor, weights=None) -> DomainBatch:

@@ -78,6 +78,9 @@ class SWAD(ERM):
             )
         if arguments.load_best_model_at_end:
             raise ValueError('`algorithm="swad"` ends with its own weights: leave `load_best_model_at_end` out.')
+        for name, value in {**cls.options, **(arguments.algorithm_kwargs or {})}.items():
+            if value < 1:
+                raise ValueError(f"`algorithm_kwargs`: `{name}` is {value}; it must be 1 or more.")
 
     def after_step(self, model: nn.Module, is_last: bool) -> None:
         if not self.is_over:

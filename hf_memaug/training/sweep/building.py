@@ -88,7 +88,18 @@ def _image_model(job: Job, rows: DomainDataset):
         model = AutoModelForImageClassification.from_pretrained(
             checkpoint, ignore_mismatched_sizes=True, **_labels(rows), **_dropout(job, checkpoint)
         )
+        _refresh_head(model)
     return model, processor
+
+
+def _refresh_head(model) -> None:
+    """A head of the same number of labels would be kept, and models with experts have a fresh one."""
+    import torch
+
+    head = getattr(model, "classifier", None)
+    if isinstance(head, torch.nn.Linear):
+        torch.nn.init.normal_(head.weight, std=getattr(model.config, "initializer_range", 0.02))
+        torch.nn.init.zeros_(head.bias)
 
 
 def _labels(rows: DomainDataset) -> dict[str, Any]:
