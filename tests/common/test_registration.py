@@ -86,11 +86,11 @@ def test_imports_point_one_way():
         "configuration": r"(from|import) hf_memaug\.(?!configuration|registration|suggestions)",
         "modeling": r"(from|import) hf_memaug\.(?!modeling|configuration|layers|kernels|registration|suggestions)",
         "data": r"(from|import) hf_memaug\.(?!data|configuration|suggestions|iob2)",
-        "evaluation": r"(from|import) hf_memaug\.(?!evaluation|suggestions|lazy|iob2)",
+        "evaluation": r"(from|import) hf_memaug\.(?!evaluation|suggestions|lazy|iob2|files)",
         "kernels": r"(from|import) (transformers|datasets|peft|accelerate|hf_memaug\.(?!kernels))",
         "training": (
             r"(from|import) hf_memaug\."
-            r"(?!training|data|evaluation|modeling|configuration|layers|kernels|registry|suggest|lazy)"
+            r"(?!training|data|evaluation|modeling|configuration|layers|kernels|registry|suggest|lazy|files)"
         ),
         "reporting": r"(from|import) hf_memaug\.(hub|cli)",
         "hub": r"(from|import) hf_memaug\.cli",

@@ -192,6 +192,6 @@ def test_a_job_ends_when_the_sweep_is_gone(tmp_path):
         assert process.stdout.readline() == "ready\n"
         if exit_code:
             process.stdin.close()
-        assert process.wait(60) == exit_code
+        assert process.wait(300) == exit_code
         # One that comes to its own end must not stumble over the one who waits.
         assert "Fatal" not in process.stderr.read()

@@ -209,7 +209,7 @@ def test_no_job_outlives_the_sweep_and_nothing_is_done_twice(tmp_path, number):
     process = int(endless.read_text().split()[0])
     assert is_alive(process)
     sweep.send_signal(number)
-    _, said = sweep.communicate(timeout=60)
+    _, said = sweep.communicate(timeout=300)
     wait_for(lambda: not is_alive(process), 20)
     if number == signal.SIGKILL:
         assert sweep.returncode == -9
