@@ -137,7 +137,7 @@ def test_the_guide_to_gmoe_trains_on_a_folder_of_images(run, capsys):
             path.parent.mkdir(parents=True, exist_ok=True)
             row["image"].save(path)
     example = blocks("python", GMOE_GUIDE)[1]
-    assert lines(example) <= 10
+    assert lines(example) <= 11
     run(example.replace('eval_strategy="epoch"', 'eval_strategy="epoch", use_cpu=True, report_to=[]'))
     run("print(sorted({*split.train['domain']}), trainer.predict(split.test).metrics.keys())")
     shown = capsys.readouterr().out

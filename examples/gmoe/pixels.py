@@ -158,6 +158,10 @@ def _jittered(images: torch.Tensor) -> torch.Tensor:
 
 
 if __name__ == "__main__":
-    import sys
+    import argparse
 
-    pack(sys.argv[1], sys.argv[2])
+    parser = argparse.ArgumentParser(description="The encoded images of all domains, as they are, in one file.")
+    parser.add_argument("folder", help="with a Parquet file for each domain (image, label) and labels.json")
+    parser.add_argument("file", help="the .npz file to write, for --data of tables.py")
+    options = parser.parse_args()
+    pack(options.folder, options.file)

@@ -82,6 +82,12 @@ class DomainTrainer(Trainer):
             callbacks=[RunGuard(), *(callbacks or ())],
             **kwargs,
         )
+        if any(value.dtype == torch.float16 and value.requires_grad for value in self.model.parameters()):
+            # `from_pretrained` keeps the type that a checkpoint is stored in, and says nothing.
+            raise ValueError(
+                '`model` has weights in float16, in which steps of Adam are lost. Load it with `dtype="float32"`, and '
+                "set `bf16` or `fp16` in `args` to compute in half precision."
+            )
         # Losses here are means over a batch: `Trainer` must divide them by the accumulation steps.
         self.model_accepts_loss_kwargs = False
         self._score = compute_metrics or self._default_scores

@@ -77,12 +77,16 @@ def check_labels(dataset, num_labels: int | None) -> None:
     column = next((name for name in ("labels", "label") if name in names), None)
     if column is None or num_labels is None or num_labels < 2:
         return
-    for row, label in enumerate(_column(dataset, column)):
-        label = operator.index(label) if hasattr(label, "__index__") and getattr(label, "ndim", 0) == 0 else None
+    labels = [
+        operator.index(label) if hasattr(label, "__index__") and getattr(label, "ndim", 0) == 0 else None
+        for label in _column(dataset, column)
+    ]
+    for row, label in enumerate(labels):
         if label not in (None, -100) and not 0 <= label < num_labels:
+            most = max(other for other in labels if other is not None)
             raise ValueError(
                 f"`train_dataset` has label {label} in row {row}, and the model has `num_labels={num_labels}` "
-                f"(0 to {num_labels - 1}). Load the model with `num_labels={label + 1}` or mend the data."
+                f"(0 to {num_labels - 1}). Load the model with `num_labels={most + 1}` or mend the data."
             )
 
 

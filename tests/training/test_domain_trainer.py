@@ -404,3 +404,11 @@ def test_a_second_training_chooses_anew(tmp_path):
     best.best_score = 2.0  # better than anything can be
     trainer.train()
     assert best.best_score <= 1.0
+
+
+def test_weights_in_float16_are_refused_before_they_are_spoiled(tmp_path):
+    with pytest.raises(ValueError, match='`model` has weights in float16.*Load it with `dtype="float32"`'):
+        domain_trainer("bert", tmp_path, model=tiny_model("bert").half())
+    frozen = tiny_model("bert").half().requires_grad_(False)
+    frozen.classifier.float().requires_grad_()
+    assert domain_trainer("bert", tmp_path, model=frozen).model is frozen

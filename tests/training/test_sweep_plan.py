@@ -196,6 +196,40 @@ def test_a_dry_run_lists_the_jobs(tmp_path, capsys):
     assert not (tmp_path / "x").exists()
 
 
+def test_a_dry_run_knows_what_the_folder_was_made_with(tmp_path, capsys):
+    from hf_memaug.training.sweep.__main__ import _check_settings, make_parser
+
+    _check_settings(make_parser().parse_args(["--output", str(tmp_path), "--steps", "7"]))
+    before = (tmp_path / "sweep.json").read_bytes()
+    assert main(["--output", str(tmp_path), "--steps", "7", "--dry-run", "--algorithms", "irm"]) == 0
+    with pytest.raises(SystemExit):
+        main(["--output", str(tmp_path), "--steps", "8", "--dry-run"])
+    assert "`steps` is 8, but the sweep in" in capsys.readouterr().err
+    assert (tmp_path / "sweep.json").read_bytes() == before
+
+
+def test_broken_images_are_found_before_the_first_job(tmp_path, capsys):
+    from hf_memaug.training.sweep.__main__ import make_parser, planned
+
+    for number, row in enumerate(generated_digits(rows_per_domain=30)):
+        if row["label"] < 2 and row["domain"] in ("0", "15"):
+            path = tmp_path / "images" / f"at {row['domain']}" / f"digit {row['label']}" / f"{number}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            row["image"].save(path)
+    path.write_bytes(path.read_bytes()[:40])
+    given = ["--output", str(tmp_path / "x"), "--data", f"digits={tmp_path / 'images'}", "--models", "vit=small"]
+    with pytest.raises(SystemExit):
+        main(given)
+    said = capsys.readouterr().err
+    assert path.name in said and "leave them out with `--broken-images skip`" in said
+    assert not (tmp_path / "x" / "jobs").exists()
+    jobs = planned(make_parser().parse_args([*given, "--broken-images", "skip"]))
+    assert {job.broken_images for job in jobs} == {"skip"}
+    _, _, rows = build(jobs[0])
+    assert len(rows) == len(list((tmp_path / "images").rglob("*.png"))) - 1
+    assert not any(path.name in str(row["image"]) for row in rows)
+
+
 def test_options_that_cannot_be_are_refused(tmp_path, capsys):
     for arguments, reason in (
         (["--hparams", "[1]"], "is not a JSON object"),

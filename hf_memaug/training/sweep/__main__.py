@@ -24,7 +24,7 @@ from hf_memaug.evaluation.domain_selection import SELECTIONS
 from hf_memaug.evaluation.records import SETTINGS
 from hf_memaug.files import write_atomically
 from hf_memaug.training.algorithms import ALGORITHMS
-from hf_memaug.training.sweep.building import GENERATED, MNIST, check_checkpoint, load_rows
+from hf_memaug.training.sweep.building import GENERATED, MNIST, check_checkpoint, load_rows, whole_images
 from hf_memaug.training.sweep.plan import BUILD, Job, plan_jobs
 from hf_memaug.training.sweep.runner import is_done, job_folder, lock, run_jobs
 from hf_memaug.training.sweep.winners import keep_winners
@@ -40,6 +40,7 @@ FIXED = (
     "training_arguments",
     "max_length",
     "on_overlap",
+    "broken_images",
     "build",
 )
 
@@ -83,7 +84,12 @@ def make_parser(
         metavar="ALGORITHM",
         help=", ".join(ALGORITHMS),
     )
-    add("--test-domains", nargs="+", metavar="DOMAIN", help="domains to leave out in turn (default: all)")
+    add(
+        "--test-domains",
+        nargs="+",
+        metavar="DOMAIN",
+        help="domains to leave out in turn, or with `single_source` to train on (default: all)",
+    )
     add(
         "--setting",
         default="multi_source",
@@ -118,6 +124,12 @@ def make_parser(
         choices=("raise", "drop", "ignore"),
         help="training rows that are also in a domain left out (default: %(default)s)",
     )
+    add(
+        "--broken-images",
+        default="refuse",
+        choices=("refuse", "skip"),
+        help="images that cannot be decoded; all are looked at before the first job (default: %(default)s)",
+    )
     add("--build", default=BUILD, metavar="MODULE:FUNCTION", help="makes (model, processor, rows) of a job")
     run = parser.add_argument_group("running")
     add = run.add_argument
@@ -148,6 +160,10 @@ def main(
     except (OSError, ValueError) as error:
         parser.error(str(error))
     if options.dry_run:
+        try:
+            _check_settings(options, write=False)
+        except ValueError as error:
+            parser.error(str(error))
         for job in jobs:
             print(f"{'done' if is_done(options.output, job) else 'to do'}  {job.name}  {json.dumps(job.hparams)}")
         print(f"{len(jobs)} jobs, {sum(is_done(options.output, job) for job in jobs)} of them done")
@@ -176,7 +192,8 @@ def main(
             when_selected(winner)
         found = json.loads((winner / "winner.json").read_text(encoding="utf-8"))
         print(f"selected {winner} (validation {100 * found['score']:.1f}, step {found['step']}, {found['job']})")
-    print(f"python -m hf_memaug.reporting.domain_tables {options.output} --selection {options.selection}")
+    if len(failed) < len(jobs):
+        print(f"python -m hf_memaug.reporting.domain_tables {options.output} --selection {options.selection}")
     for job in failed:
         print(f"FAILED {job.name}: see {job_folder(options.output, job) / 'log.txt'}", file=sys.stderr)
     if failed:
@@ -190,7 +207,13 @@ def planned(options: argparse.Namespace) -> list[Job]:
     sources = _named("data", options.data)
     made_here = (*GENERATED, *(f"{kind}:" for kind in MNIST))
     columns_of = {name: {} if source.startswith(made_here) else columns for name, source in sources.items()}
-    datasets = {name: (source, load_rows(source, **columns_of[name]).domains) for name, source in sources.items()}
+    rows_of = {name: load_rows(source, **columns_of[name]) for name, source in sources.items()}
+    if not options.dry_run:
+        try:
+            rows_of = {name: whole_images(rows, options.broken_images) for name, rows in rows_of.items()}
+        except ValueError as error:
+            raise ValueError(str(error).replace('`broken="skip"`', "`--broken-images skip`")) from None
+    datasets = {name: (source, rows_of[name].domains) for name, source in sources.items()}
     jobs = []
     for name, dataset in datasets.items():
         jobs += plan_jobs(
@@ -208,6 +231,7 @@ def planned(options: argparse.Namespace) -> list[Job]:
             checkpoint_every=options.checkpoint_every,
             holdout=options.holdout,
             on_overlap=options.on_overlap,
+            broken_images=options.broken_images,
             columns=columns_of[name],
             training=options.training_arguments,
             max_length=options.max_length,
@@ -216,14 +240,14 @@ def planned(options: argparse.Namespace) -> list[Job]:
     return sorted(jobs, key=lambda job: job.trial_seed)
 
 
-def _check_settings(options: argparse.Namespace) -> None:
+def _check_settings(options: argparse.Namespace, write: bool = True) -> None:
     path = options.output / "sweep.json"
     sources = {"data": _named("data", options.data), "models": _named("models", options.models)}
     now = {**{name: getattr(options, name) for name in FIXED}, **sources}
     if path.is_file():
         before = json.loads(path.read_text(encoding="utf-8"))
         for name in FIXED:
-            if before[name] != now[name]:
+            if before.get(name, now[name]) != now[name]:
                 raise ValueError(
                     f"`{name}` is {now[name]!r}, but the sweep in {options.output} has {before[name]!r}. Give that, or "
                     "another `output`."
@@ -236,7 +260,8 @@ def _check_settings(options: argparse.Namespace) -> None:
                         f"{before[name][key]!r}. Give it another name, or another `output`."
                     )
             now[name] = {**before[name], **now[name]}
-    write_atomically(path, json.dumps(now, indent=2) + "\n")
+    if write:
+        write_atomically(path, json.dumps(now, indent=2) + "\n")
 
 
 def _named(argument: str, values: Sequence[str]) -> dict[str, str]:

@@ -4,7 +4,14 @@
 
 from typing import Any
 
-from hf_memaug.data import DomainDataset, generated_digits, generated_reviews, load_domains, mnist_domains
+from hf_memaug.data import (
+    DomainDataset,
+    check_images,
+    generated_digits,
+    generated_reviews,
+    load_domains,
+    mnist_domains,
+)
 from hf_memaug.training.sweep.plan import Job
 
 GENERATED = {
@@ -30,6 +37,11 @@ def load_rows(data: str, **columns) -> DomainDataset:
     return mnist_domains(folder, MNIST[kind]) if colon and kind in MNIST else load_domains(data, **columns)
 
 
+def whole_images(rows: DomainDataset, broken: str) -> DomainDataset:
+    """Rows whose images can all be decoded: `broken` ones are refused, or skipped."""
+    return check_images(rows, broken) if "image" in rows.column_names else rows
+
+
 def check_checkpoint(checkpoint: str) -> None:
     """Refuses a checkpoint that cannot be found, before every job fails for it."""
     from transformers import AutoConfig
@@ -53,6 +65,9 @@ def build(job: Job) -> tuple[Any, Any, DomainDataset]:
     feed-forward networks become experts (`ViTGMoEForImageClassification.from_vit`).
     """
     rows = load_rows(job.data, **job.columns)
+    if job.broken_images == "skip":
+        # Else the sweep has looked at them already.
+        rows = whole_images(rows, "skip")
     if "image" in rows.column_names:
         return *_image_model(job, rows), rows
     if job.checkpoint.startswith(GMOE):
@@ -66,7 +81,7 @@ def _text_model(job: Job, rows: DomainDataset):
     if job.checkpoint == SMALL:
         return _small_text_model(job, rows)
     model = AutoModelForSequenceClassification.from_pretrained(
-        job.checkpoint, ignore_mismatched_sizes=True, **_labels(rows), **_dropout(job)
+        job.checkpoint, dtype="float32", ignore_mismatched_sizes=True, **_labels(rows), **_dropout(job)
     )
     return model, AutoTokenizer.from_pretrained(job.checkpoint)
 
@@ -83,10 +98,12 @@ def _image_model(job: Job, rows: DomainDataset):
         return (ViTGMoEForImageClassification.from_vit(vit) if has_experts else vit), processor
     processor = AutoImageProcessor.from_pretrained(checkpoint)
     if has_experts:
-        model = ViTGMoEForImageClassification.from_vit(checkpoint, **_labels(rows), **_dropout(job, checkpoint))
+        model = ViTGMoEForImageClassification.from_vit(
+            checkpoint, dtype="float32", **_labels(rows), **_dropout(job, checkpoint)
+        )
     else:
         model = AutoModelForImageClassification.from_pretrained(
-            checkpoint, ignore_mismatched_sizes=True, **_labels(rows), **_dropout(job, checkpoint)
+            checkpoint, dtype="float32", ignore_mismatched_sizes=True, **_labels(rows), **_dropout(job, checkpoint)
         )
         _refresh_head(model)
     return model, processor

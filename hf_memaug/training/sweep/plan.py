@@ -51,6 +51,8 @@ class Job:
             Whose weights are kept: `"best"` (by training-domain validation), `"last"`, `"all"` or `"none"`.
         on_overlap (`str`):
             What to do with training rows that are also in a domain left out: `"raise"`, `"drop"` or `"ignore"`.
+        broken_images (`str`):
+            What to do with images that cannot be decoded: `"refuse"` or `"skip"`.
         columns, training (`dict`):
             More arguments of `load_domains`, and of `DomainTrainingArguments`.
         max_length (`int`, *optional*):
@@ -74,6 +76,7 @@ class Job:
     setting: str = "multi_source"
     keep: str = "best"
     on_overlap: str = "raise"
+    broken_images: str = "refuse"
     columns: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = None
