@@ -184,3 +184,14 @@ def family_on(backbone: str) -> Family:
 def public_names() -> dict[str, Family]:
     """Every class that `hf_memaug` offers by name."""
     return {name: family for family in FAMILIES.values() for name in (family.config, *family.model_names)}
+
+
+def row_name(config, algorithm: str) -> str:
+    """What a table calls a trained model: `erm`, `+memory`, `irm+memory`, `gmoe`, `gmoe+coral`."""
+    family = FAMILIES.get(config.model_type)
+    if family is None or not getattr(config, "reads_memory", True):
+        return algorithm
+    row = family.method.row
+    if algorithm == "erm":
+        return row
+    return f"{algorithm}{row}" if row.startswith("+") else f"{row}+{algorithm}"

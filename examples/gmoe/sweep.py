@@ -25,6 +25,7 @@ def write_card(folder: Path) -> None:
 
     from hf_memaug import record_run
     from hf_memaug.hub.publishing import complete_folder
+    from hf_memaug.registry import row_name
 
     winner = json.loads((folder / "winner.json").read_text(encoding="utf-8"))
     is_image_model = (folder / "preprocessor_config.json").is_file()
@@ -43,7 +44,7 @@ def write_card(folder: Path) -> None:
         domains=trained_on,
         # The card says that selection never saw it, which is not so of the oracle's.
         left_out=None if winner["selection"] == "oracle" else ", ".join(winner["test_envs"]),
-        method=winner["algorithm"],
+        method=row_name(model.config, winner["algorithm"]),
         scores=[
             *scores,
             *({**figure, "domain": name, "split": "test", "value": 100 * value} for name, value in tested),
@@ -51,7 +52,8 @@ def write_card(folder: Path) -> None:
         training={**winner["hparams"], "steps": winner["step"], "selection": winner["selection"]},
     )
     model.config.save_pretrained(folder)
-    complete_folder(model, folder, str(folder))
+    # Data, model, algorithm, and the domain left out.
+    complete_folder(model, folder, "-".join(folder.parts[-4:]))
 
 
 if __name__ == "__main__":

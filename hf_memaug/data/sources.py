@@ -156,6 +156,11 @@ def _image_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Pie
             domains += [folder.name] * len(found)
         if len(images) == before:
             without.append(folder.name)
+    if not images and any(image_files(folder) for folder in folders):
+        raise ValueError(
+            f"`source`: the folder {path} has images in `class/*.jpg`, and it is not said of which domain they are. "
+            "Put each domain's classes into a folder of its own: `domain/class/*.jpg`."
+        )
     if not images:
         raise ValueError(
             f"`source`: the folder {path} is empty: it has neither data files (`<domain>.<split>.jsonl.gz`, `.csv`, "

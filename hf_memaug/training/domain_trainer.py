@@ -17,7 +17,7 @@ from hf_memaug.data.collators import DomainCollator
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
 from hf_memaug.evaluation.scores import accuracy, macro_f1
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
-from hf_memaug.registry import FAMILIES
+from hf_memaug.registry import row_name
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
@@ -122,15 +122,8 @@ class DomainTrainer(Trainer):
 
     @property
     def method_name(self) -> str:
-        """The paper's name for what is trained, for the card: `erm`, `+memory`, `irm+memory`, `gmoe`, `gmoe+coral`."""
-        config, algorithm = self.model.config, self.args.algorithm
-        family = FAMILIES.get(config.model_type)
-        if family is None or not getattr(config, "reads_memory", True):
-            return algorithm
-        row = family.method.row
-        if algorithm == "erm":
-            return row
-        return f"{algorithm}{row}" if row.startswith("+") else f"{row}+{algorithm}"
+        """The paper's name for what is trained, for the card."""
+        return row_name(self.model.config, self.args.algorithm)
 
     @contextmanager
     def seeded(self):

@@ -151,3 +151,11 @@ class TestRefusedRows:
             load_domains([row()], split="train")
         with pytest.raises(ValueError, match="`split` is 'tran'.*Did you mean 'train'"):
             load_domains([row(split="train")], split="tran")
+
+
+def test_classes_without_domains_are_told_from_an_empty_folder(tmp_path):
+    image = pytest.importorskip("PIL.Image", reason="images need Pillow")
+    (tmp_path / "dog").mkdir()
+    image.new("RGB", (4, 4)).save(tmp_path / "dog" / "1.png")
+    with pytest.raises(ValueError, match=r"has images in `class/\*.jpg`.*`domain/class/\*.jpg`"):
+        load_domains(tmp_path)
