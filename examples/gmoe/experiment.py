@@ -7,8 +7,10 @@ The same steps as `DomainTrainer` makes (tests/test_gmoe_experiment.py compares 
 between them: images lie on the device, and forward and backward pass are a CUDA graph where there is a GPU.
 """
 
+import json
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from types import SimpleNamespace
 
 import torch
@@ -103,18 +105,16 @@ class Forward:
 
 class Experiment:
     def __init__(self, job: Job, pixels: Pixels, backbone: str, device=None):
-        from transformers import AutoImageProcessor
-
         self.job, self.pixels = job, pixels
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         pixels.to(self.device)
         self.sources = job.sources(pixels.names)
         self.inner, self.outer = pixels.split(job.seed)
         self.model = make_model(job, backbone, pixels.label_names).to(self.device)
-        processor = AutoImageProcessor.from_pretrained(backbone)
+        # Of the processor these two are all that is needed, and older versions of it ask for torchvision.
+        processor = json.loads((Path(backbone) / "preprocessor_config.json").read_text(encoding="utf-8"))
         self.mean, self.std = (
-            torch.tensor(values, device=self.device).view(1, 3, 1, 1)
-            for values in (processor.image_mean, processor.image_std)
+            torch.tensor(processor[name], device=self.device).view(1, 3, 1, 1) for name in ("image_mean", "image_std")
         )
         arguments = SimpleNamespace(
             penalty_weight=job.penalty_weight,
