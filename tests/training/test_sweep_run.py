@@ -181,7 +181,9 @@ def start_sweep(folder: Path) -> subprocess.Popen:
     )
     options = ["--output", folder / "sweep", "--data", rows_file(folder), "--trials", 9, "--test-domains", "a"]
     command = [sys.executable, "-c", code, *map(str, options), "--jobs", "2"]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    # Tests that run in the background ignore interruptions, and so would what they start.
+    return subprocess.Popen(command, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL), **pipes)
 
 
 def wait_for(condition, seconds: float = 120):
