@@ -26,20 +26,6 @@ METHODS += ["gmap-cross-attention", "gmap-gate-attention", "gmap-pretrained"]
 
 
 @pytest.fixture
-def here(monkeypatch):
-    """The example's modules; what they set for their own process does not outlive the test."""
-    monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    before, threads = set(sys.modules), torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    for name in set(sys.modules) - before:
-        if str(EXAMPLES) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
-
-
-@pytest.fixture
 def folders(backbones, tmp_path) -> tuple[Path, Path]:
     """Data of three tasks, and two encoders that differ."""
     data, encoders = tmp_path / "data", tmp_path / "encoders"

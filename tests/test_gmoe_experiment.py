@@ -19,20 +19,6 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples" / "gmoe"
 
 
-@pytest.fixture
-def here(monkeypatch):
-    """The example's modules; what they set for their own process does not outlive the test."""
-    monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    before, threads = set(sys.modules), torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-    for name in set(sys.modules) - before:
-        if str(EXAMPLES) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
-
-
 @pytest.fixture(scope="module")
 def backbone(tmp_path_factory) -> str:
     folder = tmp_path_factory.mktemp("vit")

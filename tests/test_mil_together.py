@@ -8,27 +8,10 @@ from pathlib import Path
 
 import pytest
 import torch
-import transformers
 from families import SENTENCES
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "mil"
 METHODS = ["erm", "+memory", "irm", "coral", "dann", "mil", "+self-attention+ffn"]
-
-
-@pytest.fixture
-def here(monkeypatch):
-    """The example's modules; what they set for their own process does not outlive the test."""
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    before, verbosity = set(sys.modules), transformers.logging.get_verbosity()
-    precision, threads = torch.get_float32_matmul_precision(), torch.get_num_threads()
-    yield
-    transformers.logging.set_verbosity(verbosity)
-    transformers.logging.enable_progress_bar()
-    torch.set_float32_matmul_precision(precision)
-    torch.set_num_threads(threads)
-    for name in set(sys.modules) - before:
-        if str(EXAMPLES) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
 
 
 def write_data(root: Path) -> None:
