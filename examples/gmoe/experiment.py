@@ -43,8 +43,6 @@ class Job:
     eval_steps: int = 100
     rows_per_domain: int = 32
     size: int = 64
-    weight_decay: float = 0.0
-    penalty_weight: float | None = None
     augment: bool = True
     # Train on `target` alone, and score all others (section 5.3).
     single_source: bool = False
@@ -117,12 +115,11 @@ class Experiment:
             torch.tensor(processor[name], device=self.device).view(1, 3, 1, 1) for name in ("image_mean", "image_std")
         )
         arguments = SimpleNamespace(
-            penalty_weight=job.penalty_weight,
+            penalty_weight=None,
             penalty_anneal_steps=0,
             algorithm_kwargs=None,
             seed=job.seed,
             learning_rate=job.learning_rate,
-            discriminator_hidden_size=256,
         )
         algorithm = ALGORITHMS[job.algorithm]
         if not algorithm.can_be_graphed or job.algorithm == "dann":
@@ -180,7 +177,7 @@ class Experiment:
         job, records = self.job, []
         torch.manual_seed(job.seed)
         optimizer = torch.optim.AdamW(
-            self.learners, lr=job.learning_rate, weight_decay=job.weight_decay, fused=self.device.type == "cuda"
+            self.learners, lr=job.learning_rate, weight_decay=0.0, fused=self.device.type == "cuda"
         )
         self.model.train()
         total = torch.zeros((), device=self.device)

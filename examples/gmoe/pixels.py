@@ -9,8 +9,7 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-# DomainBed's: crops of 70 to 100 % of the area, flips, colours changed by up to 30 %, a tenth of the images in grey.
-AREA, RATIO, JITTER, GREY = (0.7, 1.0), (3 / 4, 4 / 3), 0.3, 0.1
+from hf_memaug.data.augmentation import CROP_RATIO, CROP_SCALE, GREY_RATE, JITTER
 
 
 class Pixels:
@@ -111,11 +110,14 @@ def normalised(images: torch.Tensor, mean: torch.Tensor, std: torch.Tensor) -> t
 
 
 def augmented(images: torch.Tensor) -> torch.Tensor:
-    """Images `(rows, 3, height, width)` of 0 to 1, each changed by chance of its own; all on the device."""
+    """
+    What `hf_memaug.data.augmentation.augment_image` does, to all images `(rows, 3, height, width)` of 0 to 1 at once,
+    on the device; colours always in one order, and hues turned in YIQ.
+    """
     images = _cropped(images)
     images = _jittered(images)
     grey = _grey(images)
-    return torch.where(_chance(images) < GREY, grey, images)
+    return torch.where(_chance(images) < GREY_RATE, grey, images)
 
 
 def _chance(images: torch.Tensor) -> torch.Tensor:
@@ -124,8 +126,8 @@ def _chance(images: torch.Tensor) -> torch.Tensor:
 
 def _cropped(images: torch.Tensor) -> torch.Tensor:
     rows, device = len(images), images.device
-    area = torch.empty(rows, device=device).uniform_(*AREA)
-    ratio = torch.empty(rows, device=device).uniform_(*(float(np.log(one)) for one in RATIO)).exp()
+    area = torch.empty(rows, device=device).uniform_(*CROP_SCALE)
+    ratio = torch.empty(rows, device=device).uniform_(*(float(np.log(one)) for one in CROP_RATIO)).exp()
     # Half the width and height of the crop, where the image reaches from -1 to 1.
     width, height = (area * ratio).sqrt().clamp(max=1), (area / ratio).sqrt().clamp(max=1)
     x, y = ((2 * torch.rand(rows, device=device) - 1) * (1 - size) for size in (width, height))

@@ -4,8 +4,8 @@
 All experts at once, as `hf_memaug.kernels.grouped_experts`, with what lies between the products in Triton kernels: the
 first bias and GELU, and the way back to the tokens with the second bias, the weights and the sum over the k experts.
 
-The plain twins are `grouped_experts` for the whole, and for its parts `plain_bias_gelu` and `plain_combined`. Tokens
-are put in order by counting, not by sorting. Nothing is added up by atomic operations, so that a step can be repeated.
+The plain twin is `hf_memaug.layers.experts.Experts.forward`. Tokens are put in order by counting, not by sorting.
+Nothing is added up by atomic operations, so that a step can be repeated.
 """
 
 import importlib
@@ -33,15 +33,6 @@ def by_expert(experts: torch.Tensor, num_experts: int) -> tuple[torch.Tensor, to
     back = (ranks.gather(0, chosen.unsqueeze(0)).squeeze(0) - 1 + starts[chosen]).long()
     order = torch.empty_like(back).scatter_(0, back, torch.arange(len(back), device=back.device))
     return order, back, ends
-
-
-def plain_bias_gelu(rows: torch.Tensor, bias: torch.Tensor, expert_of_row: torch.Tensor) -> torch.Tensor:
-    return F.gelu(rows.float() + bias.float()[expert_of_row]).to(rows.dtype)
-
-
-def plain_combined(said: torch.Tensor, bias, experts, weights, back: torch.Tensor) -> torch.Tensor:
-    rows = said[back].view(*experts.shape, -1).float() + bias.float()[experts]
-    return (weights.float().unsqueeze(-1) * rows).sum(dim=1).to(said.dtype)
 
 
 def fused_experts(tokens, experts, weights, up, up_bias, down, down_bias) -> torch.Tensor:

@@ -9,15 +9,14 @@ trained on have another grid. Tokens in front of the patches (the class token, a
 
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from io import BytesIO
 from itertools import groupby
-from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from hf_memaug.data.domains import DomainDataset
+from hf_memaug.data.images import decode_image
 from hf_memaug.data.loading import load_domains
 from hf_memaug.evaluation.checks import as_numpy
 
@@ -49,7 +48,7 @@ def first_experts(
     Args:
         model: a GMoE with or without head. Its mode and everything else is left as it was.
         processor: the image processor of its checkpoint.
-        images: PIL images, files, encoded bytes, or arrays of shape (height, width, channels) that hold uint8.
+        images: what `decode_image` takes: PIL images, files, encoded bytes, or arrays.
         layers: the layers wanted, by their number from 0. By default all that have experts.
         batch_size: images at a time.
     """
@@ -163,27 +162,11 @@ def image_dataset(dataset: Any, name: str = "dataset") -> DomainDataset:
 
 
 def decoded(image: Any, name: str):
-    """A PIL image in RGB, turned as its camera was; `name` is what errors call it."""
-    from PIL import Image, ImageOps
-
-    where = f" ({str(image)!r})" if isinstance(image, (str, PathLike)) else ""
+    """`decode_image`; `name` is what errors call the image."""
     try:
-        if isinstance(image, (str, PathLike)):
-            image = Image.open(image)
-        elif isinstance(image, (bytes, bytearray)):
-            image = Image.open(BytesIO(image))
-        elif not isinstance(image, Image.Image):
-            array = as_numpy(image)
-            if array.dtype != np.uint8 or array.ndim not in (2, 3):
-                raise ValueError(f"an array of {array.dtype} with {array.ndim} axes")
-            image = Image.fromarray(array)
-        return ImageOps.exif_transpose(image).convert("RGB")
-    # A broken file may be found out by any of these.
-    except (OSError, ValueError, TypeError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(
-            f"`{name}`{where} cannot be decoded ({error}): replace it or leave it out. Images are PIL images, files, "
-            "encoded bytes, or uint8 arrays of (height, width, channels)."
-        ) from error
+        return decode_image(image)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{str(error).replace('`image`', f'`{name}`', 1)} Replace it or leave it out.") from error
 
 
 def patch_size(model) -> tuple[int, int]:
