@@ -1,6 +1,10 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The images of a data set as one tensor on the device, and what DomainBed does to them in training."""
+"""
+The images of a data set as one tensor on the device, and what DomainBed does to them in training.
+
+    python examples/gmoe/pixels.py FOLDER FILE.npz   # the encoded images of all domains, as they are, in one file
+"""
 
 import json
 from pathlib import Path
@@ -162,7 +166,7 @@ def _jittered(images: torch.Tensor) -> torch.Tensor:
 if __name__ == "__main__":
     import argparse
 
-    parser = argparse.ArgumentParser(description="The encoded images of all domains, as they are, in one file.")
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", help="with a Parquet file for each domain (image, label) and labels.json")
     parser.add_argument("file", help="the .npz file to write, for --data of tables.py")
     options = parser.parse_args()
