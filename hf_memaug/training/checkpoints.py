@@ -1,13 +1,33 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Finding a checkpoint that is whole: a run that was killed may have left half of one."""
+"""Checkpoints that a run can go on from: written by the right names, and found whole."""
 
 import json
 import os
 import re
 from collections.abc import Callable
+from contextlib import contextmanager
+from functools import partial
 
+from transformers import PreTrainedModel
 from transformers.trainer_callback import TrainerState
+
+
+@contextmanager
+def own_names(model):
+    """
+    Within, `model.save_pretrained` keeps the weights' names. transformers (5.22) gives some the names that they had in
+    its first versions, a ViT's for one, and its `Trainer` does not find them when it resumes: it goes on with what the
+    model has, and a warning.
+    """
+    if not isinstance(model, PreTrainedModel) or "save_pretrained" in vars(model):
+        yield
+        return
+    model.save_pretrained = partial(model.save_pretrained, save_original_format=False)
+    try:
+        yield
+    finally:
+        del model.save_pretrained
 
 
 def last_complete_checkpoint(

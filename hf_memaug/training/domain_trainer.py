@@ -21,7 +21,7 @@ from hf_memaug.registry import row_name
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
-from hf_memaug.training.checkpoints import last_complete_checkpoint
+from hf_memaug.training.checkpoints import last_complete_checkpoint, own_names
 from hf_memaug.training.collation import choose_collator, columns_to_collate
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard import RunGuard
@@ -254,6 +254,10 @@ class DomainTrainer(Trainer):
             group = {"params": adversaries, "lr": self.args.discriminator_learning_rate, "weight_decay": 0.0}
             optimizer.add_param_group(group)
         return optimizer
+
+    def _save(self, output_dir=None, state_dict=None):
+        with own_names(self.model):
+            super()._save(output_dir, state_dict)
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
