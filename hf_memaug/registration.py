@@ -86,6 +86,14 @@ def register_model_card() -> None:
     trainer_class.create_model_card = create_model_card
 
 
+def register_trainer() -> None:
+    """`Trainer` writes the card of our models, and the memories that are written in training."""
+    register_model_card()
+    from hf_memaug.training.memory_updates import UpdateMemory
+
+    sys.modules["transformers.trainer"].DEFAULT_CALLBACKS.append(UpdateMemory)
+
+
 def register_adapter_targets() -> None:
     """PEFT adapts the same layers that it adapts in the backbone when no `target_modules` are given."""
     for name, mapping in vars(sys.modules["peft.utils.constants"]).items():
@@ -125,7 +133,7 @@ def register() -> None:
     """Called once, by `import hf_memaug`."""
     actions = {
         "transformers.models.auto.configuration_auto": register_when_asked,
-        "transformers.trainer": register_model_card,
+        "transformers.trainer": register_trainer,
         "peft.utils.constants": register_adapter_targets,
     }
     waiting = {}

@@ -81,6 +81,24 @@ GMOE = Method(
 )
 
 
+HMA = Method(
+    row="hma",
+    title="Heterogenous Memory Augmented Neural Networks",
+    url="https://arxiv.org/abs/2310.10909",
+    tags=("memory", "attention-between-datapoints"),
+    what="a backbone's feature reads the last rows of training, and learned slots for each class",
+    how="The feature and an embedding of its unknown label read the real memory, a queue of features and true labels "
+    "(RMA, Eq. 5); then rows read each other and the synthetic memory (SMA, Eq. 6).",
+    bibtex="""\
+@article{qiu2023heterogenous,
+    title = "Heterogenous Memory Augmented Neural Networks",
+    author = "Qiu, Zihan and Liu, Zhen and Yan, Shuicheng and Zhang, Shanghang and Fu, Jie",
+    journal = "arXiv preprint arXiv:2310.10909",
+    year = "2023",
+}""",
+)
+
+
 @dataclass(frozen=True)
 class Family:
     """
@@ -168,6 +186,19 @@ FAMILIES: dict[str, Family] = {
             "AutoModelForImageClassification": ("ViTGMoEForImageClassification",),
         },
         adapted=("q_proj", "v_proj"),
+    ),
+    "hma": Family(
+        module="hma",
+        config="HMAConfig",
+        backbone="vit",
+        method=HMA,
+        models={
+            "AutoModel": ("HMAHead",),
+            "AutoModelForImageClassification": ("HMAForImageClassification",),
+            "AutoModelForSequenceClassification": ("HMAForSequenceClassification",),
+        },
+        # Whatever transformers' encoders of images and of text call them.
+        adapted=("q_proj", "v_proj", "query", "value"),
     ),
 }
 

@@ -141,6 +141,32 @@ def vit_gmoe_config(model_type: str = "vit_gmoe", **kwargs):
     return config_class(**{**sizes, **IMAGES, **own, **labels, **kwargs})
 
 
+def hma_config(model_type: str = "hma", kind: str | None = "vit", **kwargs):
+    """What is no field of the memories' is the backbone's; `kind=None` is a head alone."""
+    config_class = FAMILIES[model_type].load(FAMILIES[model_type].config)
+    own = {name: kwargs.pop(name) for name in list(kwargs) if name in config_class.__dataclass_fields__}
+    labels = {"num_labels": kwargs.pop("num_labels", 3)} if "id2label" not in own else {}
+    sizes = {**SIZES, "num_hidden_layers": 2, "initializer_range": 0.2, **kwargs}
+    if kind == "vit":
+        del sizes["max_position_embeddings"]
+        own["backbone_config"] = {"model_type": "vit", **IMAGES, **sizes}
+    elif kind == "bert":
+        own["backbone_config"] = {"model_type": "bert", "vocab_size": 99, "pad_token_id": 0, **sizes}
+    else:
+        own.setdefault("feature_size", 32)
+    memory = {"real_memory_size": 24, "synthetic_slots": 2, "label_embedding_size": 8, "initializer_range": 0.2}
+    # What holds for batches holds for rows where each is read by itself.
+    return config_class(**{**memory, "inference": "independent", **labels, **own})
+
+
+def fill_real_memory(model) -> None:
+    """Of an empty memory nobody can read."""
+    head = getattr(model, "head", model)
+    if head.memory is not None and head.memory.queue is not None:
+        memory = head.memory.queue
+        memory.write(torch.randn(20, memory.slots.shape[1]), torch.arange(20) % 3)
+
+
 @dataclass(frozen=True)
 class Tiny:
     """
@@ -154,6 +180,8 @@ class Tiny:
         memory: the name of the modules that an adapter saves whole.
         steady: fields that turn off what is drawn afresh at each step, where a test cuts one batch in several ways.
         additive: fields that also leave a loss which is a mean over rows, and nothing that is of a batch as a whole.
+        prepare: what is done to a fresh model before anything is asked of it.
+        kinds: the backbone of each class, where they have different ones.
     """
 
     config: Callable
@@ -163,6 +191,8 @@ class Tiny:
     memory: str = "memory"
     steady: dict = field(default_factory=dict)
     additive: dict = field(default_factory=dict)
+    prepare: Callable = lambda model: None
+    kinds: dict = field(default_factory=dict)
 
 
 KV_MEMORY = Tiny(
@@ -190,6 +220,17 @@ TINY = {
         steady={"router_noise": 0.0},
         additive={"router_noise": 0.0, "aux_loss_weight": 0.0},
     ),
+    "hma": Tiny(
+        config=hma_config,
+        shape=("synthetic_slots", 2, 4),
+        misspelt=("synthetic_slot", "synthetic_slots"),
+        # The real memory and the row, and the synthetic slots and the row, each with a sum of 1.
+        weights=lambda config, rows, _: ((rows, config.memory_heads, 24 + 1 + 3 * 2 + 1), 2.0),
+        steady={"augmentation": "rma"},
+        additive={"augmentation": "rma"},
+        prepare=fill_real_memory,
+        kinds={"HMAHead": None, "HMAForImageClassification": "vit", "HMAForSequenceClassification": "bert"},
+    ),
 }
 CONFIGS = {model_type: tiny.config for model_type, tiny in TINY.items()}
 
@@ -211,7 +252,7 @@ class Case:
 
     @property
     def backbone(self) -> str:
-        return FAMILIES[self.model_type].backbone
+        return self.tiny.kinds.get(self.name) or FAMILIES[self.model_type].backbone
 
     @property
     def auto_class(self) -> str:
@@ -227,6 +268,10 @@ class Case:
         return self.model_class.main_input_name == "pixel_values"
 
     @property
+    def is_text(self) -> bool:
+        return self.model_class.main_input_name == "input_ids"
+
+    @property
     def is_per_token(self) -> bool:
         """Whether there is an output for each token."""
         per_token = ("TokenClassification", "QuestionAnswering", "MaskedLM", "GMAPModel")
@@ -235,16 +280,21 @@ class Case:
     def config(self, **kwargs):
         if self.name.endswith("ForPromptClassification"):
             kwargs = {"memory_pooling": "mask", "verbalizer_token_ids": [[7], [8, 9], [10]], **kwargs}
+        if self.tiny.kinds:
+            kwargs = {"kind": self.tiny.kinds[self.name], **kwargs}
         return CONFIGS[self.model_type](self.model_type, **kwargs)
 
     def model(self, seed: int = 0, **kwargs):
         torch.manual_seed(seed)
-        return self.model_class(self.config(**kwargs)).eval()
+        model = self.model_class(self.config(**kwargs)).eval()
+        self.tiny.prepare(model)
+        return model
 
     def inputs(self, rows: int = 3, length: int = 9, seed: int = 1, labels: bool = False) -> dict:
         generator = torch.Generator().manual_seed(seed)
-        if self.is_image:
-            inputs = {"pixel_values": torch.randn(rows, 3, 16, 16, generator=generator)}
+        if not self.is_text:
+            shape = (3, 16, 16) if self.is_image else (32,)
+            inputs = {self.model_class.main_input_name: torch.randn(rows, *shape, generator=generator)}
             return inputs | ({"labels": torch.arange(rows) % 3} if labels and self.has_head else {})
         ids = torch.randint(11, 99, (rows, length), generator=generator)
         ids[:, 0] = 2
@@ -264,7 +314,7 @@ class Case:
 
 
 CASES = [Case(model_type, name) for model_type, family in FAMILIES.items() for name in family.model_names]
-TEXT_CASES = [case for case in CASES if not case.is_image]
+TEXT_CASES = [case for case in CASES if case.is_text]
 HEADS = [case for case in CASES if case.has_head]
 CLASSIFIERS = [case for case in HEADS if case.auto_class == "AutoModelForSequenceClassification"]
 KV_CASES = [case for case in CASES if case.tiny is KV_MEMORY]

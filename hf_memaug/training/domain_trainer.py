@@ -109,6 +109,11 @@ class DomainTrainer(Trainer):
                 "`optimizers` leaves no place for the rates of the memory and of the discriminators. Give "
                 "`optimizer_cls_and_kwargs` instead."
             )
+        if args.cuda_graphs and any(hasattr(type(one), "update_memory") for one in self.model.modules()):
+            raise ValueError(
+                "`cuda_graphs=True` cannot be had with a memory that is written in training: a graph that is replayed "
+                "keeps no rows for it. Leave it out."
+            )
         if args.cuda_graphs and any(getattr(one, "track_running_stats", False) for one in self.model.modules()):
             raise ValueError(
                 "`cuda_graphs=True` cannot be had with norms that keep running statistics, such as a ResNet's: before "

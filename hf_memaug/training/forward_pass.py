@@ -90,8 +90,9 @@ def pooled_features(outputs) -> torch.Tensor:
 def feature_size(model: nn.Module) -> int | None:
     """How wide `pooled_features` are, as far as the configuration says."""
     config = model.config
-    if getattr(config, "hidden_size", None) is not None:
-        return config.hidden_size
+    for name in ("augmented_size", "hidden_size"):
+        if getattr(config, name, None) is not None:
+            return getattr(config, name)
     # Convolutional networks widen from stage to stage; a model of timm says it itself.
     sizes = getattr(config, "hidden_sizes", None)
     return sizes[-1] if sizes else getattr(getattr(model, "timm_model", None), "num_features", None)

@@ -1,0 +1,205 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""HMA: real and synthetic memory on top of any backbone. Configuration."""
+
+from typing import Any, Literal
+
+from huggingface_hub.dataclasses import strict
+from transformers import AutoConfig, PreTrainedConfig
+
+from hf_memaug.configuration.checks import refuse_misspelt_fields
+
+# What backbones call the width of what they give, in the order in which they are asked.
+_WIDTHS = ("hidden_size", "hidden_sizes", "num_features", "d_model", "dim", "n_embd")
+# What each row of the paper's tables consists of: which memories, and whether rows read each other.
+AUGMENTATIONS = {
+    "none": (),
+    "param": ("real reader", "synthetic reader"),
+    "rma": ("real reader", "real"),
+    "abd": ("synthetic reader", "between rows"),
+    "abd+rma": ("real reader", "real", "synthetic reader", "between rows"),
+    "abd+syn": ("synthetic reader", "between rows", "synthetic"),
+    "hma": ("real reader", "real", "synthetic reader", "between rows", "synthetic"),
+}
+
+
+@strict
+class HMAConfig(PreTrainedConfig):
+    r"""
+    A backbone, and the two memories that its pooled feature reads (HMA: Qiu et al., 2023, section 4). What is asked of
+    the whole, such as `vocab_size` or `image_size`, is the backbone's.
+
+    Args:
+        backbone_config (`PreTrainedConfig` or `dict`, *optional*):
+            Any model that `AutoModel` can load. None for a head alone, and where the backbone is a module of yours.
+        feature_size (`int`, *optional*):
+            `d_1`, the width of a feature. Left out, what `backbone_config` says of its width.
+        pooling (`str`, *optional*, defaults to `"auto"`):
+            How a feature is made of what the backbone gives. `"auto"`: the backbone's own pooling if it has one without
+            weights, else the first token, or the mean over an image's places. `"first"`, `"last"` and `"mean"`: of the
+            tokens that are not padding.
+        augmentation (`str`, *optional*, defaults to `"hma"`):
+            A row of the paper's tables: `"hma"`, the whole; `"rma"`, the real memory alone; `"abd"`, attention between
+            datapoints alone; `"abd+rma"` and `"abd+syn"`, with one of the memories; `"param"`, the weights of both
+            readers, which read nothing but the row itself; `"none"`, the backbone and a linear head.
+        real_memory_size (`int`, *optional*, defaults to 512):
+            `m_1`, how many of the last rows are kept. At least as many as go into one optimizer step.
+        synthetic_slots (`int`, *optional*, defaults to 8):
+            `m_2`, learned slots for each class.
+        label_embedding_size (`int`, *optional*, defaults to 64):
+            `d_2`.
+        memory_heads (`int`, *optional*, defaults to 4):
+            Heads of both readers. They divide `d_1 + d_2`.
+        memory_intermediate_size (`int`, *optional*):
+            Width of the readers' feed-forward networks. Left out, `4 (d_1 + d_2)`.
+        memory_dropout (`float`, *optional*, defaults to 0.0):
+            Dropout in both readers.
+        momentum_encoder (`str`, *optional*, defaults to `"copy"`):
+            What gives the features for the real memory. `"copy"`: a second backbone that follows the first. `"none"`:
+            the backbone itself, which saves a forward pass and the copy's memory.
+        momentum (`float`, *optional*, defaults to 0.999):
+            λ of section 4.2: how much of the copy stays at each step.
+        inference (`str`, *optional*, defaults to `"batch"`):
+            `"batch"`: rows of one batch read each other, as in the paper and as in training, so that a prediction
+            depends on its batch. `"independent"`: each row reads the memories and itself.
+        memory_initializer_range (`float`, *optional*, defaults to 1.0):
+            Standard deviation of fresh slots and label embeddings: that of a normalised feature.
+        initializer_range (`float`, *optional*, defaults to 0.02):
+            Standard deviation of the other fresh weights.
+        layer_norm_eps (`float`, *optional*, defaults to 1e-05):
+            Of the readers.
+        run_facts (`dict`, *optional*):
+            What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model
+            card is written from it.
+    """
+
+    model_type = "hma"
+    sub_configs = {"backbone_config": AutoConfig}
+    # Trainer would otherwise gather these beside the logits and hand `compute_metrics` a tuple.
+    keys_to_ignore_at_inference = ["features", "augmented_features", "memory_weights"]
+    # What a model card says of the method.
+    method_fields = ("augmentation", "real_memory_size", "synthetic_slots", "momentum_encoder", "inference")
+
+    backbone_config: dict | PreTrainedConfig | None = None
+    feature_size: int | None = None
+    pooling: Literal["auto", "first", "last", "mean"] = "auto"
+    augmentation: Literal["none", "param", "rma", "abd", "abd+rma", "abd+syn", "hma"] = "hma"
+    real_memory_size: int = 512
+    synthetic_slots: int = 8
+    label_embedding_size: int = 64
+    memory_heads: int = 4
+    memory_intermediate_size: int | None = None
+    memory_dropout: float | int = 0.0
+    momentum_encoder: Literal["copy", "none"] = "copy"
+    momentum: float | int = 0.999
+    inference: Literal["batch", "independent"] = "batch"
+    memory_initializer_range: float | int = 1.0
+    initializer_range: float | int = 0.02
+    layer_norm_eps: float = 1e-5
+    run_facts: dict[str, Any] | None = None
+
+    def __post_init__(self, **kwargs):
+        refuse_misspelt_fields(
+            type(self), kwargs, own_prefixes=("memory_", "real_", "synthetic_", "momentum", "augment", "inference")
+        )
+        if isinstance(self.backbone_config, dict):
+            fields = dict(self.backbone_config)
+            if "model_type" not in fields:
+                raise ValueError('`backbone_config` names no `model_type`, such as "vit".')
+            self.backbone_config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+        # What `to_dict` adds for others to read is the backbone's own.
+        kwargs.pop("hidden_size", None)
+        super().__post_init__(**kwargs)
+
+    def validate_memory(self):
+        for name in ("real_memory_size", "synthetic_slots", "label_embedding_size", "memory_heads"):
+            if getattr(self, name) < 1:
+                raise ValueError(
+                    f"`{name}` must be at least 1; got {getattr(self, name)}. `augmentation` turns parts off."
+                )
+        for name in ("feature_size", "memory_intermediate_size"):
+            if getattr(self, name) is not None and getattr(self, name) < 1:
+                raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        for name in ("momentum", "memory_dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"`{name}` lies between 0 and 1; got {getattr(self, name)}.")
+
+    def has(self, part: str) -> bool:
+        """Whether the augmentation has a part, by its name in `AUGMENTATIONS`."""
+        return part in AUGMENTATIONS[self.augmentation]
+
+    @property
+    def reads_memory(self) -> bool:
+        return self.augmentation != "none"
+
+    @property
+    def hidden_size(self) -> int:
+        """`d_1`."""
+        if self.feature_size is not None:
+            return self.feature_size
+        for name in _WIDTHS if self.backbone_config is not None else ():
+            width = getattr(self.backbone_config, name, None)
+            if width:
+                return width[-1] if isinstance(width, list | tuple) else width
+        raise ValueError("`feature_size` is missing: the width of what the backbone gives for a row.")
+
+    @property
+    def memory_width(self) -> int:
+        """`d = d_1 + d_2`."""
+        return self.hidden_size + self.label_embedding_size
+
+    @property
+    def augmented_size(self) -> int:
+        """The width of what the linear head reads."""
+        return self.memory_width if self.reads_memory else self.hidden_size
+
+    def to_dict(self) -> dict[str, Any]:
+        fields = super().to_dict()
+        if self.feature_size is not None or self.backbone_config is not None:
+            fields["hidden_size"] = self.hidden_size  # where others look for the size of a model, PEFT for one
+        return fields
+
+    def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:
+        return self if self.backbone_config is None else self.backbone_config
+
+    def check_memory(self):
+        """Called when a model is built: a configuration on its own may still be on its way to sizes that fit."""
+        if self.num_labels < 2 or self.problem_type not in (None, "single_label_classification"):
+            raise ValueError(
+                f"HMA embeds classes, of which a row has one: `num_labels` is {self.num_labels} and `problem_type` "
+                f"{self.problem_type!r}. Choose two labels or more, and leave `problem_type` out."
+            )
+        width, heads = self.memory_width, self.memory_heads
+        if self.reads_memory and width % heads:
+            larger = self.label_embedding_size + heads - width % heads
+            raise ValueError(
+                f"`memory_heads` ({heads}) must divide the width of a row, {self.hidden_size} of the feature and "
+                f"{self.label_embedding_size} of the label. `label_embedding_size={larger}` would do."
+            )
+
+    @classmethod
+    def from_backbone_config(cls, backbone: PreTrainedConfig | None, **kwargs) -> "HMAConfig":
+        """The memories of `kwargs`, over a backbone whose labels are taken over where none are given."""
+        if backbone is not None and not {"num_labels", "id2label"} & set(kwargs):
+            kwargs.update(id2label=dict(backbone.id2label), label2id=dict(backbone.label2id))
+        return cls(backbone_config=backbone, **kwargs)
+
+
+def _of_the_backbone(name: str) -> property:
+    def get(self):
+        if self.backbone_config is None:
+            raise AttributeError(f"`{name}` is a field of backbones, and this configuration has none.")
+        return getattr(self.backbone_config, name)
+
+    def change(self, value):
+        if self.backbone_config is not None:
+            setattr(self.backbone_config, name, value)
+
+    return property(get, change, doc=f"The backbone's `{name}`.")
+
+
+for _name in (
+    "vocab_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings pad_token_id "
+    "hidden_dropout_prob image_size patch_size num_channels"
+).split():
+    setattr(HMAConfig, _name, _of_the_backbone(_name))

@@ -1,0 +1,447 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""HMA: real and synthetic memory on top of any backbone (Qiu et al., 2023, section 4)."""
+
+import copy
+from dataclasses import fields
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.utils import auto_docstring, can_return_tuple
+
+from hf_memaug.configuration.configuration_hma import HMAConfig
+from hf_memaug.kernels.fused_slots import can_fuse, read_slots_fused
+from hf_memaug.layers.datapoint_reader import read_slots
+from hf_memaug.layers.real_memory import RealMemory, over_processes
+from hf_memaug.modeling.modeling_hma_backbones import keep_weights, load_backbone, make_backbone, pooled_feature
+from hf_memaug.modeling.modeling_hma_memory import HeterogenousMemory, HMAOutput
+from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, split_arguments
+from hf_memaug.suggestions import nearest
+
+
+@auto_docstring
+class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
+    config: HMAConfig
+    base_model_prefix = "head"
+    memory_modules = (HeterogenousMemory,)
+    memory_shape_fields = (
+        "augmentation",
+        "real_memory_size",
+        "synthetic_slots",
+        "label_embedding_size",
+        "memory_heads",
+        "memory_intermediate_size",
+    )
+    supports_gradient_checkpointing = True
+    # The readers' own attention is either plain or fused; what else there is is for the backbone.
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+
+    def __init__(self, config: HMAConfig, *args, **kwargs):
+        # Assignments to a configuration are not validated by transformers, and would surface as a shape error later.
+        config.validate_memory()
+        config.check_memory()
+        super().__init__(config, *args, **kwargs)
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if isinstance(module, HeterogenousMemory):
+            std = self.config.memory_initializer_range
+            init.normal_(module.label_embedding.weight, mean=0.0, std=std)
+            if module.synthetic_slots is not None:
+                # Random: from zeros, all slots of a class would get the same gradient for ever.
+                init.normal_(module.synthetic_slots, mean=0.0, std=std)
+        elif isinstance(module, RealMemory):
+            for buffer in (module.slots, module.slot_labels, module.written):
+                init.zeros_(buffer)
+
+    @classmethod
+    def how_to_begin_with(cls, model_type: str) -> str | None:
+        return "`from_backbone` adds fresh memories to it."
+
+
+@auto_docstring(
+    custom_intro="""
+    The memories and a linear head: features in, logits out. It stands on any features of yours; the classes that have a
+    backbone stand on it.
+    """
+)
+class HMAHead(HMAPreTrainedModel):
+    main_input_name = "features"
+
+    def __init__(self, config: HMAConfig):
+        super().__init__(config)
+        self.memory = HeterogenousMemory(config) if config.reads_memory else None
+        self.classifier = nn.Linear(config.augmented_size, config.num_labels)
+        # Rows of this optimizer step, which are written after it.
+        self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.post_init()
+
+    @classmethod
+    def from_backbone(cls, name_or_path, **kwargs):
+        raise TypeError(
+            "`HMAHead` has no backbone: `HMAHead(HMAConfig(feature_size=..., num_labels=...))` makes one. "
+            "`HMAForImageClassification` and its siblings have `from_backbone`."
+        )
+
+    def get_input_embeddings(self):
+        return None
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        features: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        momentum_features: torch.Tensor | None = None,
+        support_features: torch.Tensor | None = None,
+        support_labels: torch.Tensor | None = None,
+        output_memory_weights: bool | None = None,
+        **kwargs,
+    ) -> HMAOutput:
+        r"""
+        features (`torch.FloatTensor` of shape `(batch_size, feature_size)`):
+            `h^1`, what a backbone gives.
+        momentum_features (`torch.FloatTensor` of shape `(batch_size, feature_size)`, *optional*):
+            What a momentum encoder gives, for the real memory. Left out, `features`.
+        support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
+            Further rows that all rows read, beside the synthetic slots.
+        support_labels (`torch.LongTensor` of shape `(support_size,)`, *optional*):
+            Their labels. Left out, they are unknown.
+        output_memory_weights (`bool`, *optional*):
+            Whether to return how much each row reads of what.
+        """
+        if features is None:
+            raise ValueError("`features` are missing: a tensor of shape (batch, feature_size).")
+        if support_features is not None and not self.config.has("synthetic reader"):
+            raise ValueError(
+                "`support_features` are read beside the synthetic slots, and "
+                f'`augmentation="{self.config.augmentation}"` reads none. Use one with attention between datapoints.'
+            )
+        rows, weights = features.to(self.classifier.weight.dtype), []
+        if self.memory is not None:
+            plain = output_memory_weights or self.config._attn_implementation == "eager" or not can_fuse(features)
+            rows, weights = self.memory(
+                rows,
+                support_features,
+                support_labels,
+                between_rows=self.training or self.config.inference == "batch",
+                read=read_slots if plain else read_slots_fused,
+            )
+            if self.training and self.config.has("real") and torch.is_grad_enabled():
+                self._keep_for_writing(features if momentum_features is None else momentum_features, labels)
+        logits = self.classifier(rows)
+        return HMAOutput(
+            loss=None if labels is None else F.cross_entropy(logits.float(), labels.view(-1)),
+            logits=logits,
+            features=features,
+            augmented_features=rows,
+            memory_weights=torch.cat(weights, dim=-1) if output_memory_weights and weights else None,
+        )
+
+    @torch.no_grad()
+    def _keep_for_writing(self, features: torch.Tensor, labels: torch.Tensor | None) -> None:
+        size = self.config.real_memory_size
+        if labels is None:
+            raise ValueError(
+                "`labels` are missing: in training, rows go into the real memory with their labels. Pass them, call "
+                '`model.eval()`, or choose an `augmentation` without a real memory, such as "abd+syn".'
+            )
+        if len(features) > size:
+            raise ValueError(
+                f"`real_memory_size={size}` is less than a batch of {len(features)}. Choose `real_memory_size="
+                f"{len(features)}` or more, or smaller batches."
+            )
+        if sum(len(rows) for rows, _ in self._waiting) + len(features) > size:
+            raise RuntimeError(
+                f"More rows wait for the real memory than its `real_memory_size={size}`. In a loop of your own, call "
+                "`model.update_memory()` after each `optimizer.step()`. If you do, choose a `real_memory_size` of at "
+                "least the rows of one optimizer step."
+            )
+        # [E_m(X), E_label(Y)] of section 4.2
+        self._waiting.append((self.memory.aggregate(features.detach(), labels.view(-1)), labels.view(-1)))
+
+    @torch.no_grad()
+    def update_memory(self) -> None:
+        """
+        Writes the rows of this optimizer step into the real memory (section 4.2). `Trainer` calls it after each step;
+        a loop of your own calls it after `optimizer.step()`. All processes call it, and all write the same rows.
+        """
+        if not self._waiting:
+            return
+        rows, labels = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
+        self._waiting = []
+        self.memory.queue.write(over_processes(rows), over_processes(labels))
+
+
+class HMAForClassification(HMAPreTrainedModel):
+    """A backbone under `HMAHead`. Its subclasses say what they are fed with."""
+
+    def __init__(self, config: HMAConfig, backbone: nn.Module | None = None):
+        r"""
+        backbone (`nn.Module`, *optional*):
+            A module of yours that gives a feature for each row. Left out, `config.backbone_config` is built.
+        """
+        super().__init__(config)
+        if backbone is None and config.backbone_config is None:
+            raise ValueError(
+                "There is no `backbone_config`: the backbone is a module of yours. Pass it as `backbone`, also to "
+                "`from_pretrained`."
+            )
+        self.backbone = make_backbone(config.backbone_config) if backbone is None else keep_weights(backbone)
+        follows = config.has("real") and config.momentum_encoder == "copy"
+        self.momentum_backbone = copy.deepcopy(self.backbone) if follows else None
+        self.head = HMAHead(config)
+        self._follows_yet = False
+        self.post_init()
+        self.train(self.training)
+
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        found = super().from_pretrained(*args, **kwargs)
+        model = found[0] if isinstance(found, tuple) else found
+        # Loading makes fresh parameters, which all learn.
+        model.train(model.training)
+        return found
+
+    def save_pretrained(self, *args, **kwargs):
+        # transformers would give a backbone's weights the names of its first versions, by which `Trainer`, when it
+        # resumes, does not find them.
+        return super().save_pretrained(*args, **{"save_original_format": False, **kwargs})
+
+    @classmethod
+    def from_backbone(cls, backbone, **kwargs):
+        """
+        Takes a backbone and puts fresh memories and a fresh head on it.
+
+        Args:
+            backbone (`str`, `PreTrainedModel` or `nn.Module`):
+                A folder, a repository of the hub, a model, which is not changed, or any module that gives a feature for
+                each row; for that one, `feature_size` says how wide.
+            kwargs (*optional*):
+                Fields of the configuration (`num_labels`, `real_memory_size`, ...) and arguments of `from_pretrained`.
+        """
+        how, kwargs = split_arguments(kwargs)
+        takes = WHERE | {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code", "variant"}
+        known = {field.name for field in fields(cls.config_class)} | {"num_labels"}
+        refused = sorted(set(how) - takes)
+        if refused:
+            raise TypeError(f"`from_backbone` takes no `{refused[0]}`. Save the model, and load it with that.")
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(f"`from_backbone` takes no `{name}`. Did you mean `{nearest(name, known | takes, 0)}`?")
+        if not isinstance(backbone, nn.Module):
+            backbone = load_backbone(backbone, how)
+        elif set(how) - {"attn_implementation"}:
+            name = sorted(set(how) - {"attn_implementation"})[0]
+            raise TypeError(f"`{name}` is for checkpoints, and `backbone` is a module, whose type and place are kept.")
+        else:
+            backbone = copy.deepcopy(getattr(backbone, "base_model", backbone))
+        theirs = getattr(backbone, "config", None) if isinstance(backbone, PreTrainedModel) else None
+        model = cls(cls.config_class.from_backbone_config(copy.deepcopy(theirs), **kwargs), backbone=backbone)
+        first = next(backbone.parameters(), None)
+        if first is not None:
+            model.to(device=first.device, dtype=first.dtype)
+        if theirs is not None:
+            model.config._name_or_path = theirs._name_or_path
+        if "attn_implementation" in how:
+            model.set_attn_implementation(how["attn_implementation"])
+        return model.eval()
+
+    def train(self, mode: bool = True):
+        super().train(mode)
+        if self.momentum_backbone is not None:
+            self.momentum_backbone.eval()
+            # Again and again, because adapters and loading make parameters that learn.
+            self.momentum_backbone.requires_grad_(False)
+        return self
+
+    def get_input_embeddings(self):
+        return self.backbone.get_input_embeddings()
+
+    def set_input_embeddings(self, value):
+        self.backbone.set_input_embeddings(value)
+
+    def features(self, **inputs) -> torch.Tensor:
+        """`h^1` of section 4.1, for a support set, or for a memory of your own."""
+        return self._features(self.backbone, inputs)[0]
+
+    def _features(self, backbone: nn.Module, inputs: dict):
+        if not isinstance(backbone, PreTrainedModel):
+            # A module of yours need not know our names where there is one thing to name.
+            inputs = {name: value for name, value in inputs.items() if name != "return_dict"}
+            output = backbone(*inputs.values()) if len(inputs) == 1 else backbone(**inputs)
+        else:
+            output = backbone(**inputs)
+        pooled = pooled_feature(output, self.config.pooling, self.config.hidden_size, inputs.get("attention_mask"))
+        return pooled, output
+
+    def _classify(self, inputs: dict, labels, support_features, support_labels, output_memory_weights) -> HMAOutput:
+        follows = self.training and self.momentum_backbone is not None and torch.is_grad_enabled()
+        if follows:
+            self._begin_to_follow()
+        features, output = self._features(self.backbone, inputs)
+        momentum_features = None
+        if follows:
+            with torch.no_grad():
+                momentum_features, _ = self._features(self.momentum_backbone, inputs)
+        found = self.head(
+            features,
+            labels,
+            momentum_features,
+            support_features,
+            support_labels,
+            output_memory_weights,
+            return_dict=True,
+        )
+        found.hidden_states = getattr(output, "hidden_states", None)
+        found.attentions = getattr(output, "attentions", None)
+        return found
+
+    @torch.no_grad()
+    def _begin_to_follow(self) -> None:
+        """The copy starts as what the backbone is when the first row is written, adapters included."""
+        if not self._follows_yet:
+            self._follows_yet = True
+            if int(self.head.memory.queue.written) == 0:
+                self._follow(0.0)
+
+    @torch.no_grad()
+    def _follow(self, momentum: float) -> None:
+        """`E_m = λ E_m + (1 - λ) E` (section 4.2), the running statistics too."""
+        leading = {**dict(self.backbone.named_parameters()), **dict(self.backbone.named_buffers())}
+        following = {**dict(self.momentum_backbone.named_parameters()), **dict(self.momentum_backbone.named_buffers())}
+        pairs = [(value, leading[name]) for name, value in following.items() if name in leading]
+        floating = [(ours, theirs) for ours, theirs in pairs if ours.is_floating_point()]
+        if floating:
+            ours, theirs = zip(*floating, strict=True)
+            torch._foreach_lerp_(list(ours), [one.detach() for one in theirs], 1.0 - momentum)
+        for ours, theirs in pairs:
+            if not ours.is_floating_point():
+                ours.copy_(theirs)
+
+    def update_memory(self) -> None:
+        """As in [`HMAHead`]; then the momentum encoder follows the backbone."""
+        self.head.update_memory()
+        if self.momentum_backbone is not None:
+            self._follow(float(self.config.momentum))
+
+    def drop_momentum_encoder(self):
+        """Leaves the momentum encoder out, for a checkpoint of half the size that only predicts. Returns the model."""
+        self.momentum_backbone = None
+        self.config.momentum_encoder = "none"
+        return self
+
+
+@auto_docstring
+class HMAForImageClassification(HMAForClassification):
+    main_input_name = "pixel_values"
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        pixel_values: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        support_features: torch.Tensor | None = None,
+        support_labels: torch.Tensor | None = None,
+        output_memory_weights: bool | None = None,
+        **kwargs,
+    ) -> HMAOutput:
+        r"""
+        support_features, support_labels, output_memory_weights:
+            As in [`HMAHead`]. `model.features(pixel_values=...)` makes features of a support set.
+        """
+        if pixel_values is None:
+            raise ValueError("`pixel_values` are missing. The checkpoint's image processor makes them of images.")
+        inputs = {"pixel_values": pixel_values, **_for_the_backbone(kwargs)}
+        return self._classify(inputs, labels, support_features, support_labels, output_memory_weights)
+
+
+@auto_docstring
+class HMAForSequenceClassification(HMAForClassification):
+    main_input_name = "input_ids"
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        support_features: torch.Tensor | None = None,
+        support_labels: torch.Tensor | None = None,
+        output_memory_weights: bool | None = None,
+        **kwargs,
+    ) -> HMAOutput:
+        r"""
+        support_features, support_labels, output_memory_weights:
+            As in [`HMAHead`]. `model.features(input_ids=..., attention_mask=...)` makes features of a support set.
+        """
+        given = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+        }
+        inputs = {name: value for name, value in given.items() if value is not None} | _for_the_backbone(kwargs)
+        return self._classify(inputs, labels, support_features, support_labels, output_memory_weights)
+
+
+@auto_docstring
+class HMAForGraphClassification(HMAForClassification):
+    main_input_name = "node_features"
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        node_features: torch.Tensor | None = None,
+        edge_index: torch.Tensor | None = None,
+        graph_index: torch.Tensor | None = None,
+        edge_features: torch.Tensor | None = None,
+        num_graphs: int | None = None,
+        labels: torch.Tensor | None = None,
+        support_features: torch.Tensor | None = None,
+        support_labels: torch.Tensor | None = None,
+        output_memory_weights: bool | None = None,
+        **kwargs,
+    ) -> HMAOutput:
+        r"""
+        node_features (`torch.LongTensor` of shape `(nodes, channels)`):
+            The nodes of all graphs, as `GraphCollator` puts them together.
+        edge_index (`torch.LongTensor` of shape `(2, edges)`):
+            From which node to which.
+        graph_index (`torch.LongTensor` of shape `(nodes,)`):
+            Which graph a node belongs to.
+        edge_features (`torch.LongTensor` of shape `(edges, channels)`, *optional*):
+            What is known of the edges.
+        num_graphs (`int`, *optional*):
+            How many graphs there are. Left out, the last one that a node belongs to.
+        support_features, support_labels, output_memory_weights:
+            As in [`HMAHead`]. `model.features(node_features=..., ...)` makes features of a support set.
+        """
+        given = {
+            "node_features": node_features,
+            "edge_index": edge_index,
+            "graph_index": graph_index,
+            "edge_features": edge_features,
+            "num_graphs": num_graphs,
+        }
+        inputs = {name: value for name, value in given.items() if value is not None} | _for_the_backbone(kwargs)
+        return self._classify(inputs, labels, support_features, support_labels, output_memory_weights)
+
+
+def _for_the_backbone(kwargs: dict) -> dict:
+    # Outputs are taken by their names.
+    return {**{name: value for name, value in kwargs.items() if value is not None}, "return_dict": True}

@@ -1,0 +1,94 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""HMA's two memories (Qiu et al., 2023, section 4), and what its models give back."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from hf_memaug.configuration.configuration_hma import HMAConfig
+from hf_memaug.layers.datapoint_reader import DatapointReader, read_slots
+from hf_memaug.layers.real_memory import RealMemory
+from hf_memaug.modeling.modeling_utils import MemoryOutput
+
+
+@dataclass
+class HMAOutput(MemoryOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
+        Cross entropy.
+    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
+        Scores before the softmax.
+    features (`torch.FloatTensor` of shape `(batch_size, feature_size)`):
+        `h^1`, what the backbone gives.
+    augmented_features (`torch.FloatTensor` of shape `(batch_size, feature_size + label_embedding_size)`):
+        `C^3`, what the head reads.
+    memory_weights (`torch.FloatTensor`, *optional*, returned with `output_memory_weights=True`):
+        How much each row reads of what, for each head, of shape `(batch_size, memory_heads, n)`. First the real memory
+        and the row itself, which add up to 1; then the synthetic slots, the support and the rows of the batch (or the
+        row itself), which add up to 1 again. Parts that the augmentation does not have are missing.
+    """
+
+    loss: torch.FloatTensor | None = None
+    logits: torch.FloatTensor | None = None
+    features: torch.FloatTensor | None = None
+    augmented_features: torch.FloatTensor | None = None
+    memory_weights: torch.FloatTensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+class HeterogenousMemory(nn.Module):
+    """Section 4: RMA, then SMA. Takes features `(rows, d_1)` and gives rows `(rows, d_1 + d_2)`."""
+
+    def __init__(self, config: HMAConfig):
+        super().__init__()
+        self.config = config
+        width, self.unknown = config.memory_width, config.num_labels
+        intermediate = config.memory_intermediate_size or 4 * width
+        reader = (width, config.memory_heads, intermediate, config.memory_dropout, config.layer_norm_eps)
+        # A row for each class, and one for rows whose class is to be found.
+        self.label_embedding = nn.Embedding(config.num_labels + 1, config.label_embedding_size)
+        self.real_reader = DatapointReader(*reader) if config.has("real reader") else None
+        self.queue = RealMemory(config.real_memory_size, width) if config.has("real") else None
+        self.synthetic_reader = DatapointReader(*reader) if config.has("synthetic reader") else None
+        shape = (config.num_labels, config.synthetic_slots, config.hidden_size)
+        self.synthetic_slots = nn.Parameter(torch.empty(shape)) if config.has("synthetic") else None
+
+    def aggregate(self, features: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
+        """`C^1 = [h^1; e]` (section 4.1). Without `labels` they are unknown, as they are of every row that asks."""
+        if labels is None:
+            labels = torch.full((len(features),), self.unknown, device=features.device)
+        return torch.cat([features, self.label_embedding(labels).to(features.dtype)], dim=-1)
+
+    def synthetic_memory(self, rows: torch.Tensor) -> torch.Tensor:
+        """`M_SMA` (section 4.3): all slots, each with its label as the embedding has it now."""
+        if self.synthetic_slots is None:
+            return rows[:0]
+        labels = torch.arange(self.unknown, device=rows.device).repeat_interleave(self.config.synthetic_slots)
+        return self.aggregate(self.synthetic_slots.flatten(0, 1), labels).to(rows.dtype)
+
+    def forward(
+        self,
+        features: torch.Tensor,
+        support_features: torch.Tensor | None = None,
+        support_labels: torch.Tensor | None = None,
+        between_rows: bool = True,
+        read=read_slots,
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        rows, weights = self.aggregate(features), []
+        if support_features is not None:
+            rows = torch.cat([rows, self.aggregate(support_features.to(features.dtype), support_labels)])
+        if self.real_reader is not None:
+            memory = self.queue
+            slots, filled = (rows[:0], None) if memory is None else (memory.slots, memory.filled)
+            rows, real_weights = self.real_reader(rows, slots, filled, read=read)  # Eq. 5
+            weights.append(real_weights)
+        rows, support = rows[: len(features)], rows[len(features) :]
+        if self.synthetic_reader is not None:
+            slots = torch.cat([self.synthetic_memory(rows), support])
+            between_rows = between_rows and self.config.has("between rows")
+            rows, synthetic_weights = self.synthetic_reader(rows, slots, between_rows=between_rows, read=read)  # Eq. 6
+            weights.append(synthetic_weights)
+        return rows, weights

@@ -1,0 +1,300 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""HMA's models: what each augmentation reads, which backbones they stand on, and what they refuse."""
+
+import copy
+
+import pytest
+import torch
+import transformers
+from families import Case, fill_real_memory, tiny_vit
+from torch import nn
+
+from hf_memaug import HMAConfig, HMAForImageClassification, HMAForSequenceClassification, HMAHead
+from hf_memaug.configuration.configuration_hma import AUGMENTATIONS
+
+HEAD, IMAGES, TEXT = (
+    Case("hma", name) for name in ("HMAHead", "HMAForImageClassification", "HMAForSequenceClassification")
+)
+
+
+def head(augmentation: str, **kwargs) -> HMAHead:
+    return HEAD.model(augmentation=augmentation, inference="batch", **kwargs).double()
+
+
+def features(rows: int = 5, seed: int = 3) -> torch.Tensor:
+    return torch.randn(rows, 32, generator=torch.Generator().manual_seed(seed)).double()
+
+
+class TestAugmentations:
+    @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+    def test_they_are_what_the_paper_calls_so(self, augmentation):
+        """Section 4, step by step, with the readers as given."""
+        model, h1 = head(augmentation), features()
+        rows = h1
+        if augmentation != "none":
+            memory = model.memory
+            unknown = memory.label_embedding.weight[3]
+            rows = torch.cat([h1, unknown.expand(5, -1)], dim=-1)  # C^1
+        if augmentation in ("param", "rma", "abd+rma", "hma"):
+            slots = rows[:0] if augmentation == "param" else memory.queue.slots[:20]
+            # Eq. 5: each row with the buffer and itself, repeated as in the paper.
+            rows = torch.cat([_alone(memory.real_reader, row[None], slots) for row in rows])
+        if augmentation in ("param", "abd", "abd+rma", "abd+syn", "hma"):
+            slots = rows[:0]
+            if augmentation in ("abd+syn", "hma"):
+                of_class = [
+                    torch.cat([slot, memory.label_embedding.weight[label]])
+                    for label in range(3)
+                    for slot in memory.synthetic_slots[label]
+                ]
+                slots = torch.stack(of_class)
+            if augmentation == "param":
+                rows = torch.cat([_alone(memory.synthetic_reader, row[None], slots) for row in rows])
+            else:
+                rows = _together(memory.synthetic_reader, rows, slots)  # Eq. 6
+        expected = model.classifier(rows)
+        found = model(h1)
+        torch.testing.assert_close(found.logits, expected, rtol=0, atol=1e-12)
+        torch.testing.assert_close(found.augmented_features, rows, rtol=0, atol=1e-12)
+
+    @pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+    def test_each_has_its_parts_and_no_others(self, augmentation):
+        memory = head(augmentation).memory
+        parts = set(AUGMENTATIONS[augmentation])
+        if augmentation == "none":
+            assert memory is None
+            return
+        has = {
+            "real reader": memory.real_reader,
+            "real": memory.queue,
+            "synthetic reader": memory.synthetic_reader,
+            "synthetic": memory.synthetic_slots,
+        }
+        assert {name for name, part in has.items() if part is not None} == parts - {"between rows"}
+
+    def test_param_has_as_many_weights_as_all_but_the_slots(self):
+        count = {name: sum(p.numel() for p in head(name).parameters()) for name in ("param", "hma")}
+        assert count["hma"] - count["param"] == 3 * 2 * 32
+
+    def test_none_is_the_backbone_and_a_linear_head(self, backbones):
+        model = HMAForImageClassification.from_backbone(backbones["vit"], augmentation="none", num_labels=3)
+        plain = transformers.AutoModel.from_pretrained(backbones["vit"], add_pooling_layer=False).eval()
+        inputs = IMAGES.inputs()
+        expected = model.head.classifier(plain(**inputs).last_hidden_state[:, 0])
+        assert torch.equal(model(**inputs).logits, expected) and model.momentum_backbone is None
+
+    def test_slots_of_a_class_differ_and_learn_differently(self):
+        model = head("hma").train()
+        slots = model.memory.synthetic_slots
+        assert not torch.equal(slots[0, 0], slots[0, 1])
+        model(features(), labels=torch.arange(5) % 3).loss.backward()
+        assert not torch.allclose(slots.grad[0, 0], slots.grad[0, 1])
+
+    def test_a_label_that_is_not_known_is_not_leaked(self):
+        model = head("hma")
+        one, other = (
+            model(features(), labels=labels).logits for labels in (torch.zeros(5).long(), torch.ones(5).long())
+        )
+        assert torch.equal(one, other)
+
+
+def _alone(reader, row, slots):
+    return reader(row, slots)[0]
+
+
+def _together(reader, rows, slots):
+    """All rows see all rows and slots: the other way round, each reads a memory that holds the others."""
+    found = []
+    for place, row in enumerate(rows):
+        others = torch.cat([rows[:place], rows[place + 1 :], slots])
+        found.append(reader(row[None], others)[0])
+    return torch.cat(found)
+
+
+class TestInference:
+    def test_in_a_batch_rows_read_each_other(self):
+        model, rows = head("hma"), features()
+        assert not torch.allclose(model(rows).logits[:1], model(rows[:1]).logits)
+        model.config.inference = "independent"
+        torch.testing.assert_close(model(rows).logits[:1], model(rows[:1]).logits, rtol=0, atol=1e-12)
+
+    def test_training_is_between_rows_either_way(self):
+        model, rows = head("abd+syn").train(), features()
+        labels = torch.zeros(5).long()
+        batch = model(rows, labels=labels).logits
+        model.config.inference = "independent"
+        assert torch.equal(model(rows, labels=labels).logits, batch)
+
+    def test_a_support_set_is_read_beside_the_slots(self):
+        model, rows, support = head("hma"), features(2), features(4, seed=9)
+        model.config.inference = "independent"
+        plain = model(rows).logits
+        unknown = model(rows, support_features=support).logits
+        known = model(rows, support_features=support, support_labels=torch.tensor([0, 1, 2, 0])).logits
+        assert unknown.shape == plain.shape == (2, 3)
+        assert not torch.allclose(plain, unknown) and not torch.allclose(unknown, known)
+        # Rows of unknown labels that support are what rows of the same batch are.
+        model.config.inference = "batch"
+        together = model(torch.cat([rows, support])).logits[:2]
+        torch.testing.assert_close(model(rows, support_features=support).logits, together, rtol=0, atol=1e-12)
+
+    def test_a_support_set_needs_a_reader(self):
+        with pytest.raises(ValueError, match='`support_features` .* `augmentation="rma"` reads none'):
+            head("rma")(features(), support_features=features())
+
+    def test_features_of_a_support_set(self):
+        model, inputs = IMAGES.model(), IMAGES.inputs()
+        support = model.features(**IMAGES.inputs(rows=4, seed=8))
+        found = model(**inputs, support_features=support).logits
+        assert found.shape == (3, 3) and not torch.allclose(found, model(**inputs).logits)
+
+
+class TwoLayers(nn.Module):
+    """A module of one's own."""
+
+    def __init__(self, width: int = 12):
+        super().__init__()
+        self.first, self.second = nn.Linear(3 * 16 * 16, 20), nn.Linear(20, width)
+        self.norm = nn.BatchNorm1d(width)
+
+    def forward(self, images):
+        return self.norm(self.second(torch.relu(self.first(images.flatten(1)))))
+
+
+MEMORY = {"real_memory_size": 24, "synthetic_slots": 2, "label_embedding_size": 8, "num_labels": 3}
+
+
+class TestBackbones:
+    def test_weights_are_taken_over_and_the_given_model_is_not_changed(self):
+        vit = tiny_vit(num_labels=3)
+        before = copy.deepcopy(vit.state_dict())
+        model = HMAForImageClassification.from_backbone(vit, **MEMORY)
+        for name, value in model.backbone.state_dict().items():
+            assert torch.equal(value, vit.vit.state_dict()[name]), name
+            assert torch.equal(value, model.momentum_backbone.state_dict()[name]), name
+        with torch.no_grad():
+            next(model.backbone.parameters()).add_(1)
+        assert all(torch.equal(value, vit.state_dict()[name]) for name, value in before.items())
+        assert model.config.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2"}
+
+    @pytest.mark.parametrize("kind", ["bert", "roberta"])
+    def test_a_checkpoint_of_text(self, kind, backbones):
+        model = HMAForSequenceClassification.from_backbone(backbones[kind], **MEMORY)
+        plain = transformers.AutoModel.from_pretrained(backbones[kind], add_pooling_layer=False).eval()
+        inputs = TEXT.inputs()
+        assert torch.equal(model.features(**inputs), plain(**inputs).last_hidden_state[:, 0])
+        assert model(**inputs).logits.shape == (3, 3) and not model.training
+
+    @pytest.mark.parametrize("pooling", ["first", "last", "mean"])
+    def test_pooling_is_over_what_is_not_padding(self, pooling):
+        model, inputs = TEXT.model(pooling=pooling), TEXT.inputs()
+        inputs["attention_mask"][1, 6:] = 0
+        states = model.backbone(**inputs).last_hidden_state
+        kept = states[1, :6]
+        expected = {"first": kept[0], "last": kept[-1], "mean": kept.mean(dim=0)}[pooling]
+        torch.testing.assert_close(model.features(**inputs)[1], expected)
+
+    def test_a_convolutional_network(self):
+        sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+        resnet = transformers.ResNetModel(transformers.ResNetConfig(**sizes))
+        model = HMAForImageClassification.from_backbone(resnet, **MEMORY)
+        inputs = IMAGES.inputs()
+        assert torch.equal(model.features(**inputs), resnet.eval()(**inputs).pooler_output.flatten(1))
+        assert model.config.hidden_size == 16
+
+    def test_a_decoder(self):
+        config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=99)
+        model = HMAForSequenceClassification.from_backbone(transformers.GPT2Model(config), pooling="last", **MEMORY)
+        inputs = TEXT.inputs()
+        torch.testing.assert_close(model.features(**inputs), model.backbone(**inputs).last_hidden_state[:, -1])
+
+    def test_a_module_of_ones_own(self, tmp_path):
+        torch.manual_seed(0)
+        module = TwoLayers()
+        model = HMAForImageClassification.from_backbone(module, feature_size=12, **MEMORY)
+        assert all(torch.equal(a, b) for a, b in zip(module.parameters(), model.backbone.parameters(), strict=True))
+        fill_real_memory(model)
+        model.save_pretrained(tmp_path)
+        with pytest.raises(ValueError, match="a module of yours. Pass it as `backbone`, also to `from_pretrained`"):
+            HMAForImageClassification.from_pretrained(tmp_path)
+        again = HMAForImageClassification.from_pretrained(tmp_path, backbone=TwoLayers())
+        inputs = IMAGES.inputs()
+        assert torch.equal(again(**inputs).logits, model(**inputs).logits)
+        assert all(torch.equal(value, model.state_dict()[name]) for name, value in again.state_dict().items())
+
+    def test_a_module_without_a_width_is_refused(self):
+        with pytest.raises(ValueError, match="`feature_size` is missing"):
+            HMAForImageClassification.from_backbone(TwoLayers(), **MEMORY)
+
+    def test_a_backbone_without_a_pooled_feature_is_refused(self):
+        model = HMAForImageClassification.from_backbone(nn.Flatten(), feature_size=12, **MEMORY)
+        with pytest.raises(
+            ValueError, match=r"no feature of shape \(rows, 12\), but the shape \(3, 768\).*`feature_size`"
+        ):
+            model(**IMAGES.inputs())
+
+        class Nothing(nn.Module):
+            def forward(self, images):
+                return {"boxes": images}
+
+        model = HMAForImageClassification.from_backbone(Nothing(), feature_size=12, **MEMORY)
+        with pytest.raises(ValueError, match="but nothing of the kind. Give back a tensor"):
+            model(**IMAGES.inputs())
+
+    def test_misspelt_and_foreign_arguments(self, backbones):
+        with pytest.raises(TypeError, match="`from_backbone` takes no `real_memory`. Did you mean `real_memory_size`"):
+            HMAForImageClassification.from_backbone(backbones["vit"], real_memory=3)
+        with pytest.raises(TypeError, match="`revision` is for checkpoints, and `backbone` is a module"):
+            HMAForImageClassification.from_backbone(TwoLayers(), revision="main", feature_size=12)
+        with pytest.raises(TypeError, match="`HMAHead` has no backbone"):
+            HMAHead.from_backbone(backbones["vit"])
+
+    def test_a_head_out_of_a_whole_checkpoint(self, tmp_path):
+        model = IMAGES.model()
+        model.save_pretrained(tmp_path)
+        alone = transformers.AutoModel.from_pretrained(tmp_path)
+        inputs = IMAGES.inputs()
+        assert type(alone) is HMAHead
+        assert torch.equal(alone(model.features(**inputs)).logits, model(**inputs).logits)
+
+    def test_without_the_momentum_encoder_it_predicts_the_same(self, tmp_path):
+        model, inputs = IMAGES.model(), IMAGES.inputs()
+        before, size = model(**inputs).logits, model.num_parameters()
+        copied = sum(p.numel() for p in model.momentum_backbone.parameters())
+        model.drop_momentum_encoder().save_pretrained(tmp_path)
+        again = HMAForImageClassification.from_pretrained(tmp_path)
+        assert again.momentum_backbone is None and again.num_parameters() == size - copied
+        assert torch.equal(again(**inputs).logits, before)
+
+
+class TestConfiguration:
+    def test_what_does_not_fit_is_refused(self):
+        with pytest.raises(ValueError, match="`memory_heads` .4. must divide .* 32 .* 5.*`label_embedding_size=8`"):
+            HEAD.model(label_embedding_size=5)
+        with pytest.raises(Exception, match="`real_memory_size` must be at least 1; got 0. `augmentation` turns"):
+            HMAConfig(feature_size=8, real_memory_size=0)
+        with pytest.raises(Exception, match="`momentum` lies between 0 and 1"):
+            HMAConfig(feature_size=8, momentum=1.5)
+        with pytest.raises(Exception, match="augmentation"):
+            HMAConfig(feature_size=8, augmentation="all")
+        with pytest.raises(ValueError, match="HMA embeds classes.*`num_labels` is 1"):
+            HMAHead(HMAConfig(feature_size=32, num_labels=1))
+        with pytest.raises(ValueError, match="`backbone_config` names no `model_type`"):
+            HMAConfig(backbone_config={"hidden_size": 8})
+        with pytest.raises(TypeError, match="`real_memory_sizes`. Did you mean `real_memory_size`"):
+            HMAConfig(real_memory_sizes=3)
+
+    def test_the_backbones_fields_are_asked_through_it(self):
+        config = IMAGES.config()
+        assert config.image_size == 16 and config.hidden_size == 32 and config.memory_width == 40
+        with pytest.raises(AttributeError):
+            _ = HEAD.config().image_size
+
+    def test_it_comes_back_from_its_file(self, tmp_path):
+        config = IMAGES.config(real_memory_size=9)
+        config.save_pretrained(tmp_path)
+        again = transformers.AutoConfig.from_pretrained(tmp_path)
+        assert type(again) is HMAConfig
+        assert {**again.to_dict(), "_name_or_path": ""} == {**config.to_dict(), "_name_or_path": ""}
+        assert type(again.backbone_config) is transformers.ViTConfig

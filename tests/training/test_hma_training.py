@@ -1,0 +1,261 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""How HMA's real memory is written, and how its momentum encoder follows."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from families import Case, leave_together
+from transformers import ResNetConfig, ResNetModel, Trainer, TrainerCallback, TrainingArguments
+
+from hf_memaug import DomainTrainer, HMAForImageClassification
+from training.image_runs import image_trainer
+
+IMAGES = Case("hma", "HMAForImageClassification")
+
+
+def empty(**kwargs) -> HMAForImageClassification:
+    model = IMAGES.model(**kwargs)
+    model.head.memory.queue.clear()
+    return model
+
+
+def trainer(folder, model, rows: int = 10, callbacks=(), **kwargs) -> Trainer:
+    inputs = IMAGES.inputs(rows=rows, labels=True)
+    arguments = {
+        "per_device_train_batch_size": 4,
+        "num_train_epochs": 1,
+        "learning_rate": 1e-2,
+        "save_strategy": "no",
+        "report_to": [],
+        "use_cpu": True,
+        "disable_tqdm": True,
+        "seed": 0,
+        **kwargs,
+    }
+    return Trainer(
+        model=model,
+        args=TrainingArguments(output_dir=str(folder), **arguments),
+        train_dataset=[{name: value[row] for name, value in inputs.items()} for row in range(rows)],
+        callbacks=list(callbacks),
+    )
+
+
+class Watch(TrainerCallback):
+    """What the memory and the encoders are after each step, and what each step was fed with."""
+
+    def __init__(self):
+        self.written, self.batches, self.gradients = [], [], []
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        self.written.append(int(model.head.memory.queue.written))
+        self.gradients.append([p.grad for p in model.momentum_backbone.parameters() if p.grad is not None])
+
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        model.register_forward_pre_hook(self.keep, with_kwargs=True)
+
+    def keep(self, model, args, kwargs):
+        if model.training:
+            self.batches.append((kwargs["pixel_values"].clone(), kwargs["labels"].clone()))
+
+
+class TestWriting:
+    @pytest.mark.parametrize(
+        ("kwargs", "written"),
+        [
+            ({}, [4, 8, 10]),  # the last batch has two rows
+            ({"gradient_accumulation_steps": 2}, [8, 10]),
+            ({"gradient_checkpointing": True}, [4, 8, 10]),
+            ({"gradient_checkpointing": True, "gradient_accumulation_steps": 2}, [8, 10]),
+            ({"per_device_train_batch_size": 3}, [3, 6, 9, 10]),
+        ],
+    )
+    def test_each_row_is_written_once_after_its_step(self, kwargs, written, tmp_path):
+        watch = Watch()
+        trainer(tmp_path, empty(), callbacks=[watch], **kwargs).train()
+        assert watch.written == written
+        assert not any(watch.gradients), "the momentum encoder has a gradient"
+
+    def test_what_is_written_is_the_momentum_feature_and_the_embedded_label(self, tmp_path):
+        watch, model = Watch(), empty(momentum=1.0)
+        model._begin_to_follow()
+        # With λ = 1 the momentum encoder stays what the backbone was.
+        before = {name: value.clone() for name, value in model.backbone.state_dict().items()}
+        trainer(tmp_path, model, rows=8, callbacks=[watch], learning_rate=0.0).train()
+        model.eval()
+        assert all(torch.equal(value, before[name]) for name, value in model.momentum_backbone.state_dict().items())
+        images, labels = (torch.cat(parts) for parts in zip(*watch.batches, strict=True))
+        memory = model.head.memory
+        with torch.no_grad():
+            features = model._features(model.momentum_backbone, {"pixel_values": images, "return_dict": True})[0]
+            expected = torch.cat([features, memory.label_embedding(labels)], dim=-1)
+        torch.testing.assert_close(memory.queue.slots[:8], expected)
+        assert memory.queue.slot_labels[:8].tolist() == labels.tolist()
+
+    def test_evaluation_writes_nothing(self, tmp_path):
+        model = empty()
+        run = trainer(tmp_path, model)
+        run.evaluate(run.train_dataset)
+        model.train()
+        with torch.no_grad():
+            model(**IMAGES.inputs(labels=True))
+        assert not model.head.memory.queue.filled.any() and not model.head._waiting
+
+    def test_rows_of_a_step_do_not_read_themselves_in_the_memory(self):
+        """They are written after it."""
+        model, inputs = empty().train(), IMAGES.inputs(labels=True)
+        weights = model(**inputs, output_memory_weights=True).memory_weights
+        assert weights[:, :, :24].eq(0).all() and weights[:, :, 24].eq(1).all()
+        model.update_memory()
+        weights = model(**inputs, output_memory_weights=True).memory_weights
+        assert (weights[:, :, :3] > 0).all() and weights[:, :, 3:24].eq(0).all()
+
+
+class TestRefusals:
+    def test_labels_are_missing(self):
+        with pytest.raises(ValueError, match="`labels` are missing.*`model.eval..`"):
+            empty().train()(**IMAGES.inputs())
+        # Without a real memory nothing is written.
+        IMAGES.model(augmentation="abd+syn").train()(**IMAGES.inputs())
+
+    def test_a_batch_that_does_not_fit(self):
+        with pytest.raises(ValueError, match="`real_memory_size=24` is less than a batch of 25.*`real_memory_size=25`"):
+            empty().train()(**IMAGES.inputs(rows=25, labels=True))
+
+    def test_a_loop_that_never_updates(self):
+        model = empty().train()
+        with pytest.raises(RuntimeError, match="`model.update_memory..` after each `optimizer.step"):
+            for _ in range(9):
+                model(**IMAGES.inputs(labels=True))
+
+    def test_cuda_graphs(self, tmp_path):
+        model = empty(num_labels=10)
+        run = image_trainer("gmoe", tmp_path, model=model)
+        run.args.cuda_graphs = True
+        with pytest.raises(ValueError, match="`cuda_graphs=True` cannot be had with a memory that is written"):
+            DomainTrainer(model, run.args, train_dataset=run.train_dataset, processing_class=run.processing_class)
+
+
+class TestMomentum:
+    def test_it_follows_by_the_papers_rule_with_running_statistics(self):
+        sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
+        resnet = ResNetModel(ResNetConfig(**sizes))
+        model = HMAForImageClassification.from_backbone(
+            resnet, num_labels=3, real_memory_size=24, label_embedding_size=8, momentum=0.9
+        ).train()
+        optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=0.5)
+        expected = {name: value.clone() for name, value in model.backbone.state_dict().items()}
+        for step in range(3):
+            model(**IMAGES.inputs(seed=step, labels=True)).loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            model.update_memory()
+            for name, value in model.backbone.state_dict().items():
+                # E_m = λ E_m + (1 - λ) E, after the step
+                expected[name] = 0.9 * expected[name] + 0.1 * value if value.is_floating_point() else value.clone()
+        found = model.momentum_backbone.state_dict()
+        assert any("running_mean" in name for name in found)
+        for name, value in expected.items():
+            torch.testing.assert_close(found[name], value, rtol=1e-5, atol=1e-6)
+        assert any(not torch.allclose(found[name], value) for name, value in model.backbone.state_dict().items())
+
+    def test_it_is_frozen_in_eval_mode_and_not_in_the_optimizer(self, tmp_path):
+        model = IMAGES.model().train()
+        assert not model.momentum_backbone.training and model.backbone.training
+        assert not any(p.requires_grad for p in model.momentum_backbone.parameters())
+        run = trainer(tmp_path, model)
+        run.create_optimizer()
+        optimised = {id(p) for group in run.optimizer.param_groups for p in group["params"]}
+        assert not optimised & {id(p) for p in model.momentum_backbone.parameters()}
+        assert {id(p) for p in model.backbone.parameters()} <= optimised
+
+    def test_none_writes_the_backbones_own_features(self):
+        model = empty(momentum_encoder="none").train()
+        assert model.momentum_backbone is None
+        inputs = IMAGES.inputs(labels=True)
+        features = model(**inputs).features
+        model.update_memory()
+        assert torch.equal(model.head.memory.queue.slots[:3, :32], features)
+
+    def test_adapters_are_followed_and_the_copy_learns_nothing(self):
+        from peft import LoraConfig, get_peft_model
+
+        model = get_peft_model(
+            empty(momentum=0.5), LoraConfig(r=2, init_lora_weights=False, modules_to_save=["memory"])
+        )
+        model.train()
+        optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=0.5)
+        model(**IMAGES.inputs(labels=True)).loss.backward()
+        optimizer.step()
+        whole = model.get_base_model()
+        assert all(p.grad is None for p in whole.momentum_backbone.parameters())
+        whole.update_memory()
+        assert int(whole.head.memory.queue.written) == 3
+        leading, following = dict(whole.backbone.named_parameters()), dict(whole.momentum_backbone.named_parameters())
+        name = next(name for name in leading if "lora_B" in name)
+        assert not torch.equal(leading[name], following[name])
+        for _ in range(40):
+            whole.update_memory()
+        torch.testing.assert_close(leading[name], following[name])
+
+
+def test_a_memory_comes_back_with_a_resumed_run(tmp_path):
+    straight = empty()
+    trainer(tmp_path / "one", straight, num_train_epochs=2).train()
+    broken = trainer(tmp_path / "two", empty(), num_train_epochs=2, save_strategy="steps", save_steps=2)
+    broken.train()
+    again = IMAGES.model(seed=5)  # with another memory than the run's
+    trainer(tmp_path / "two", again, num_train_epochs=2).train(
+        resume_from_checkpoint=str(tmp_path / "two" / "checkpoint-2")
+    )
+    for name, value in straight.state_dict().items():
+        assert torch.equal(value, again.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("algorithm", ["erm", "coral", "dann", "fish", "mldg"])
+def test_algorithms_of_domain_trainer(algorithm, tmp_path):
+    pytest.importorskip("sklearn")
+    model = empty(num_labels=10, real_memory_size=64)
+    run = image_trainer("gmoe", tmp_path, model=model, algorithm=algorithm)
+    run.train()
+    assert run.state.global_step == 3 and int(model.head.memory.queue.written) >= 18
+
+
+def _several() -> None:
+    """One of two processes, with batches of different sizes at the end."""
+    folder = Path(sys.argv[1])
+    torch.set_num_threads(1)
+    model = empty(augmentation="rma")
+    run = trainer(folder, model, rows=11, per_device_train_batch_size=2, dataloader_drop_last=False)
+    run.train()
+    queue = model.head.memory.queue
+    torch.save(
+        {name: value.clone() for name, value in queue.state_dict().items()}, folder / f"{run.args.process_index}.pt"
+    )
+    (folder / "processes.json").write_text(json.dumps(run.args.world_size))
+    leave_together()
+
+
+def test_all_processes_hold_the_same_queue(tmp_path):
+    root = Path(__file__).parents[2]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(root), str(root / "tests")]),
+        "OMP_NUM_THREADS": "1",
+    }
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", __file__]
+    done = subprocess.run([*command, str(tmp_path)], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert json.loads((tmp_path / "processes.json").read_text()) == 2
+    first, second = (torch.load(tmp_path / f"{rank}.pt") for rank in range(2))
+    assert all(torch.equal(value, second[name]) for name, value in first.items())
+    assert int(first["written"]) >= 11 and len(set(first["slots"][:11, 0].tolist())) == 11
+
+
+if __name__ == "__main__":
+    _several()
