@@ -47,17 +47,21 @@ def mnist_domains(
 
     if image_size < 1:
         raise ValueError(f"`image_size` is {image_size}; it must be at least 1.")
+    parts = [read_mnist(folder, part) for part in PARTS]
+    images, digits = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return digit_domains(images, digits, domains, seed, rows_per_domain, image_size)
+
+
+def read_mnist(folder: str | os.PathLike, part: str):
+    """Images `(rows, 28, 28)` and digits of `"train"` or `"t10k"`, as arrays of bytes."""
     folder = Path(folder)
-    images, labels = [], []
-    for part in PARTS:
-        images.append(_read_idx(folder, f"{part}-{IMAGES}", axes=3))
-        labels.append(_read_idx(folder, f"{part}-{LABELS}", axes=1))
-        if len(images[-1]) != len(labels[-1]):
-            raise ValueError(
-                f"`folder`: in {folder}, {part!r} has {len(images[-1])} images and {len(labels[-1])} labels. Fetch "
-                "both files again, from one place."
-            )
-    return digit_domains(np.concatenate(images), np.concatenate(labels), domains, seed, rows_per_domain, image_size)
+    images, digits = _read_idx(folder, f"{part}-{IMAGES}", axes=3), _read_idx(folder, f"{part}-{LABELS}", axes=1)
+    if len(images) != len(digits):
+        raise ValueError(
+            f"`folder`: in {folder}, {part!r} has {len(images)} images and {len(digits)} labels. Fetch both files "
+            "again, from one place."
+        )
+    return images, digits
 
 
 def _read_idx(folder: Path, name: str, axes: int):

@@ -35,7 +35,6 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         "memory_heads",
         "memory_intermediate_size",
     )
-    supports_gradient_checkpointing = True
     # The readers' own attention is either plain or fused; what else there is is for the backbone.
     _supports_sdpa = True
     _supports_flash_attn = True
@@ -183,6 +182,8 @@ class HMAHead(HMAPreTrainedModel):
 class HMAForClassification(HMAPreTrainedModel):
     """A backbone under `HMAHead`. Its subclasses say what they are fed with."""
 
+    supports_gradient_checkpointing = True
+
     def __init__(self, config: HMAConfig, backbone: nn.Module | None = None):
         r"""
         backbone (`nn.Module`, *optional*):
@@ -267,6 +268,14 @@ class HMAForClassification(HMAPreTrainedModel):
 
     def set_input_embeddings(self, value):
         self.backbone.set_input_embeddings(value)
+
+    def resize_token_embeddings(self, new_num_tokens=None, *args, **kwargs):
+        """As in transformers, and in the momentum encoder."""
+        embeddings = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        if self.momentum_backbone is not None:
+            self.momentum_backbone.resize_token_embeddings(new_num_tokens, *args, **kwargs)
+            self.train(self.training)
+        return embeddings
 
     def features(self, **inputs) -> torch.Tensor:
         """`h^1` of section 4.1, for a support set, or for a memory of your own."""
@@ -355,8 +364,12 @@ class HMAForImageClassification(HMAForClassification):
         **kwargs,
     ) -> HMAOutput:
         r"""
-        support_features, support_labels, output_memory_weights:
-            As in [`HMAHead`]. `model.features(pixel_values=...)` makes features of a support set.
+        support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
+            Further rows that all rows read, beside the synthetic slots: `model.features(pixel_values=...)` makes them.
+        support_labels (`torch.LongTensor` of shape `(support_size,)`, *optional*):
+            Their labels. Left out, they are unknown.
+        output_memory_weights (`bool`, *optional*):
+            Whether to return how much each row reads of what.
         """
         if pixel_values is None:
             raise ValueError("`pixel_values` are missing. The checkpoint's image processor makes them of images.")
@@ -384,8 +397,12 @@ class HMAForSequenceClassification(HMAForClassification):
         **kwargs,
     ) -> HMAOutput:
         r"""
-        support_features, support_labels, output_memory_weights:
-            As in [`HMAHead`]. `model.features(input_ids=..., attention_mask=...)` makes features of a support set.
+        support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
+            Further rows that all rows read, beside the synthetic slots: `model.features(input_ids=..., ...)` makes them.
+        support_labels (`torch.LongTensor` of shape `(support_size,)`, *optional*):
+            Their labels. Left out, they are unknown.
+        output_memory_weights (`bool`, *optional*):
+            Whether to return how much each row reads of what.
         """
         given = {
             "input_ids": input_ids,
@@ -428,8 +445,13 @@ class HMAForGraphClassification(HMAForClassification):
             What is known of the edges.
         num_graphs (`int`, *optional*):
             How many graphs there are. Left out, the last one that a node belongs to.
-        support_features, support_labels, output_memory_weights:
-            As in [`HMAHead`]. `model.features(node_features=..., ...)` makes features of a support set.
+        support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
+            Further rows that all rows read, beside the synthetic slots. `model.features(node_features=..., ...)` makes
+            them.
+        support_labels (`torch.LongTensor` of shape `(support_size,)`, *optional*):
+            Their labels. Left out, they are unknown.
+        output_memory_weights (`bool`, *optional*):
+            Whether to return how much each row reads of what.
         """
         given = {
             "node_features": node_features,

@@ -250,6 +250,14 @@ class TestBackbones:
         with pytest.raises(TypeError, match="`HMAHead` has no backbone"):
             HMAHead.from_backbone(backbones["vit"])
 
+    def test_a_larger_vocabulary_is_the_momentum_encoders_too(self):
+        model = TEXT.model().train()
+        model.resize_token_embeddings(120)
+        for backbone in (model.backbone, model.momentum_backbone):
+            assert backbone.get_input_embeddings().weight.shape[0] == 120
+        assert not any(p.requires_grad for p in model.momentum_backbone.parameters())
+        model(input_ids=torch.full((2, 5), 119), labels=torch.arange(2)).loss.backward()
+
     def test_a_head_out_of_a_whole_checkpoint(self, tmp_path):
         model = IMAGES.model()
         model.save_pretrained(tmp_path)
