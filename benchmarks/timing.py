@@ -44,6 +44,8 @@ def training_step(model, inputs, labels, autocast, graphed: bool = False):
         for parameter, gradient in zip(learned, run({**inputs, "labels": labels}), strict=True):
             parameter.grad = gradient
         optimizer.step()
+        if hasattr(model, "update_memory"):
+            model.update_memory()
 
     return step
 

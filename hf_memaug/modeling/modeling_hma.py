@@ -398,7 +398,8 @@ class HMAForSequenceClassification(HMAForClassification):
     ) -> HMAOutput:
         r"""
         support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
-            Further rows that all rows read, beside the synthetic slots: `model.features(input_ids=..., ...)` makes them.
+            Further rows that all rows read, beside the synthetic slots. `model.features(input_ids=..., ...)` makes
+            them.
         support_labels (`torch.LongTensor` of shape `(support_size,)`, *optional*):
             Their labels. Left out, they are unknown.
         output_memory_weights (`bool`, *optional*):
