@@ -16,6 +16,7 @@ EXTRAS = {
 }
 EXTRAS["dev"] = [
     *EXTRAS["report"],
+    *EXTRAS["graph"],
     "build>=1.2",
     "onnxruntime>=1.20",
     "onnxscript>=0.5",

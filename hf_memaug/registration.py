@@ -14,7 +14,7 @@ import importlib.util
 import sys
 from collections.abc import Callable
 
-from hf_memaug.registry import FAMILIES
+from hf_memaug.registry import BACKBONES, FAMILIES
 
 _begun = False
 
@@ -33,17 +33,26 @@ def register_auto_classes() -> None:
     from hf_memaug.modeling.modeling_utils import MemoryModelMixin
 
     MemoryModelMixin.card_writer = _complete_folder
+    # First, because a family may stand on one.
+    for model_type, backbone in BACKBONES.items():
+        config_class = backbone.load(backbone.config)
+        AutoConfig.register(model_type, config_class, exist_ok=True)
+        _register_models(modeling_auto, config_class, backbone)
     for model_type, family in FAMILIES.items():
         config_class = family.load(family.config)
         AutoConfig.register(model_type, config_class, exist_ok=True)
         backbone_class = type(AutoConfig.for_model(family.backbone))
         if backbone_class in TOKENIZER_MAPPING:
             AutoTokenizer.register(config_class, tokenizer_class=TOKENIZER_MAPPING[backbone_class], exist_ok=True)
-        for auto_class, names in family.models.items():
-            classes = tuple(family.load(name) for name in names)
-            getattr(modeling_auto, auto_class).register(
-                config_class, classes if len(classes) > 1 else classes[0], exist_ok=True
-            )
+        _register_models(modeling_auto, config_class, family)
+
+
+def _register_models(modeling_auto, config_class: type, row) -> None:
+    for auto_class, names in row.models.items():
+        classes = tuple(row.load(name) for name in names)
+        getattr(modeling_auto, auto_class).register(
+            config_class, classes if len(classes) > 1 else classes[0], exist_ok=True
+        )
 
 
 def register_when_asked() -> None:

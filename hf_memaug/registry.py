@@ -203,6 +203,24 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+@dataclass(frozen=True)
+class Backbone:
+    """A network that families stand on, and that has no method of its own. The auto classes know it."""
+
+    module: str
+    config: str
+    models: dict[str, tuple[str, ...]]
+
+    load, model_names = Family.load, Family.model_names
+
+
+BACKBONES: dict[str, Backbone] = {
+    "graph_network": Backbone(
+        module="graph_network", config="GraphNetworkConfig", models={"AutoModel": ("GraphNetworkModel",)}
+    ),
+}
+
+
 def family_on(backbone: str) -> Family:
     """The first family that is built on encoders of this `model_type` of transformers."""
     for family in FAMILIES.values():
@@ -212,9 +230,10 @@ def family_on(backbone: str) -> Family:
     raise ValueError(f"No family is built on `{backbone}` checkpoints. There are families on: {known}.")
 
 
-def public_names() -> dict[str, Family]:
+def public_names() -> dict[str, Family | Backbone]:
     """Every class that `hf_memaug` offers by name."""
-    return {name: family for family in FAMILIES.values() for name in (family.config, *family.model_names)}
+    rows = (*FAMILIES.values(), *BACKBONES.values())
+    return {name: row for row in rows for name in (row.config, *row.model_names)}
 
 
 def row_name(config, algorithm: str) -> str:

@@ -1,0 +1,248 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Graph networks for other models to stand on: GIN and GCN as the molecule baselines of OGB have them."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import auto_docstring
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
+
+from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
+from hf_memaug.layers.graph import (
+    GRAPH_LAYERS,
+    POOLINGS,
+    CategoricalEncoder,
+    GraphConvolutionLayer,
+    GraphIsomorphismLayer,
+    VirtualNodeUpdate,
+    pool_nodes,
+)
+
+
+class GraphNetworkLayer(nn.Module):
+    """Nodes hear their neighbours; then batch norm, ReLU but in the last layer, and dropout."""
+
+    def __init__(self, config: GraphNetworkConfig, is_last: bool):
+        super().__init__()
+        self.convolution = GRAPH_LAYERS[config.network](config.hidden_size, config.edge_vocab_sizes)
+        self.norm = nn.BatchNorm1d(config.hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.is_last = is_last
+
+    def forward(
+        self, states: torch.Tensor, edge_index: torch.Tensor, edge_features: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        states = self.norm(self.convolution(states, edge_index, edge_features))
+        return self.dropout(states if self.is_last else torch.relu(states))
+
+
+@auto_docstring
+class GraphNetworkPreTrainedModel(PreTrainedModel):
+    config: GraphNetworkConfig
+    base_model_prefix = "graph_network"
+    main_input_name = "node_features"
+    _can_record_outputs = {"hidden_states": GraphNetworkLayer}
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        # A width of 0.02, as that of transformers, would make the variance of the first batches less than its epsilon.
+        if isinstance(module, nn.Linear):
+            bound = 1 / math.sqrt(module.in_features)
+            init.uniform_(module.weight, -bound, bound)
+            init.uniform_(module.bias, -bound, bound)
+        elif isinstance(module, nn.Embedding):
+            init.xavier_uniform_(module.weight)
+        elif isinstance(module, GraphIsomorphismLayer):
+            init.zeros_(module.eps)
+        elif isinstance(module, GraphConvolutionLayer):
+            init.normal_(module.root)
+        elif isinstance(module, GraphNetworkModel) and module.virtual_node is not None:
+            init.zeros_(module.virtual_node)
+
+
+@auto_docstring
+class GraphNetworkModel(GraphNetworkPreTrainedModel):
+    def __init__(self, config: GraphNetworkConfig):
+        super().__init__(config)
+        self.node_encoder = CategoricalEncoder(config.node_vocab_sizes, config.hidden_size)
+        last = config.num_hidden_layers - 1
+        self.layers = nn.ModuleList(GraphNetworkLayer(config, layer == last) for layer in range(last + 1))
+        self.virtual_node = nn.Parameter(torch.zeros(config.hidden_size)) if config.virtual_node else None
+        # Behind the last layer nobody would hear it.
+        updates = last if config.virtual_node else 0
+        self.virtual_node_updates = nn.ModuleList(
+            VirtualNodeUpdate(config.hidden_size, config.dropout) for _ in range(updates)
+        )
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    @auto_docstring
+    def forward(
+        self,
+        node_features: torch.LongTensor,
+        edge_index: torch.LongTensor,
+        graph_index: torch.LongTensor,
+        edge_features: torch.LongTensor | None = None,
+        num_graphs: int | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPooling:
+        r"""
+        node_features (`torch.LongTensor` of shape `(nodes, channels)`):
+            The categorical features of the nodes of all graphs.
+        edge_index (`torch.LongTensor` of shape `(2, edges)`):
+            From which node to which each edge goes. An edge without direction is there twice.
+        graph_index (`torch.LongTensor` of shape `(nodes,)`):
+            Which graph each node belongs to.
+        edge_features (`torch.LongTensor` of shape `(edges, channels)`, *optional*):
+            The categorical features of the edges, where `edge_vocab_sizes` says that they have some.
+        num_graphs (`int`, *optional*):
+            How many graphs there are. Left out, it is read from `graph_index`, for which a GPU must be waited for.
+        """
+        check_graph_inputs(node_features, edge_index, graph_index)
+        self._check_features(node_features, edge_index, edge_features)
+        if num_graphs is None:
+            num_graphs = int(graph_index.max()) + 1
+        if self.training:
+            self._check_batch(len(node_features), num_graphs)
+
+        states = self.node_encoder(node_features)
+        virtual = None if self.virtual_node is None else self.virtual_node.expand(num_graphs, -1)
+        seen = []
+        for number, layer in enumerate(self.layers):
+            if virtual is not None:
+                states = states + virtual[graph_index]
+            seen.append(states)
+            states = layer(states, edge_index, edge_features)
+            if number < len(self.virtual_node_updates):
+                virtual = self.virtual_node_updates[number](virtual, seen[-1], graph_index)
+        if self.config.jumping_knowledge == "sum":
+            states = sum(seen, start=states)
+        return BaseModelOutputWithPooling(
+            last_hidden_state=states,
+            pooler_output=pool_nodes(states, graph_index, num_graphs, self.config.pooling),
+        )
+
+    def _check_features(self, node_features, edge_index, edge_features) -> None:
+        channels = len(self.config.node_vocab_sizes)
+        if node_features.shape[1] != channels:
+            raise ValueError(
+                f"`node_features` has {node_features.shape[1]} features of each node, and `node_vocab_sizes` has the "
+                f"sizes of {channels}. Give the model those of your data."
+            )
+        channels = len(self.config.edge_vocab_sizes)
+        shape = None if edge_features is None else tuple(edge_features.shape)
+        if channels and shape != (edge_index.shape[1], channels):
+            raise ValueError(
+                f"`edge_features` must have the shape {(edge_index.shape[1], channels)}, (edges, sizes in "
+                f"`edge_vocab_sizes`); it has {shape}."
+            )
+        if not channels and shape is not None:
+            raise ValueError(
+                "`edge_features` are given, and `edge_vocab_sizes` is empty: the model would not read them. Name their "
+                "sizes there, or leave them out."
+            )
+
+    def _check_batch(self, num_nodes: int, num_graphs: int) -> None:
+        if num_nodes < 2 or (self.virtual_node_updates and num_graphs < 2):
+            what = "graphs, as there is a virtual node" if num_nodes > 1 else "nodes"
+            raise ValueError(
+                f"`graph_index`: batch norm needs at least two {what}, in training. Make batches of more graphs, and "
+                "leave out a last one that is too small (`dataloader_drop_last=True`)."
+            )
+
+
+class PooledGraphModule(nn.Module):
+    """
+    Makes a module of any kind, such as those of `torch_geometric.nn.models`, take and give what `GraphNetworkModel`
+    takes and gives.
+
+    Args:
+        module (`nn.Module`):
+            Called with the nodes' states and `edge_index`, and with `edge_attr` where there are edge features; gives
+            the nodes' new states.
+        hidden_size (`int`):
+            The width that it gives.
+        pooling (`str`, *optional*, defaults to `"mean"`):
+            How a graph is made of its nodes: `"mean"`, `"sum"` or `"max"`.
+        node_vocab_sizes (`Sequence[int]`, *optional*):
+            The sizes of categorical features, which are then embedded for the module. Left out, it gets the features as
+            they are, as floating point numbers.
+        node_width (`int`, *optional*):
+            The width of these embeddings. By default `hidden_size`.
+        edge_vocab_sizes (`Sequence[int]`, *optional*):
+            The same of the edges, whose embeddings are as wide. Left out, edge features are handed on as they are.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        hidden_size: int,
+        pooling: str = "mean",
+        node_vocab_sizes: Sequence[int] | None = None,
+        node_width: int | None = None,
+        edge_vocab_sizes: Sequence[int] | None = None,
+    ):
+        super().__init__()
+        if pooling not in POOLINGS:
+            raise ValueError(f"`pooling` is {pooling!r}; it must be one of {', '.join(map(repr, POOLINGS))}.")
+        if node_width is not None and not (node_vocab_sizes or edge_vocab_sizes):
+            raise ValueError("`node_width` is for embeddings; give `node_vocab_sizes` too, or leave it out.")
+        width = hidden_size if node_width is None else node_width
+        self.module, self.hidden_size, self.pooling = module, hidden_size, pooling
+        self.node_encoder = CategoricalEncoder(node_vocab_sizes, width) if node_vocab_sizes else None
+        self.edge_encoder = CategoricalEncoder(edge_vocab_sizes, width) if edge_vocab_sizes else None
+
+    def forward(
+        self,
+        node_features: torch.Tensor,
+        edge_index: torch.LongTensor,
+        graph_index: torch.LongTensor,
+        edge_features: torch.Tensor | None = None,
+        num_graphs: int | None = None,
+        **kwargs,
+    ) -> BaseModelOutputWithPooling:
+        check_graph_inputs(node_features, edge_index, graph_index)
+        if num_graphs is None:
+            num_graphs = int(graph_index.max()) + 1
+        states = node_features.float() if self.node_encoder is None else self.node_encoder(node_features)
+        options = {}
+        if self.edge_encoder is not None:
+            options["edge_attr"] = self.edge_encoder(edge_features)
+        elif edge_features is not None:
+            options["edge_attr"] = edge_features.float()
+        states = self.module(states, edge_index, **options)
+        if states.shape != (len(node_features), self.hidden_size):
+            raise ValueError(
+                f"`module` gives states of the shape {tuple(states.shape)}; there are {len(node_features)} nodes, and "
+                f"`hidden_size` is {self.hidden_size}."
+            )
+        return BaseModelOutputWithPooling(
+            last_hidden_state=states, pooler_output=pool_nodes(states, graph_index, num_graphs, self.pooling)
+        )
+
+
+def check_graph_inputs(node_features: torch.Tensor, edge_index: torch.Tensor, graph_index: torch.Tensor) -> None:
+    """Refuses inputs whose shapes are not those of one batch of graphs."""
+    if node_features.ndim != 2 or not len(node_features):
+        raise ValueError(
+            f"`node_features` has the shape {tuple(node_features.shape)}. It is (nodes, channels), of all graphs one "
+            "after the other, with at least one node: `GraphCollator` makes it."
+        )
+    if edge_index.ndim != 2 or len(edge_index) != 2:
+        raise ValueError(
+            f"`edge_index` has the shape {tuple(edge_index.shape)}. It is (2, edges): from which node, and to which."
+        )
+    if graph_index.shape != node_features.shape[:1]:
+        raise ValueError(
+            f"`graph_index` has the shape {tuple(graph_index.shape)}, and there are {len(node_features)} nodes. It "
+            "says of each node in which graph it is."
+        )
