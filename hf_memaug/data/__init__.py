@@ -4,9 +4,21 @@
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.generated import generated_digits, generated_reviews
+from hf_memaug.data.generated_graphs import generated_graphs
+from hf_memaug.data.graphs import (
+    GraphCollator,
+    check_graphs,
+    feature_sizes,
+    fold_split,
+    size_shift_split,
+    tu_folds,
+    tu_graphs,
+    undirected_graph,
+)
 from hf_memaug.data.images import ImageCollator, check_images, decode_image
 from hf_memaug.data.loading import load_domains
 from hf_memaug.data.mnist import mnist_domains
+from hf_memaug.data.molecules import graph_from_smiles, load_molecules, molecule_graphs
 from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
 from hf_memaug.data.prompts import prompt_tokenizer
 from hf_memaug.data.splits import DomainParts, DomainSplit, leave_each_domain_out, leave_one_domain_out, split_domains
@@ -15,18 +27,30 @@ __all__ = [
     "DomainDataset",
     "DomainParts",
     "DomainSplit",
+    "GraphCollator",
     "ImageCollator",
+    "check_graphs",
     "check_images",
     "check_overlap",
     "decode_image",
+    "feature_sizes",
     "find_overlap",
+    "fold_split",
     "generated_digits",
+    "generated_graphs",
     "generated_reviews",
+    "graph_from_smiles",
     "leave_each_domain_out",
     "leave_one_domain_out",
     "load_domains",
+    "load_molecules",
     "mnist_domains",
+    "molecule_graphs",
     "prompt_tokenizer",
     "row_hashes",
+    "size_shift_split",
     "split_domains",
+    "tu_folds",
+    "tu_graphs",
+    "undirected_graph",
 ]

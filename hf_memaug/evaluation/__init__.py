@@ -14,7 +14,7 @@ _EXPORTS = {
     "masked_lm": ("masked_lm_loss",),
     "loading": ("METRICS", "combine_metrics", "load_metric"),
     "per_domain": ("classification_scores", "score_table", "scores_per_domain"),
-    "scores": ("a_distance", "accuracy", "macro_f1", "micro_f1"),
+    "scores": ("a_distance", "accuracy", "auroc", "macro_f1", "matthews_correlation", "micro_f1"),
     "spans": ("answer_scores", "entity_f1"),
     "statistics": (
         "PairedTest",

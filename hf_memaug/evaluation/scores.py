@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_memaug.evaluation.checks import as_numpy, label_arrays
+from hf_memaug.evaluation.checks import as_numpy, check_same_length, label_array, label_arrays
 
 
 def accuracy(predictions: Any, references: Any, *, num_labels: int | None = None) -> float:
@@ -49,6 +49,56 @@ def micro_f1(
     `labels` and `num_labels` are read as by `macro_f1`.
     """
     return _f1("micro", predictions, references, labels, num_labels)
+
+
+def matthews_correlation(predictions: Any, references: Any, *, num_labels: int | None = None) -> float:
+    """Matthews correlation coefficient, in [-1, 1], of two labels or more (R_K of Gorodkin, 2004); 0 / 0 counts as 0.
+
+    It is 0 for a model that gives every example one label, however many examples have that label. `num_labels`
+    changes no value: as for the accuracy, it refuses label ids outside 0..num_labels-1.
+    """
+    predictions, references = label_arrays(predictions=predictions, references=references)
+    check_label_range(num_labels, predictions=predictions, references=references)
+    labels = np.union1d(predictions, references)
+    predicted = (predictions[:, None] == labels).astype(np.float64)
+    true = (references[:, None] == labels).astype(np.float64)
+    # The covariances of the two as one-hot vectors, summed over labels.
+    predicted -= predicted.mean(axis=0)
+    true -= true.mean(axis=0)
+    spread = np.sqrt((predicted**2).sum() * (true**2).sum())
+    return float((predicted * true).sum() / spread) if spread > 0 else 0.0
+
+
+def auroc(scores: Any, references: Any) -> float:
+    """Area under the ROC curve, in [0, 1]: how often an example of label 1 scores above one of label 0, ties by half.
+
+    Args:
+        scores: one number for each example, higher where label 1 is more likely: a probability, or the difference of
+            the two logits.
+        references: true labels, 0 or 1; both must occur.
+    """
+    scores = np.asarray(as_numpy(scores), dtype=np.float64)
+    references = label_array("references", references)
+    if scores.ndim != 1:
+        raise ValueError(
+            f"`scores` has {scores.ndim} dimensions: pass one number per example (for two logits, the second less the "
+            "first)."
+        )
+    check_same_length(scores=scores, references=references)
+    if not np.isfinite(scores).all():
+        raise ValueError("`scores` holds NaN or infinite values: mend the model that made them.")
+    if set(references.tolist()) != {0, 1}:
+        raise ValueError(
+            f"`references` holds the labels {sorted(set(references.tolist()))}: the area needs examples of 0 and of 1, "
+            "and of no other label."
+        )
+    # Each score's rank from 1, equal ones sharing their mean rank.
+    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(count) - (count - 1) / 2)[place]
+    positives = int((references == 1).sum())
+    negatives = len(references) - positives
+    wins = ranks[references == 1].sum() - positives * (positives + 1) / 2
+    return float(wins / (positives * negatives))
 
 
 def a_distance(source_features: Any, target_features: Any, *, seed: int = 0, test_fraction: float = 0.5) -> float:

@@ -108,6 +108,10 @@ class GraphNetworkModel(GraphNetworkPreTrainedModel):
             How many graphs there are. Left out, it is read from `graph_index`, for which a GPU must be waited for.
         """
         check_graph_inputs(node_features, edge_index, graph_index)
+        if not edge_index.shape[1]:
+            # Of no edges nobody can tell how many features they have.
+            channels = len(self.config.edge_vocab_sizes)
+            edge_features = edge_index.new_zeros(0, channels) if channels else None
         self._check_features(node_features, edge_index, edge_features)
         if num_graphs is None:
             num_graphs = int(graph_index.max()) + 1

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_memaug.evaluation import a_distance, accuracy, macro_f1, micro_f1
+from hf_memaug.evaluation import a_distance, accuracy, auroc, macro_f1, matthews_correlation, micro_f1
 
 
 def slow_f1(predictions, references, labels, average):
@@ -137,3 +137,61 @@ class TestADistance:
 
     def test_constant_feature(self):
         assert a_distance(np.ones((10, 2)), np.ones((10, 2))) == 0.0
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("num_labels", [2, 4])
+def test_matthews_correlation_against_scikit_learn(num_labels, seed):
+    from sklearn.metrics import matthews_corrcoef
+
+    rng = np.random.default_rng(seed)
+    references = rng.integers(num_labels, size=40)
+    predictions = np.where(rng.random(40) < 0.5, references, rng.integers(num_labels, size=40))
+    assert matthews_correlation(predictions, references) == pytest.approx(matthews_corrcoef(references, predictions))
+
+
+def test_matthews_correlation_by_hand():
+    # TP 2, TN 1, FP 1, FN 0: (2 * 1 - 1 * 0) / sqrt(3 * 2 * 2 * 1)
+    assert matthews_correlation([1, 1, 1, 0], [1, 1, 0, 0]) == pytest.approx(2 / 12**0.5)
+    assert matthews_correlation([1, 0], [1, 0]) == pytest.approx(1)
+    assert matthews_correlation([0, 1], [1, 0]) == pytest.approx(-1)
+    assert matthews_correlation([1, 1, 1], [1, 1, 0]) == 0.0
+    assert matthews_correlation(torch.tensor([0, 1]), torch.tensor([0, 1])) == pytest.approx(1)
+    with pytest.raises(ValueError, match="`predictions` holds the label id 2, outside 0..1"):
+        matthews_correlation([2, 1], [1, 0], num_labels=2)
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("digits", [1, 6])
+def test_auroc_against_scikit_learn_and_counting(digits, seed):
+    from sklearn.metrics import roc_auc_score
+
+    rng = np.random.default_rng(seed)
+    references = rng.permutation([0, 1] * 6 + [0] * 8)
+    # With one digit there are ties.
+    scores = np.round(rng.random(20) + 0.3 * references, digits)
+    pairs = [(high, low) for high in scores[references == 1] for low in scores[references == 0]]
+    counted = np.mean([(high > low) + 0.5 * (high == low) for high, low in pairs])
+    assert auroc(scores, references) == pytest.approx(counted)
+    assert auroc(scores, references) == pytest.approx(roc_auc_score(references, scores))
+
+
+def test_auroc_takes_logits_of_any_kind():
+    logits = torch.tensor([[2.0, -1.0], [0.0, 3.0], [1.0, 1.5]], dtype=torch.bfloat16, requires_grad=True)
+    assert auroc(logits[:, 1] - logits[:, 0], torch.tensor([0, 1, 1])) == 1.0
+    assert auroc([0.5, 0.5], [0, 1]) == 0.5 and type(auroc([0.5, 0.5], [0, 1])) is float
+
+
+@pytest.mark.parametrize(
+    "scores, references, words",
+    [
+        ([0.1, 0.2], [1, 1], r"`references` holds the labels \[1\]: the area needs examples of 0 and of 1"),
+        ([0.1, 0.2, 0.3], [0, 1, 2], "and of no other label"),
+        ([[0.1, 0.9], [0.2, 0.8]], [0, 1], "`scores` has 2 dimensions: pass one number per example"),
+        ([0.1], [0, 1], "`scores` has 1 items and `references` has 2"),
+        ([0.1, float("nan")], [0, 1], "`scores` holds NaN"),
+    ],
+)
+def test_auroc_refusals(scores, references, words):
+    with pytest.raises(ValueError, match=words):
+        auroc(scores, references)

@@ -269,6 +269,10 @@ class TestEveryKind:
         assert batch["edge_index"].shape == (2, 0)
         output = model(**batch)
         assert output.pooler_output.shape == (2, 8) and output.pooler_output.isfinite().all()
+        model, batch = built(network, virtual_node), together(LONELY, LONELY)
+        expected = model(**batch).pooler_output
+        for features in (None, torch.zeros(0, 0)):
+            assert torch.equal(model(**{**batch, "edge_features": features}).pooler_output, expected)
 
     @torch.no_grad()
     def test_what_a_graph_is_made_of_counts(self, network, virtual_node):

@@ -1,0 +1,133 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Molecules as graphs, with the nine features of atoms and three of bonds that OGB (Hu et al., 2020) has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hf_memaug.data.domains import DomainDataset
+from hf_memaug.data.graphs import Graph, undirected_graph, without_broken
+from hf_memaug.data.loading import load_domains
+from hf_memaug.data.messages import listed
+
+# For each feature its values, in order. One that is not among them counts as the last.
+ATOM_FEATURES: dict[str, tuple] = {
+    "element": (*range(1, 119), "other"),
+    "chirality": ("CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER", "other"),
+    "degree": (*range(11), "other"),
+    "formal_charge": (*range(-5, 6), "other"),
+    "hydrogens": (*range(9), "other"),
+    "radical_electrons": (*range(5), "other"),
+    "hybridization": ("SP", "SP2", "SP3", "SP3D", "SP3D2", "other"),
+    "aromatic": (False, True),
+    "in_ring": (False, True),
+}
+BOND_FEATURES: dict[str, tuple] = {
+    "kind": ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC", "other"),
+    # Atropisomers, which OGB does not know, count as STEREOANY.
+    "stereo": ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY"),
+    "conjugated": (False, True),
+}
+# `node_vocab_sizes` and `edge_vocab_sizes` of a model of molecules.
+ATOM_VOCAB_SIZES = [len(values) for values in ATOM_FEATURES.values()]
+BOND_VOCAB_SIZES = [len(values) for values in BOND_FEATURES.values()]
+_ATOM_PLACES = [{value: place for place, value in enumerate(values)} for values in ATOM_FEATURES.values()]
+_BOND_PLACES = [{value: place for place, value in enumerate(values)} for values in BOND_FEATURES.values()]
+
+
+def graph_from_smiles(smiles: str) -> Graph:
+    """
+    The graph of a molecule: atoms without their hydrogens as nodes, bonds as edges. `ATOM_FEATURES` and `BOND_FEATURES`
+    say what the features mean, `ATOM_VOCAB_SIZES` and `BOND_VOCAB_SIZES` how many values they have.
+    """
+    Chem, rdBase = _rdkit()
+    if not isinstance(smiles, str):
+        raise ValueError(f"`smiles` is a {type(smiles).__name__}; it must be a text.")
+    # RDKit writes its own complaint to the terminal otherwise.
+    with rdBase.BlockLogs():
+        molecule = Chem.MolFromSmiles(smiles)
+    if molecule is None:
+        raise ValueError(f"`smiles` cannot be parsed: {smiles!r}.")
+    if not molecule.GetNumAtoms():
+        raise ValueError(f"`smiles` is a molecule without atoms: {smiles!r}.")
+    atoms = [_places(_ATOM_PLACES, _atom(atom)) for atom in molecule.GetAtoms()]
+    bonds = list(molecule.GetBonds())
+    ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds]
+    return undirected_graph(atoms, ends, [_places(_BOND_PLACES, _bond(bond)) for bond in bonds])
+
+
+def _atom(atom) -> tuple:
+    return (
+        atom.GetAtomicNum(),
+        str(atom.GetChiralTag()),
+        atom.GetTotalDegree(),
+        atom.GetFormalCharge(),
+        atom.GetTotalNumHs(),
+        atom.GetNumRadicalElectrons(),
+        str(atom.GetHybridization()),
+        atom.GetIsAromatic(),
+        atom.IsInRing(),
+    )
+
+
+def _bond(bond) -> tuple:
+    return str(bond.GetBondType()), str(bond.GetStereo()), bond.GetIsConjugated()
+
+
+def _places(tables: list[dict], values: tuple) -> list[int]:
+    return [table.get(value, len(table) - 1) for table, value in zip(tables, values, strict=True)]
+
+
+def molecule_graphs(dataset: DomainDataset, smiles: str = "smiles", broken: str = "refuse") -> DomainDataset:
+    """
+    Adds a column `graph` to rows of molecules.
+
+    Args:
+        dataset (`DomainDataset`):
+            Rows with a SMILES.
+        smiles (`str`, *optional*, defaults to `"smiles"`):
+            The column that holds it.
+        broken (`str`, *optional*, defaults to `"refuse"`):
+            What to do with a SMILES that cannot be parsed, or has no atom: `"refuse"` names them in an error, `"skip"`
+            in a warning, and gives the dataset without them.
+    """
+    from tqdm.auto import tqdm
+
+    if smiles not in dataset.column_names:
+        raise ValueError(f"`smiles` is {smiles!r}, but `dataset` has the columns {listed(dataset.column_names)}.")
+    graphs, found = [], {}
+    for row, text in enumerate(tqdm(dataset[smiles], desc="Reading molecules", disable=len(dataset) <= 5000)):
+        try:
+            graphs.append(graph_from_smiles(text))
+        except ValueError as error:
+            graphs.append(None)
+            found[row] = str(error)
+    return without_broken(dataset.with_columns(graph=graphs), found, broken, "are no molecules")
+
+
+def load_molecules(source: Any, *, smiles: str = "smiles", broken: str = "refuse", **kwargs) -> DomainDataset:
+    """
+    Loads rows with a SMILES from any source of `load_domains`, and adds their graphs.
+
+    Args:
+        source (`Any`):
+            A file, a folder of `<domain>.<split>.*` files, a list of dicts, ...: see `load_domains`.
+        smiles (`str`, *optional*, defaults to `"smiles"`):
+            The column with the SMILES. It is kept under the name `smiles`.
+        broken (`str`, *optional*, defaults to `"refuse"`):
+            See `molecule_graphs`.
+        kwargs (*optional*):
+            `label`, `domain`, `split`, `labels`, `on_empty` of `load_domains`.
+    """
+    rows = load_domains(source, text=smiles, text_pair=None, **kwargs)
+    # Not as `text`, which is compared without regard to case: in a SMILES, c1ccccc1 and C1CCCCC1 are two molecules.
+    return molecule_graphs(rows.with_columns(smiles=rows["text"]).without_columns("text"), broken=broken)
+
+
+def _rdkit():
+    try:
+        from rdkit import Chem, rdBase
+    except ImportError as error:
+        raise ImportError("`smiles` are read by RDKit; run `pip install hf_memaug[graph]`.") from error
+    return Chem, rdBase

@@ -1,0 +1,395 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from hf_memaug.data import (
+    DomainDataset,
+    GraphCollator,
+    check_graphs,
+    feature_sizes,
+    find_overlap,
+    fold_split,
+    generated_graphs,
+    leave_one_domain_out,
+    load_domains,
+    size_shift_split,
+    tu_folds,
+    tu_graphs,
+    undirected_graph,
+)
+from hf_memaug.data.graphs import check_graph, degree_features
+
+DATA = Path(os.environ.get("HF_MEMAUG_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "tu_graphs"
+# What the generator gave when it was written: another value means that published results cannot be repeated.
+FINGERPRINTS = {
+    "base": "ab2c9b5d6dfa2064c7b81d2257e15abbfa8d686e8fa155ffe10058b2926e70b9",
+    "size": "ff6b43165fade6026c8f9bc4ef7aefb81875a80d89136755ec850ee2cbbbebbf",
+}
+
+
+def path_of(count):
+    """A path of `count` nodes."""
+    return undirected_graph([[node % 3] for node in range(count)], [(node - 1, node) for node in range(1, count)])
+
+
+def rows_of(graphs):
+    count = len(graphs)
+    return DomainDataset({"graph": graphs, "label": [0, 1] * (count // 2) + [0] * (count % 2), "domain": ["a"] * count})
+
+
+class TestOneGraph:
+    def test_edges_are_there_in_both_directions(self):
+        graph = undirected_graph([[0], [1], [2]], [(0, 1), (2, 1)], [[5], [6]])
+        found = dict(zip(zip(*graph["edge_index"], strict=True), graph["edge_features"], strict=True))
+        assert found == {(0, 1): [5], (1, 0): [5], (1, 2): [6], (2, 1): [6]}
+
+    def test_an_edge_that_is_named_both_ways_counts_once(self):
+        graph = undirected_graph([[0], [0]], [(0, 1), (1, 0), (0, 1), (1, 1)])
+        assert sorted(zip(*graph["edge_index"], strict=True)) == [(0, 1), (1, 0), (1, 1)]
+        assert "edge_features" not in graph
+        with pytest.raises(ValueError, match=r"`edges` has the edge \(0, 1\) twice, with features that differ"):
+            undirected_graph([[0], [0]], [(0, 1), (1, 0)], [[1], [2]])
+        with pytest.raises(ValueError, match="`edge_features` has 1 rows, and there are 2 `edges`"):
+            undirected_graph([[0], [0], [0]], [(0, 1), (1, 2)], [[1]])
+
+    def test_degrees_are_capped(self):
+        star = [(0, leaf) for leaf in range(1, 6)]
+        assert degree_features(7, [*star, (1, 0)], 9) == [[5], [1], [1], [1], [1], [1], [0]]
+        assert degree_features(6, star, 3)[0] == [3]
+
+    @pytest.mark.parametrize(
+        "graph, words",
+        [
+            ([1, 2], "must be a dict with 'node_features' and 'edge_index', and is list"),
+            ({"nodes": []}, "and is 'nodes'"),
+            ({"node_features": [], "edge_index": [[], []]}, "`graph` is empty: it has no node"),
+            ({"node_features": [[0], [1, 2]], "edge_index": [[], []]}, "as many features in every row"),
+            ({"node_features": [[]], "edge_index": [[], []]}, "holds no feature"),
+            ({"node_features": [[0.5]], "edge_index": [[], []]}, "whole numbers from 0, and holds 0.5"),
+            ({"node_features": [[-1]], "edge_index": [[], []]}, "whole numbers from 0, and holds -1"),
+            ({"node_features": [[0]], "edge_index": [[0]]}, "two lists of one length"),
+            ({"node_features": [[0]], "edge_index": [[0], [0, 0]]}, "two lists of one length"),
+            (
+                {"node_features": [[0]], "edge_index": [[0], [1]]},
+                "names a node that is not there; there are nodes 0 to 0",
+            ),
+            ({"node_features": [[0]], "edge_index": [[-1], [0]]}, "names a node that is not there"),
+            ({"node_features": [[0]], "edge_index": [[0], [0]], "edge_features": []}, "0 rows, and there are 1 edges"),
+        ],
+    )
+    def test_refusals(self, graph, words):
+        with pytest.raises(ValueError, match=words):
+            check_graph(graph)
+
+
+class TestCheckGraphs:
+    def test_all_are_named_or_left_out(self, caplog):
+        empty = {"node_features": [], "edge_index": [[], []]}
+        dataset = rows_of([path_of(3), empty, path_of(2), {"x": 1}])
+        with pytest.raises(ValueError, match=r"2 of 4 rows are no graphs. row 1 \(domain 'a'\): .*empty.* row 3 "):
+            check_graphs(dataset)
+        kept = check_graphs(dataset, broken="skip")
+        assert [len(graph["node_features"]) for graph in kept["graph"]] == [3, 2]
+        assert "2 of 4 rows are no graphs" in caplog.text and "left out" in caplog.text
+        assert check_graphs(kept) is kept
+
+    def test_a_domain_does_not_vanish(self):
+        dataset = DomainDataset({"graph": [path_of(2), None], "domain": ["a", "b"]})
+        with pytest.raises(ValueError, match="no row of 'b' is left"):
+            check_graphs(dataset, broken="skip")
+        with pytest.raises(ValueError, match="`broken` is 'drop'; it must be 'refuse' or 'skip'"):
+            check_graphs(dataset, broken="drop")
+        with pytest.raises(ValueError, match="`dataset` has no column 'graph'; it has: 'domain'"):
+            check_graphs(dataset.without_columns("graph"))
+
+    def test_graphs_come_through_load_domains(self, tmp_path):
+        rows = [{"graph": path_of(size), "label": size % 2, "domain": "ab"[size % 2]} for size in (2, 3, 4, 5)]
+        (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
+        dataset = check_graphs(load_domains(tmp_path / "rows.jsonl"))
+        assert dataset["graph"] == [row["graph"] for row in rows] and dataset.domains == ["a", "b"]
+
+
+class TestCollator:
+    def test_by_hand(self):
+        one = undirected_graph([[1, 2], [3, 4]], [(0, 1)], [[7]])
+        other = undirected_graph([[5, 6], [7, 8], [9, 0]], [(0, 1), (1, 2)], [[8], [9]])
+        batch = GraphCollator()([{"graph": one, "label": 1, "domain": "a"}, {"graph": other, "label": 0}])
+        assert batch["node_features"].tolist() == [[1, 2], [3, 4], [5, 6], [7, 8], [9, 0]]
+        assert batch["graph_index"].tolist() == [0, 0, 1, 1, 1] and batch["num_graphs"] == 2
+        assert batch["edge_index"].tolist() == [[0, 1, 2, 3, 3, 4], [1, 0, 3, 4, 2, 3]]
+        assert batch["edge_features"].tolist() == [[7], [7], [8], [9], [8], [9]]
+        assert batch["labels"].tolist() == [1, 0] and next(iter(batch)) == "labels"
+        assert all(value.dtype == torch.long for value in batch.values() if torch.is_tensor(value))
+
+    def test_without_labels_edges_or_edge_features(self):
+        lonely = undirected_graph([[0]], [])
+        batch = GraphCollator()([{"graph": lonely}, {"graph": lonely}])
+        assert set(batch) == {"node_features", "edge_index", "graph_index", "num_graphs"}
+        assert batch["edge_index"].shape == (2, 0) and batch["edge_index"].dtype == torch.long
+        # A molecule of one atom has no bond to be described.
+        atom = undirected_graph([[0]], [], [])
+        pair = undirected_graph([[0], [0]], [(0, 1)], [[1, 2]])
+        assert GraphCollator()([{"graph": atom}, {"graph": pair}])["edge_features"].shape == (2, 2)
+        assert "edge_features" not in GraphCollator()([{"graph": atom}])
+
+    def test_arrays_will_do(self):
+        graph = {name: np.array(value) for name, value in path_of(3).items()}
+        assert GraphCollator()([{"graph": graph}])["node_features"].tolist() == [[0], [1], [2]]
+
+    @pytest.mark.parametrize(
+        "rows, words",
+        [
+            ([{"text": "x"}], "a row has no `graph`, but 'text'"),
+            (
+                [{"graph": {"node_features": [], "edge_index": [[], []]}}],
+                r"row 0 of a batch. `check_graphs\(dataset\)`",
+            ),
+            ([{"graph": {"node_features": [[0]], "edge_index": [[1], [0]]}}], "empty or broken in row 0"),
+            ([{"graph": path_of(2)}, {"graph": undirected_graph([[1, 1]], [])}], "have 1, 2 features"),
+            (
+                [{"graph": path_of(2)}, {"graph": undirected_graph([[1], [1]], [(0, 1)], [[3]])}],
+                "some graphs of a batch have `edge_features`, and some have not",
+            ),
+        ],
+    )
+    def test_refusals(self, rows, words):
+        with pytest.raises(ValueError, match=words):
+            GraphCollator()(rows)
+
+    def test_the_model_takes_it(self):
+        from hf_memaug import GraphNetworkConfig, GraphNetworkModel
+
+        dataset = generated_graphs(rows_per_domain=4)
+        sizes = feature_sizes(dataset)
+        config = GraphNetworkConfig(hidden_size=8, num_hidden_layers=2, **sizes._asdict())
+        model = GraphNetworkModel(config).eval()
+        batch = GraphCollator()([dataset[row] for row in range(6)])
+        labels = batch.pop("labels")
+        assert model(**batch).pooler_output.shape == (6, 8) and len(labels) == 6
+
+
+def test_feature_sizes():
+    first = rows_of([undirected_graph([[0, 4], [2, 1]], [(0, 1)], [[3]]), undirected_graph([[0, 0]], [], [])])
+    second = rows_of([undirected_graph([[6, 0], [0, 0]], [(0, 1)], [[0]])])
+    assert feature_sizes(first, second) == ([7, 5], [4])
+    assert feature_sizes(rows_of([path_of(2)])) == ([2], [])
+    with pytest.raises(ValueError, match="row 0 has 1 `node_features`, and rows before it 2"):
+        feature_sizes(first, rows_of([path_of(2)]))
+    with pytest.raises(ValueError, match="`datasets` has no graph"):
+        feature_sizes()
+
+
+@pytest.fixture
+def tu_folder(tmp_path):
+    labelled = [
+        {"label": 1, "num_nodes": 3, "node_labels": [0, 2, 1], "edges": [[0, 1], [1, 2]]},
+        {"label": 0, "num_nodes": 2, "node_labels": [1, 1], "edges": [[0, 1]]},
+    ]
+    plain = [{**row, "node_labels": [0] * row["num_nodes"]} for row in labelled]
+    with gzip.open(tmp_path / "ENZYMES.jsonl.gz", "wt") as file:
+        file.write("\n".join(map(json.dumps, labelled)))
+    (tmp_path / "FRIENDS.jsonl").write_text("\n".join(map(json.dumps, plain)))
+    (tmp_path / "FRIENDS.folds.json").write_text("[[0], [1], []]")
+    return tmp_path
+
+
+class TestTU:
+    def test_labels_or_degrees(self, tu_folder):
+        dataset = tu_graphs(tu_folder, "ENZYMES")
+        assert [graph["node_features"] for graph in dataset["graph"]] == [[[0], [2], [1]], [[1], [1]]]
+        assert dataset["graph"][0]["edge_index"] == [[0, 1, 1, 2], [1, 2, 0, 1]]
+        assert dataset.labels == [1, 0] and dataset.domains == ["ENZYMES"]
+        assert tu_graphs(tu_folder, "FRIENDS")["graph"][0]["node_features"] == [[1], [2], [1]]
+        assert tu_graphs(tu_folder, "FRIENDS", max_degree=1)["graph"][0]["node_features"] == [[1], [1], [1]]
+        assert tu_graphs(tu_folder, "FRIENDS", degrees=False)["graph"][0]["node_features"] == [[0], [0], [0]]
+        assert tu_graphs(tu_folder, "ENZYMES", degrees=True)["graph"][0]["node_features"] == [[1], [2], [1]]
+
+    def test_refusals(self, tu_folder):
+        with pytest.raises(FileNotFoundError, match="Did you mean 'ENZYMES'"):
+            tu_graphs(tu_folder, "ENZYME")
+        with pytest.raises(FileNotFoundError, match=r"no ENZYMES.folds.json. There are: 'FRIENDS'"):
+            tu_folds(tu_folder, "ENZYMES")
+        with pytest.raises(FileNotFoundError, match="`folder`: there is no folder"):
+            tu_graphs(tu_folder / "there", "ENZYMES")
+        with pytest.raises(ValueError, match="`max_degree` is 0"):
+            tu_graphs(tu_folder, "ENZYMES", max_degree=0)
+        for name, line, words in (
+            (
+                "A",
+                '{"label": 0, "num_nodes": 0, "node_labels": [], "edges": []}',
+                "graph 0 of .*is empty: it has no node",
+            ),
+            ("B", '{"label": 0, "num_nodes": 2, "edges": [[0, 2]]}', "graph 0 of "),
+            ("C", '{"label": 0, "num_nodes": 2, "node_labels": [0, 1, 2], "edges": []}', "3 `node_labels`"),
+            ("D", '{"label": 0, "num_nodes": 2}', "it has no 'edges'"),
+        ):
+            (tu_folder / f"{name}.jsonl").write_text(line)
+            with pytest.raises(ValueError, match=words):
+                tu_graphs(tu_folder, name)
+
+    def test_folds(self, tu_folder):
+        assert tu_folds(tu_folder, "FRIENDS") == [[0], [1], []]
+        dataset = rows_of([path_of(size) for size in range(2, 12)])
+        folds = [[0, 3], [1, 8], [2]]
+        fold = fold_split(dataset, folds, 2)
+        sizes = [[len(graph["node_features"]) - 2 for graph in part["graph"]] for part in fold]
+        assert sizes == [[1, 4, 5, 6, 7, 8, 9], [0, 3], [2]]
+        with pytest.raises(ValueError, match="`fold` is 3; there are folds 0 to 2"):
+            fold_split(dataset, folds, 3)
+        with pytest.raises(ValueError, match="`folds` names .*it has 10 rows"):
+            fold_split(dataset, [[0], [10], [2]], 0)
+        (tu_folder / "FRIENDS.folds.json").write_text("[[0], [1, 0], [2]]")
+        with pytest.raises(ValueError, match="no row twice"):
+            tu_folds(tu_folder, "FRIENDS")
+
+
+class TestSizeShift:
+    def test_small_to_large(self):
+        sizes = list(range(1, 101))
+        dataset = rows_of([path_of(size) for size in sizes]).shuffle(3)
+        split = size_shift_split(dataset)
+
+        def found(part):
+            return sorted(len(graph["node_features"]) for graph in part["graph"])
+
+        # The 50th percentile of 1 to 100 is 50.5, the 90th 90.1.
+        assert sorted(found(split.train) + found(split.dev)) == list(range(1, 51))
+        assert found(split.test) == list(range(91, 101)) and len(split.dev) == 4  # of each label, a tenth of 25
+        assert (split.train.domains, split.dev.domains, split.test.domains) == (["small"], ["small"], ["large"])
+        assert (split.sources, split.target) == (["small"], "large") and "target: large" in split.summary()
+        again = size_shift_split(dataset)
+        assert again.dev.fingerprint() == split.dev.fingerprint()
+        assert size_shift_split(dataset, seed=1).dev.fingerprint() != split.dev.fingerprint()
+
+    def test_sizes_at_the_percentile_belong_to_neither(self):
+        dataset = rows_of([path_of(size) for size in [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]])
+        split = size_shift_split(dataset, dev_fraction=0.3)
+        sizes = [len(graph["node_features"]) for part in (split.train, split.dev) for graph in part["graph"]]
+        assert sorted(sizes) == [2, 3, 4, 5, 6] and len(split.test["graph"][0]["node_features"]) == 12
+
+    def test_graphs_of_one_size(self):
+        with pytest.raises(ValueError, match="`dataset` has no small graph.*Give graphs of more sizes"):
+            size_shift_split(rows_of([path_of(4)] * 20))
+
+
+class TestRealGraphs:
+    @pytest.fixture(autouse=True)
+    def there(self):
+        if not DATA.is_dir():
+            pytest.skip("no real data: set HF_MEMAUG_DATA to a folder that has 'tu_graphs'")
+
+    def test_proteins(self):
+        dataset = tu_graphs(DATA, "PROTEINS")
+        assert len(dataset) == 1113 and feature_sizes(dataset) == ([3], [])
+        folds = tu_folds(DATA, "PROTEINS")
+        assert [len(part) for part in fold_split(dataset, folds, 9)] == [891, 111, 111]
+        split = size_shift_split(dataset)
+        assert (len(split.train) + len(split.dev), len(split.test)) == (548, 112)
+
+    def test_imdb_has_degrees(self):
+        dataset = tu_graphs(DATA, "IMDB-BINARY")
+        assert len(dataset) == 1000 and feature_sizes(dataset) == ([65], [])
+        first = dataset["graph"][0]
+        degrees = np.bincount(first["edge_index"][0], minlength=len(first["node_features"]))
+        assert [[min(degree, 64)] for degree in degrees.tolist()] == first["node_features"]
+
+
+def test_without_rdkit_the_extra_is_named():
+    code = """
+import sys
+sys.modules["rdkit"] = None
+from hf_memaug.data import graph_from_smiles
+try:
+    graph_from_smiles("C")
+except ImportError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert "pip install hf_memaug[graph]" in done.stdout, done.stderr
+
+
+class TestGenerated:
+    def test_same_in_every_process(self):
+        for domains, fingerprint in FINGERPRINTS.items():
+            assert generated_graphs(domains).fingerprint() == fingerprint
+        code = "from hf_memaug.data import generated_graphs; print(generated_graphs().fingerprint())"
+        env = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "1"}
+        output = subprocess.run([sys.executable, "-c", code], check=True, env=env, capture_output=True, text=True)
+        assert output.stdout.strip() == FINGERPRINTS["base"]
+        assert generated_graphs(seed=1).fingerprint() != FINGERPRINTS["base"]
+
+    def test_shape(self):
+        base, size = generated_graphs(rows_per_domain=30), generated_graphs("size", rows_per_domain=30)
+        assert base.domains == ["path", "tree", "ladder", "wheel"] and size.domains == ["small", "medium", "large"]
+        for dataset in (base, size):
+            assert check_graphs(dataset) is dataset and dataset.label_names == ["cycle", "bull", "house"]
+            assert feature_sizes(dataset).edge_vocab_sizes == []
+        means = {
+            name: np.mean([len(graph["node_features"]) for graph in part["graph"]])
+            for name, part in size.by_domain().items()
+        }
+        assert means["small"] < means["medium"] < means["large"]
+        assert find_overlap(*(generated_graphs(seed=seed) for seed in (0, 1))) == []
+
+    def test_the_label_is_the_motif(self):
+        # On a tree, every cycle is the motif's: one of five nodes, one of three, or two.
+        for domain in ("path", "tree"):
+            for row in generated_graphs(rows_per_domain=60, noise=0).domain(domain):
+                assert len(cycle_nodes(row["graph"])) == (5, 3, 5)[row["label"]]
+                edges, nodes = len(row["graph"]["edge_index"][0]) // 2, len(row["graph"]["node_features"])
+                assert edges - nodes + 1 == (1, 1, 2)[row["label"]]
+
+    def test_the_cue_goes_another_way_in_each_domain(self):
+        # How large graphs with each motif are, domain by domain.
+        dataset = generated_graphs(rows_per_domain=300, noise=0, spurious=1)
+        order = []
+        for part in dataset.by_domain().values():
+            sizes = np.array([len(graph["node_features"]) for graph in part["graph"]])
+            order.append(tuple(np.argsort([sizes[np.array(part.labels) == label].mean() for label in range(3)])))
+        assert order[:3] == [(0, 1, 2), (2, 0, 1), (1, 2, 0)] and order[3] == order[0]
+        even = generated_graphs(rows_per_domain=300, noise=0, spurious=0)
+        sizes = np.array([len(graph["node_features"]) for graph in even["graph"]])
+        means = [sizes[np.array(even.labels) == label].mean() for label in range(3)]
+        assert max(means) - min(means) < 2
+
+    def test_labels_and_noise(self):
+        clean = generated_graphs(rows_per_domain=300, noise=0)
+        assert all(set(counts.values()) == {100} for counts in clean.counts().values())
+        split = leave_one_domain_out(clean, "wheel")
+        assert split.sources == ["path", "tree", "ladder"] and len(split.test) == 300
+
+        def wrong(noise):
+            rows = generated_graphs(rows_per_domain=300, noise=noise).domain("tree")
+            return np.mean([len(cycle_nodes(row["graph"])) != (5, 3, 5)[row["label"]] for row in rows])
+
+        # A cycle that is called a house, or the other way round, is not counted here.
+        assert wrong(0) == 0 and 0.2 < wrong(0.5) < 0.5
+
+    def test_refusals(self):
+        with pytest.raises(ValueError, match="`domains` is 'colour'; it must be 'base' or 'size'"):
+            generated_graphs("colour")
+        with pytest.raises(ValueError, match="`rows_per_domain` is 0"):
+            generated_graphs(rows_per_domain=0)
+        with pytest.raises(ValueError, match="`spurious` is 2; it must lie between 0 and 1"):
+            generated_graphs(spurious=2)
+
+
+def cycle_nodes(graph):
+    """The nodes that are left when leaves are taken off until there are none."""
+    neighbours = {node: set() for node in range(len(graph["node_features"]))}
+    for one, other in zip(*graph["edge_index"], strict=True):
+        neighbours[one].add(other)
+    while leaves := [node for node, found in neighbours.items() if len(found) < 2]:
+        for leaf in leaves:
+            for other in neighbours.pop(leaf):
+                neighbours[other].discard(leaf)
+    return set(neighbours)
