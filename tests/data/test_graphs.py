@@ -3,6 +3,7 @@
 import gzip
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -317,6 +318,17 @@ except ImportError as error:
     assert "pip install hf_memaug[graph]" in done.stdout, done.stderr
 
 
+def test_the_guide():
+    """What docs/graphs.md shows works as it stands."""
+    pytest.importorskip("torch_geometric", reason="torch-geometric is not installed: the extra `graph`")
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "graphs.md").read_text(encoding="utf-8")
+    names = {}
+    for code in re.findall(r"```python\n(.+?)```", guide, flags=re.DOTALL):
+        exec(code, names)
+    assert names["output"].pooler_output.shape == (32, 64)
+    assert names["backbone"](**names["batch"]).pooler_output.shape == (32, 64)
+
+
 class TestGenerated:
     def test_same_in_every_process(self):
         for domains, fingerprint in FINGERPRINTS.items():
@@ -373,6 +385,30 @@ class TestGenerated:
 
         # A cycle that is called a house, or the other way round, is not counted here.
         assert wrong(0) == 0 and 0.2 < wrong(0.5) < 0.5
+
+    def test_a_network_learns_it(self):
+        from hf_memaug import GraphNetworkConfig, GraphNetworkModel
+
+        torch.manual_seed(0)
+        dataset = generated_graphs(rows_per_domain=240, noise=0).domain("tree")
+        sizes = feature_sizes(dataset)._asdict()
+        body = GraphNetworkModel(GraphNetworkConfig(num_hidden_layers=3, hidden_size=32, dropout=0.0, **sizes))
+        head = torch.nn.Linear(32, 3)
+        optimizer = torch.optim.Adam([*body.parameters(), *head.parameters()], lr=3e-3)
+
+        def logits(rows):
+            batch = GraphCollator()([dataset[row] for row in rows])
+            labels = batch.pop("labels")
+            return head(body(**batch).pooler_output), labels
+
+        for _ in range(20):
+            for rows in torch.randperm(180).split(30):
+                optimizer.zero_grad()
+                torch.nn.functional.cross_entropy(*logits(rows.tolist())).backward()
+                optimizer.step()
+        body.eval()
+        scores, labels = logits(range(180, 240))
+        assert (scores.argmax(1) == labels).float().mean() > 0.7
 
     def test_refusals(self):
         with pytest.raises(ValueError, match="`domains` is 'colour'; it must be 'base' or 'size'"):

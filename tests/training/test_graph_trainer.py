@@ -1,0 +1,81 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Batches of graphs go through the trainers as they are."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from hf_memaug import DomainTrainer, DomainTrainingArguments, GraphNetworkConfig, GraphNetworkModel
+from hf_memaug.data import GraphCollator, feature_sizes, generated_graphs, leave_one_domain_out
+from hf_memaug.modeling.modeling_graph_network import GraphNetworkPreTrainedModel
+
+SPLIT = leave_one_domain_out(generated_graphs(rows_per_domain=25), "wheel")
+SETTINGS = {
+    "max_steps": 4,
+    "per_device_train_batch_size": 6,
+    "per_device_eval_batch_size": 4,
+    "learning_rate": 1e-2,
+    "remove_unused_columns": False,
+    "report_to": "none",
+    "save_strategy": "no",
+    "use_cpu": True,
+    "disable_tqdm": True,
+}
+
+
+class GraphClassifier(GraphNetworkPreTrainedModel):
+    """The least that can be trained."""
+
+    accepts_loss_kwargs = False
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.graph_network = GraphNetworkModel(config)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        self.post_init()
+
+    def forward(self, labels=None, **inputs):
+        logits = self.classifier(self.graph_network(**inputs).pooler_output)
+        loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+def classifier():
+    torch.manual_seed(0)
+    sizes = feature_sizes(SPLIT.train, SPLIT.dev, SPLIT.test)._asdict()
+    return GraphClassifier(GraphNetworkConfig(num_hidden_layers=2, hidden_size=8, num_labels=3, dropout=0.0, **sizes))
+
+
+def test_the_unmodified_trainer(tmp_path):
+    model = classifier()
+    before = {name: value.clone() for name, value in model.named_parameters()}
+    arguments = TrainingArguments(str(tmp_path), **SETTINGS)
+    trainer = Trainer(model, arguments, train_dataset=SPLIT.train, data_collator=GraphCollator())
+    trainer.train()
+    assert any(not torch.equal(value, before[name]) for name, value in model.named_parameters())
+    # Five rows in batches of four: each counts as one row, however many nodes it has.
+    few = SPLIT.test[:5]
+    prediction = trainer.predict(few)
+    assert prediction.predictions.shape == (5, 3) and prediction.label_ids.tolist() == few.labels
+    batch = GraphCollator()(list(few))
+    with torch.no_grad():
+        output = model.eval()(**batch)
+    assert prediction.predictions == pytest.approx(output.logits.numpy(), abs=1e-5)
+    assert prediction.metrics["test_loss"] == pytest.approx(output.loss.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["erm", "coral", "irm"])
+def test_the_domain_trainer(tmp_path, algorithm):
+    arguments = DomainTrainingArguments(str(tmp_path), algorithm=algorithm, **SETTINGS)
+    trainer = DomainTrainer(
+        classifier(), arguments, train_dataset=SPLIT.train, eval_dataset=SPLIT.dev, data_collator=GraphCollator()
+    )
+    assert math.isfinite(trainer.train().training_loss)
+    metrics = trainer.evaluate()
+    assert {"eval_path_accuracy", "eval_tree_accuracy", "eval_ladder_accuracy", "eval_accuracy"} < set(metrics)
+    assert "test_wheel_f1" in trainer.predict(SPLIT.test).metrics
