@@ -53,11 +53,12 @@ class GraphNetworkPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module):
         super()._init_weights(module)
-        # A width of 0.02, as that of transformers, would make the variance of the first batches less than its epsilon.
+        # Where OGB's baselines begin, instead of the normal numbers of transformers.
         if isinstance(module, nn.Linear):
             bound = 1 / math.sqrt(module.in_features)
             init.uniform_(module.weight, -bound, bound)
-            init.uniform_(module.bias, -bound, bound)
+            if module.bias is not None:
+                init.uniform_(module.bias, -bound, bound)
         elif isinstance(module, nn.Embedding):
             init.xavier_uniform_(module.weight)
         elif isinstance(module, GraphIsomorphismLayer):
