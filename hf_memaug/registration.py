@@ -108,11 +108,10 @@ def register_adapter_targets() -> None:
     for name, mapping in vars(sys.modules["peft.utils.constants"]).items():
         if name.startswith("TRANSFORMERS_MODELS_TO_") and isinstance(mapping, dict):
             for model_type, family in FAMILIES.items():
-                if family.adapted:
-                    # Not IA3, which must also know which of its layers are feed-forward ones.
-                    if name.endswith("_TARGET_MODULES_MAPPING") and "IA3" not in name:
-                        mapping.setdefault(model_type, list(family.adapted))
-                elif family.backbone in mapping:
+                # Not IA3, which must also know which of its layers are feed-forward ones.
+                if family.adapted and name.endswith("_TARGET_MODULES_MAPPING") and "IA3" not in name:
+                    mapping.setdefault(model_type, list(family.adapted))
+                elif family.backbone in mapping and not (family.adapted and "IA3" not in name):
                     mapping.setdefault(model_type, mapping[family.backbone])
 
 

@@ -190,10 +190,10 @@ FAMILIES: dict[str, Family] = {
     "hma": Family(
         module="hma",
         config="HMAConfig",
-        backbone="vit",
+        backbone="bert",
         method=HMA,
         models={
-            "AutoModel": ("HMAHead",),
+            "AutoModel": ("HMAHead", "HMAForGraphClassification"),
             "AutoModelForImageClassification": ("HMAForImageClassification",),
             "AutoModelForSequenceClassification": ("HMAForSequenceClassification",),
         },
@@ -241,7 +241,7 @@ def row_name(config, algorithm: str) -> str:
     family = FAMILIES.get(config.model_type)
     if family is None or not getattr(config, "reads_memory", True):
         return algorithm
-    row = family.method.row
+    row = getattr(config, "method_row", family.method.row)
     if algorithm == "erm":
         return row
     return f"{algorithm}{row}" if row.startswith("+") else f"{row}+{algorithm}"

@@ -22,6 +22,7 @@ from transformers import (
 )
 
 import hf_memaug
+from hf_memaug.data.graphs import GraphCollator
 from hf_memaug.registry import FAMILIES
 
 SIZES = {
@@ -152,6 +153,9 @@ def hma_config(model_type: str = "hma", kind: str | None = "vit", **kwargs):
         own["backbone_config"] = {"model_type": "vit", **IMAGES, **sizes}
     elif kind == "bert":
         own["backbone_config"] = {"model_type": "bert", "vocab_size": 99, "pad_token_id": 0, **sizes}
+    elif kind == "graph_network":
+        graph = {"node_vocab_sizes": [5], "edge_vocab_sizes": [3], "dropout": sizes["hidden_dropout_prob"]}
+        own["backbone_config"] = {"model_type": kind, "hidden_size": 32, "num_hidden_layers": 2, **graph}
     else:
         own.setdefault("feature_size", 32)
     memory = {"real_memory_size": 24, "synthetic_slots": 2, "label_embedding_size": 8, "initializer_range": 0.2}
@@ -229,7 +233,12 @@ TINY = {
         steady={"augmentation": "rma"},
         additive={"augmentation": "rma"},
         prepare=fill_real_memory,
-        kinds={"HMAHead": None, "HMAForImageClassification": "vit", "HMAForSequenceClassification": "bert"},
+        kinds={
+            "HMAHead": None,
+            "HMAForImageClassification": "vit",
+            "HMAForSequenceClassification": "bert",
+            "HMAForGraphClassification": "graph_network",
+        },
     ),
 }
 CONFIGS = {model_type: tiny.config for model_type, tiny in TINY.items()}
@@ -268,6 +277,10 @@ class Case:
         return self.model_class.main_input_name == "pixel_values"
 
     @property
+    def is_graph(self) -> bool:
+        return self.model_class.main_input_name == "node_features"
+
+    @property
     def is_text(self) -> bool:
         return self.model_class.main_input_name == "input_ids"
 
@@ -292,6 +305,8 @@ class Case:
 
     def inputs(self, rows: int = 3, length: int = 9, seed: int = 1, labels: bool = False) -> dict:
         generator = torch.Generator().manual_seed(seed)
+        if self.is_graph:
+            return GraphCollator()(self.graphs(rows, generator, labels))
         if not self.is_text:
             shape = (3, 16, 16) if self.is_image else (32,)
             inputs = {self.model_class.main_input_name: torch.randn(rows, *shape, generator=generator)}
@@ -308,6 +323,41 @@ class Case:
             else:
                 inputs["labels"] = ids % 3 if self.is_per_token else torch.arange(rows) % 3
         return inputs
+
+    def graphs(self, rows: int, generator: torch.Generator, labels: bool = True) -> list[dict]:
+        """Rings of different lengths, some of whose nodes and edges differ."""
+        found = []
+        for row in range(rows):
+            size = 4 + row % 3
+            ring = torch.stack([torch.arange(size), (torch.arange(size) + 1) % size])
+            graph = {
+                "node_features": torch.randint(0, 5, (size, 1), generator=generator).tolist(),
+                "edge_index": torch.cat([ring, ring.flip(0)], dim=1).tolist(),
+                "edge_features": torch.randint(0, 3, (2 * size, 1), generator=generator).tolist(),
+            }
+            found.append({"graph": graph, **({"label": row % 3} if labels else {})})
+        return found
+
+    def alone(self, inputs: dict, row: int) -> dict:
+        """One row of a batch."""
+        if not self.is_graph:
+            return {name: value[row : row + 1] for name, value in inputs.items()}
+        nodes, first = inputs["graph_index"] == row, int((inputs["graph_index"] < row).sum())
+        edges = nodes[inputs["edge_index"][0]]
+        return {
+            "node_features": inputs["node_features"][nodes],
+            "edge_index": inputs["edge_index"][:, edges] - first,
+            "edge_features": inputs["edge_features"][edges],
+            "graph_index": torch.zeros(int(nodes.sum()), dtype=torch.long),
+            "num_graphs": 1,
+        }
+
+    def training_rows(self, rows: int) -> tuple[list[dict], Any]:
+        """Rows for `Trainer`, and what puts them together, if not its own collator."""
+        if self.is_graph:
+            return self.graphs(rows, torch.Generator().manual_seed(1)), GraphCollator()
+        inputs = self.inputs(rows=rows, labels=True)
+        return [{key: value[row] for key, value in inputs.items()} for row in range(rows)], None
 
     def __str__(self) -> str:
         return self.name

@@ -11,6 +11,7 @@ from hf_memaug.configuration.checks import refuse_misspelt_fields
 
 # What backbones call the width of what they give, in the order in which they are asked.
 _WIDTHS = ("hidden_size", "hidden_sizes", "num_features", "d_model", "dim", "n_embd")
+_SIZES = ("num_hidden_layers", "num_attention_heads", "vocab_size")
 # What each row of the paper's tables consists of: which memories, and whether rows read each other.
 AUGMENTATIONS = {
     "none": (),
@@ -107,8 +108,10 @@ class HMAConfig(PreTrainedConfig):
             if "model_type" not in fields:
                 raise ValueError('`backbone_config` names no `model_type`, such as "vit".')
             self.backbone_config = AutoConfig.for_model(fields.pop("model_type"), **fields)
-        # What `to_dict` adds for others to read is the backbone's own.
-        kwargs.pop("hidden_size", None)
+        for name in ("hidden_size", *(_SIZES if self.backbone_config is not None else ())):
+            kwargs.pop(name, None)  # what `to_dict` adds for others to read
+        # Auto classes that offer two models walk through this list, and stumble over None.
+        self.architectures = self.architectures or []
         super().__post_init__(**kwargs)
 
     def validate_memory(self):
@@ -133,6 +136,11 @@ class HMAConfig(PreTrainedConfig):
         return self.augmentation != "none"
 
     @property
+    def method_row(self) -> str:
+        """What a table calls it: the paper's own names."""
+        return self.augmentation
+
+    @property
     def hidden_size(self) -> int:
         """`d_1`."""
         if self.feature_size is not None:
@@ -154,10 +162,11 @@ class HMAConfig(PreTrainedConfig):
         return self.memory_width if self.reads_memory else self.hidden_size
 
     def to_dict(self) -> dict[str, Any]:
-        fields = super().to_dict()
+        # Where others look for the sizes of a model, PEFT for one.
+        sizes = {name: getattr(self.backbone_config, name, None) for name in _SIZES}
         if self.feature_size is not None or self.backbone_config is not None:
-            fields["hidden_size"] = self.hidden_size  # where others look for the size of a model, PEFT for one
-        return fields
+            sizes["hidden_size"] = self.hidden_size
+        return {**super().to_dict(), **{name: size for name, size in sizes.items() if size is not None}}
 
     def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:
         return self if self.backbone_config is None else self.backbone_config

@@ -48,6 +48,10 @@ class GraphNetworkPreTrainedModel(PreTrainedModel):
     config: GraphNetworkConfig
     base_model_prefix = "graph_network"
     main_input_name = "node_features"
+    # There is no attention: a model that stands on it may ask for any.
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
     _can_record_outputs = {"hidden_states": GraphNetworkLayer}
 
     @torch.no_grad()

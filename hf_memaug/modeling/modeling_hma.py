@@ -419,6 +419,8 @@ class HMAForSequenceClassification(HMAForClassification):
 @auto_docstring
 class HMAForGraphClassification(HMAForClassification):
     main_input_name = "node_features"
+    # Batch norm would count a batch twice.
+    supports_gradient_checkpointing = False
 
     @can_return_tuple
     @auto_docstring

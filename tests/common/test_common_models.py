@@ -74,7 +74,7 @@ def test_batch_mates_change_nothing(case: Case):
     model, inputs = case.model().double(), case.inputs(rows=5)
     together = features_of(model(**inputs))
     for row in range(5):
-        alone = features_of(model(**{name: value[row : row + 1] for name, value in inputs.items()}))
+        alone = features_of(model(**case.alone(inputs, row)))
         torch.testing.assert_close(alone[0], together[row], rtol=0, atol=1e-12)
 
 
@@ -106,7 +106,8 @@ def test_memory_weights_on_request(case: Case):
     model, inputs = case.model(), case.inputs()
     assert model(**inputs).memory_weights is None
     weights = model(**inputs, output_memory_weights=True).memory_weights
-    shape, total = case.tiny.weights(model.config, *inputs[model.main_input_name].shape[:2])
+    rows, length = (3, None) if case.is_graph else inputs[model.main_input_name].shape[:2]
+    shape, total = case.tiny.weights(model.config, rows, length)
     assert weights.shape == shape
     torch.testing.assert_close(weights.sum(-1), torch.full(shape[:-1], total))
 
@@ -153,6 +154,10 @@ def test_bf16_weights_keep_their_type(case: Case, tmp_path):
 
 @every_head
 def test_gradient_checkpointing_changes_nothing(case: Case):
+    if not case.model_class.supports_gradient_checkpointing:
+        with pytest.raises(ValueError, match="does not support gradient checkpointing"):
+            case.model().gradient_checkpointing_enable()
+        return
     gradients = []
     for checkpointing in (False, True):
         model = case.model().train()
@@ -202,7 +207,9 @@ def test_onnx(case: Case, tmp_path):
     import onnxruntime
 
     model, inputs = case.model(), case.inputs()
-    wanted = next(name for name in FEATURES if name in model(**inputs))
+    fixed = {name: value for name, value in inputs.items() if not isinstance(value, torch.Tensor)}
+    inputs = {name: value for name, value in inputs.items() if name not in fixed}
+    wanted = next(name for name in FEATURES if name in model(**inputs, **fixed))
 
     class OneOutput(torch.nn.Module):
         def __init__(self):
@@ -210,12 +217,12 @@ def test_onnx(case: Case, tmp_path):
             self.model = model
 
         def forward(self, *values):
-            return self.model(**dict(zip(inputs, values, strict=True)))[wanted]
+            return self.model(**dict(zip(inputs, values, strict=True)), **fixed)[wanted]
 
     torch.onnx.export(OneOutput(), tuple(inputs.values()), tmp_path / "model.onnx", dynamo=True, verbose=False)
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     other = case.inputs(seed=5)
-    feeds = {spec.name: value.numpy() for spec, value in zip(session.get_inputs(), other.values(), strict=True)}
+    feeds = {spec.name: other[name].numpy() for spec, name in zip(session.get_inputs(), inputs, strict=True)}
     torch.testing.assert_close(
         torch.tensor(session.run(None, feeds)[0]), model(**other)[wanted].detach(), rtol=0, atol=1e-5
     )
@@ -242,7 +249,7 @@ def test_another_familys_checkpoint_is_refused(case: Case, tmp_path, backbones):
     with pytest.raises(ValueError, match=f"holds a `vit` model, and `{case.name}` reads `{case.model_type}`"):
         case.model_class.from_pretrained(tmp_path)
     with pytest.raises(ValueError, match=case.model_class.how_to_begin_with(case.backbone)):
-        case.model_class.from_pretrained(backbones[case.backbone])
+        case.model_class.from_pretrained(backbones.get(case.backbone, backbones["bert"]))
 
 
 @every_class
@@ -271,6 +278,8 @@ def test_weights_are_written_once(case: Case, tmp_path):
 
 @every_head
 def test_lora_with_the_memory_kept_trainable_and_saved(case: Case, tmp_path):
+    if case.is_graph:
+        pytest.skip("PEFT's defaults are names of attention layers, which a graph network has not")
     from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 
     base = tmp_path / "base"
@@ -312,6 +321,8 @@ def test_lora_with_the_memory_kept_trainable_and_saved(case: Case, tmp_path):
 
 @every_head
 def test_adapters_of_transformers_itself(case: Case, tmp_path):
+    if case.is_graph:
+        pytest.skip("PEFT's defaults are names of attention layers, which a graph network has not")
     from peft import LoraConfig
 
     model, inputs = case.model(), case.inputs()

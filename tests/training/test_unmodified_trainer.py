@@ -38,6 +38,8 @@ def same_weights(first: dict, second: dict) -> None:
 
 @every_head
 def test_accumulation_4x1_is_1x4(case: Case, tmp_path):
+    if case.is_graph:
+        pytest.skip("batch norm sees a batch as a whole")
     config = case.tiny.additive
     _, whole, weights = train(case.name, tmp_path / "whole", 4, 1, config=config)
     _, parts, accumulated = train(case.name, tmp_path / "parts", 1, 4, config=config)
@@ -68,7 +70,7 @@ def test_resume_is_bit_equal(case: Case, tmp_path):
     _, _, straight = run(tmp_path / "straight")
     trainer, _, _ = run(tmp_path / "broken", max_steps=12)
     fresh = case.model(seed=7, hidden_dropout_prob=0.1)
-    again = Trainer(model=fresh, args=trainer.args, train_dataset=trainer.train_dataset)
+    again = Trainer(fresh, trainer.args, trainer.data_collator, train_dataset=trainer.train_dataset)
     again.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-5"))
     for name, value in fresh.state_dict().items():
         assert torch.equal(value, straight[name]), name
@@ -76,6 +78,8 @@ def test_resume_is_bit_equal(case: Case, tmp_path):
 
 @every_head
 def test_gradient_checkpointing_is_the_same_run(case: Case, tmp_path):
+    if not case.model_class.supports_gradient_checkpointing:
+        pytest.skip("the class has no layers to checkpoint, and says so")
     _, plain, _ = train(case.name, tmp_path / "plain", 4, 1)
     _, checkpointed, _ = train(case.name, tmp_path / "checkpointed", 4, 1, gradient_checkpointing=True)
     assert close(plain, checkpointed)
@@ -90,7 +94,8 @@ def test_bf16_is_nearly_the_same_run(case: Case, tmp_path):
     assert close([[loss] for loss, _ in exact], [[loss] for loss, _ in rounded], tolerance=5e-2)
 
 
-LAST_OF_EACH = {case.model_type: case for case in HEADS if case.model_type != "bert_kv_memory"}
+# Batch norm sees the batch of one process, and the second family is the first on another encoder.
+LAST_OF_EACH = {case.model_type: case for case in HEADS if case.model_type != "bert_kv_memory" and not case.is_graph}
 
 
 @pytest.mark.parametrize("case", LAST_OF_EACH.values(), ids=str)

@@ -14,8 +14,7 @@ def train(name: str, output: Path, per_device: int, accumulation: int, **kwargs)
 
     torch.set_num_threads(1)
     case = next(case for case in CASES if case.name == name)
-    inputs = case.inputs(rows=24, labels=True)
-    rows = [{key: value[row] for key, value in inputs.items()} for row in range(24)]
+    rows, collator = case.training_rows(24)
     model = case.model(**kwargs.pop("config", {}))
     arguments = TrainingArguments(
         output_dir=str(output),
@@ -26,10 +25,11 @@ def train(name: str, output: Path, per_device: int, accumulation: int, **kwargs)
         use_cpu=True,
         disable_tqdm=True,
         seed=0,
+        remove_unused_columns=not case.is_graph,
         # Adam would make as much of a gradient that is nothing but rounding (a key's bias) as of any other.
         **{"num_train_epochs": 2, "save_strategy": "no", "optim": "sgd", "learning_rate": 0.1, **kwargs},
     )
-    trainer = Trainer(model=model, args=arguments, train_dataset=rows)
+    trainer = Trainer(model=model, args=arguments, train_dataset=rows, data_collator=collator)
     trainer.train()
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
     weights = {
