@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 GUIDE = (ROOT / "docs" / "mil.md").read_text(encoding="utf-8")
 GMOE_GUIDE = (ROOT / "docs" / "gmoe.md").read_text(encoding="utf-8")
+HMA_GUIDE = (ROOT / "docs" / "hma.md").read_text(encoding="utf-8")
 GMAP_GUIDE = (ROOT / "docs" / "gmap.md").read_text(encoding="utf-8")
 
 
@@ -155,6 +156,35 @@ def test_the_guide_to_gmoe_has_every_field():
     assert all(f"`{name}`" in GMOE_GUIDE for name in own - {"run_facts", "output_router_logits"})
 
 
+def test_the_guide_to_hma_runs(run, capsys):
+    run("import torch\npixel_values = torch.randn(2, 3, 16, 16)")
+    run("network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 64))")
+    run(next(block for block in blocks("python") if "HMAFor" in block))
+    run("print(model(pixel_values).logits.shape)")
+    assert "Size([2, 7])" in capsys.readouterr().out
+    whole, own = blocks("python", HMA_GUIDE)
+    run(whole)
+    run("print(output.logits.shape, output.memory_weights.shape, text_model.config.num_labels)")
+    assert "Size([2, 7]) torch.Size([2, 4, 571]) 3" in capsys.readouterr().out, "512 + 1 + 7 * 8 + 2"
+    run("batches = [(torch.randn(8, 3, 16, 16), torch.arange(8)) for _ in range(3)]")
+    run(own)
+    run("print(int(model.head.memory.queue.written))")
+    assert "24" in capsys.readouterr().out
+
+
+def test_the_guide_to_hma_has_every_field():
+    from dataclasses import fields
+
+    from transformers import PreTrainedConfig
+
+    from hf_memaug import HMAConfig
+    from hf_memaug.configuration.configuration_hma import AUGMENTATIONS
+
+    own = {field.name for field in fields(HMAConfig)} - {field.name for field in fields(PreTrainedConfig)}
+    assert all(f"`{name}`" in HMA_GUIDE for name in own - {"run_facts"})
+    assert all(f'`"{name}"`' in HMA_GUIDE for name in AUGMENTATIONS)
+
+
 def test_commands_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target in set(re.findall(r"\bmake ([a-z]+)", README)):
@@ -166,7 +196,9 @@ def links(text: str, folder: str) -> set[str]:
 
 
 RESULTS = (ROOT / "docs" / "results" / "mil.md").read_text(encoding="utf-8")
-ALL_LINKS = links(README, "") | links(GUIDE + GMAP_GUIDE + GMOE_GUIDE, "docs/") | links(RESULTS, "docs/results/")
+ALL_LINKS = (
+    links(README, "") | links(GUIDE + GMAP_GUIDE + GMOE_GUIDE + HMA_GUIDE, "docs/") | links(RESULTS, "docs/results/")
+)
 
 
 @pytest.mark.parametrize("link", sorted(ALL_LINKS))

@@ -1,0 +1,111 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""One model of one table: trained, chosen on dev rows, and scored."""
+
+import copy
+import itertools
+import time
+from dataclasses import asdict, dataclass
+
+import torch
+from tasks import TASKS, Rows, Task
+
+from hf_memaug.evaluation.scores import accuracy, auroc, matthews_correlation
+
+
+@dataclass(frozen=True)
+class Job:
+    """
+    Args:
+        data, setting, backbone: of a task in tasks.py.
+        method: `backbone`, or an augmentation of `HMAConfig`.
+        epochs: passes over the training rows; every method takes as many steps.
+        evaluations: times that dev rows are scored; the best weights are kept.
+    """
+
+    data: str
+    setting: str
+    backbone: str
+    method: str
+    seed: int
+    learning_rate: float = 1e-3
+    batch_size: int = 32
+    epochs: float = 30
+    evaluations: int = 30
+    real_memory_size: int = 64
+    synthetic_slots: int = 8
+    momentum_encoder: str = "copy"
+
+
+def make_model(job: Job, task: Task):
+    augmentation = "none" if job.method == "backbone" else job.method
+    memory = {
+        "real_memory_size": job.real_memory_size,
+        "synthetic_slots": job.synthetic_slots,
+        "momentum_encoder": job.momentum_encoder,
+    }
+    return task.model_class.from_backbone(task.backbone, augmentation=augmentation, **memory, **task.options)
+
+
+@torch.no_grad()
+def logits_of(model, rows: Rows, size: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of all rows and their labels, in batches as large as those of training."""
+    model.eval()
+    found = []
+    # In an order of its own: rows that lie side by side in a file may be of one kind.
+    for batch in rows.batches(size, seed=0):
+        labels = batch.pop("labels")
+        found.append((model(**to(batch, device)).logits.float().cpu(), labels))
+    return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
+
+
+def score(metric: str, logits: torch.Tensor, labels: torch.Tensor) -> float:
+    if metric == "auroc":
+        return 100 * auroc((logits[:, 1] - logits[:, 0]).numpy(), labels.numpy())
+    measure = {"accuracy": accuracy, "mcc": matthews_correlation}[metric]
+    return 100 * measure(logits.argmax(dim=-1).numpy(), labels.numpy())
+
+
+def to(batch: dict, device: str) -> dict:
+    return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+
+
+def run(job: Job, folder: str, device: str = "cpu") -> dict:
+    """Trains one model. Selection sees dev rows alone."""
+    torch.manual_seed(job.seed)
+    begin = time.perf_counter()
+    task = TASKS[job.data](folder, job.setting, job.backbone, job.seed)
+    model = make_model(job, task).to(device)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=job.learning_rate)
+    rows = task.parts["train"]
+    steps = round(job.epochs * rows.count / job.batch_size)
+    best, chosen, at = None, None, 0
+    epochs = (rows.batches(job.batch_size, seed=10_000 * job.seed + epoch) for epoch in itertools.count(1))
+    for step, batch in enumerate(itertools.islice(itertools.chain.from_iterable(epochs), steps), start=1):
+        model.train()
+        loss = model(**to(batch, device)).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        model.update_memory()
+        if step * job.evaluations // steps > (step - 1) * job.evaluations // steps:
+            found = score(task.metric, *logits_of(model, task.parts["dev"], job.batch_size, device))
+            if best is None or found > best:
+                best, chosen, at = found, copy.deepcopy(model.state_dict()), step
+    model.load_state_dict(chosen)
+    tests = [name for name in task.parts if name not in ("train", "dev")]
+    scores = {}
+    for inference in ("batch", "independent"):
+        model.config.inference = inference
+        scores[inference] = {
+            name: score(task.metric, *logits_of(model, task.parts[name], job.batch_size, device)) for name in tests
+        }
+    return {
+        "job": asdict(job),
+        "metric": task.metric,
+        "dev": best,
+        "step": at,
+        "steps": steps,
+        "scores": scores,
+        "seconds": round(time.perf_counter() - begin, 1),
+    }

@@ -1,0 +1,209 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+HMA's tables: backbones with and without its memories, and its ablations. What has run already is not run again. With
+`--tune`, other seeds than those of the table try some settings; a table then takes, for each method, what was best on
+dev rows.
+
+    python examples/hma/tables.py bace --methods backbone hma --seeds 10       # Table 3: molecules, split by scaffolds
+    python examples/hma/tables.py coloured --backbones mlp                     # Figure 2: coloured MNIST
+    python examples/hma/tables.py graphs                                       # Table 4: PROTEINS and IMDB-BINARY
+    python examples/hma/tables.py size_shift                                   # Table 6: small graphs to large ones
+    python examples/hma/tables.py memory_sizes                                 # Figure 5, on BACE
+    python examples/hma/tables.py bace --tune                                  # the settings, on dev rows
+"""
+
+import argparse
+import itertools
+import json
+import multiprocessing
+import sys
+import time
+from dataclasses import asdict, replace
+from pathlib import Path
+from statistics import fmean
+
+from experiment import Job, run
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
+
+from run_lines import keep_runs, read_runs
+
+METHODS = ["backbone", "param", "rma", "abd", "abd+rma", "abd+syn", "hma"]
+SHIFTS = ["0.2/0.1", "0.15/0.08", "0.1/0.06", "0.05/0.04", "0/0.02"]
+FOLDS = [str(fold) for fold in range(10)]
+GRAPHS = {"learning_rate": 1e-3, "batch_size": 32, "epochs": 30, "evaluations": 30, "real_memory_size": 64}
+# A table: its data, their settings, its backbones, and what a job has beside its defaults.
+TABLES = {
+    "bace": (["bace"], [""], ["gcn-3x64", "gcn-v-3x64", "gin-3x64", "gin-v-3x64"], GRAPHS),
+    "coloured": (
+        ["coloured_mnist"],
+        [f"{size}/{shift}" for size in (14, 28) for shift in SHIFTS],
+        ["mlp", "cnn"],
+        {"learning_rate": 3e-4, "batch_size": 128, "epochs": 4, "evaluations": 8, "real_memory_size": 256},
+    ),
+    "graphs": (["proteins", "imdb-binary"], FOLDS, ["gin-3x64"], GRAPHS),
+    "size_shift": (["proteins_size"], ["size"], ["gin-3x64"], GRAPHS),
+    "memory_sizes": (["bace"], [""], ["gin-3x64"], GRAPHS),
+}
+SIZES = {"real_memory_size": [0, 32, 64, 128], "synthetic_slots": [0, 4, 8, 16, 32]}
+GRID = {"learning_rate": [3e-4, 1e-3, 3e-3], "synthetic_slots": [8, 32]}
+TUNING_SEEDS = 1000
+
+
+def make_jobs(options, done: dict[Job, dict]) -> list[Job]:
+    data, settings, backbones, kwargs = TABLES[options.table]
+    kwargs = {**kwargs, **{name: value for name, value in vars(options.job).items() if value is not None}}
+    first = TUNING_SEEDS if options.tune else 0
+    jobs = [
+        Job(name, setting, backbone, method, seed, **kwargs)
+        for seed in range(first, first + options.seeds)
+        for name in data
+        for setting in options.settings or settings
+        for backbone in options.backbones or backbones
+        for method in options.methods
+    ]
+    if options.table == "memory_sizes":
+        return [_sized(job, *sizes) for job in jobs for sizes in itertools.product(*SIZES.values())]
+    if options.tune:
+        return [candidate for job in jobs for candidate in _candidates(job)]
+    return [_tuned(job, done) for job in jobs]
+
+
+def _candidates(job: Job) -> list[Job]:
+    """The backbone has no slots: as many tries for it are as many rates."""
+    grid = dict(GRID)
+    if job.method in ("backbone", "param", "rma", "abd", "abd+rma"):
+        del grid["synthetic_slots"]
+    return [replace(job, **dict(zip(grid, values, strict=True))) for values in itertools.product(*grid.values())]
+
+
+def _tuned(job: Job, done: dict[Job, dict]) -> Job:
+    """With what `--tune` found best for this method on dev rows, over all settings of this data."""
+    found: dict[tuple, list[float]] = {}
+    for other, result in done.items():
+        same = (other.data, other.backbone, other.method) == (job.data, job.backbone, job.method)
+        if other.seed >= TUNING_SEEDS and same and other.epochs == job.epochs:
+            found.setdefault(tuple(getattr(other, name) for name in GRID), []).append(result["dev"])
+    if not found:
+        return job
+    return replace(job, **dict(zip(GRID, max(found, key=lambda values: fmean(found[values])), strict=True)))
+
+
+def _sized(job: Job, real_memory_size: int, synthetic_slots: int) -> Job:
+    """Figure 5: none of one of them is another row of the tables."""
+    method = {
+        (True, True): "hma",
+        (True, False): "abd+rma",
+        (False, True): "abd+syn",
+        (False, False): "abd",
+    }[bool(real_memory_size), bool(synthetic_slots)]
+    sizes = {"real_memory_size": real_memory_size or 32, "synthetic_slots": synthetic_slots or 8}
+    return replace(job, method=method, **sizes)
+
+
+def work(job: Job, folder: str, device: str) -> dict:
+    import torch
+    from transformers import logging
+
+    torch.set_num_threads(1)
+    logging.set_verbosity_error()
+    return run(job, folder, device)
+
+
+def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
+    from hf_memaug.reporting.results import here
+
+    done = read_record(options.record)
+    todo = [job for job in dict.fromkeys(jobs) if job not in done]
+    print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
+    if not todo:
+        return done
+    options.record.parent.mkdir(parents=True, exist_ok=True)
+    begin, made_with = time.time(), here()
+    pool = multiprocessing.get_context("spawn").Pool(options.jobs)
+    with pool, open(options.record, "a", encoding="utf-8") as file:
+        waiting = [pool.apply_async(work, (job, options.data, options.device)) for job in todo]
+        for number, (job, result) in enumerate(zip(todo, waiting, strict=True), start=1):
+            done[job] = {**result.get(), "made_with": made_with}
+            file.write(json.dumps(done[job]) + "\n")
+            file.flush()
+            left = (time.time() - begin) / number * (len(todo) - number)
+            tests = ", ".join(f"{name} {value:.1f}" for name, value in done[job]["scores"]["batch"].items())
+            print(
+                f"[{number}/{len(todo)}, {left / 60:.0f} min left] {job.method} on {job.backbone}, {job.data} "
+                f"{job.setting}, seed {job.seed}: dev {done[job]['dev']:.1f}, {tests} ({done[job]['seconds']:.0f} s)",
+                flush=True,
+            )
+    return done
+
+
+def read_record(record: Path) -> dict[Job, dict]:
+    return {Job(**result["job"]): result for result in read_runs(record)}
+
+
+def rows_of(job: Job, result: dict, table: str, tuning: bool) -> list[dict]:
+    same = {"method": job.method, "data": job.data, "backbone": job.backbone, "seed": job.seed}
+    same["metric"] = result["metric"]
+    if tuning:
+        name = f"{job.method}, " + ", ".join(f"{key} {getattr(job, key):g}" for key in GRID)
+        return [{**same, "method": name, "target": job.setting or "dev", "metric": "dev", "value": result["dev"]}]
+    if table == "memory_sizes":
+        real = job.real_memory_size if "rma" in job.method or job.method == "hma" else 0
+        slots = job.synthetic_slots if "syn" in job.method or job.method == "hma" else 0
+        same |= {"real_memory_size": real, "synthetic_slots": slots}
+    rows = []
+    for inference, scores in result["scores"].items():
+        if inference == "independent" and job.method not in ("abd", "abd+rma", "abd+syn", "hma"):
+            continue  # rows are read one by one in any case
+        method = job.method if inference == "batch" else f"{job.method}, independent"
+        for name, value in scores.items():
+            target = " ".join(part for part in (job.setting, name if len(scores) > 1 else "") if part) or name
+            rows.append({**same, "method": method, "target": target, "value": round(value, 4)})
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=list(TABLES))
+    parser.add_argument("--data", default="../shared/data", help="folder with the sets (default: %(default)s)")
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="default: all")
+    parser.add_argument("--backbones", nargs="+", help="default: those of the table")
+    parser.add_argument("--settings", nargs="+", help="folds, or size/p1/p2 of coloured MNIST (default: all)")
+    parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--tune", action="store_true", help="try settings on other seeds, and score dev rows alone")
+    job = parser.add_argument_group("of all jobs (default: what --tune found best, else the table's own)")
+    for name in ("learning_rate", "epochs"):
+        job.add_argument(f"--{name.replace('_', '-')}", type=float)
+    for name in ("batch_size", "real_memory_size", "synthetic_slots", "evaluations"):
+        job.add_argument(f"--{name.replace('_', '-')}", type=int)
+    job.add_argument("--momentum-encoder", choices=["copy", "none"])
+    parser.add_argument("--device", default="cpu", help="default: %(default)s")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time (default: %(default)s)")
+    parser.add_argument("--record", type=Path, default="runs/hma/runs.jsonl", help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default="docs/results/hma", help="default: %(default)s")
+    options = parser.parse_args()
+    fields = [name for name in list(asdict(Job("", "", "", "", 0)))[5:] if hasattr(options, name)]
+    options.job = argparse.Namespace(**{name: getattr(options, name) for name in fields})
+    if options.table == "memory_sizes":
+        options.methods = ["hma"]
+    jobs = make_jobs(options, read_record(options.record))
+    done = run_jobs(jobs, options)
+    from hf_memaug.reporting.results import write_results
+
+    name = f"{options.table}_tuning" if options.tune else options.table
+    rows = [row for job in jobs for row in rows_of(job, done[job], options.table, options.tune)]
+    path = options.output / f"{name}.json"
+    write_results(
+        path,
+        table=name,
+        command="python " + " ".join(sys.argv),
+        rows=rows,
+        made_with=[done[job]["made_with"] for job in jobs],
+    )
+    keep_runs(options.output / f"{name}_runs.jsonl", [done[job] for job in jobs])
+    print(f"wrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} --baseline backbone")
+
+
+if __name__ == "__main__":
+    main()

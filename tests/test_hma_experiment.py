@@ -1,0 +1,189 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The experiments behind HMA's tables: equal budgets, selection on dev rows, and tables that can be made again."""
+
+import gzip
+import json
+import struct
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+EXAMPLES = Path(__file__).parents[1] / "examples" / "hma"
+pytestmark = pytest.mark.usefixtures("here")
+
+
+@pytest.fixture
+def folder(tmp_path) -> str:
+    """A small MNIST, whose images show nothing but how large the digit is."""
+    draw = np.random.default_rng(0)
+    (tmp_path / "mnist").mkdir()
+    for part, count in (("train", 50000), ("t10k", 300)):
+        digits = draw.integers(0, 10, count).astype(np.uint8)
+        images = np.repeat(digits * 25, 784).reshape(count, 28, 28).astype(np.uint8)
+        for kind, array, axes in (("images-idx3", images, 3), ("labels-idx1", digits, 1)):
+            head = struct.pack(">HBB", 0, 8, axes) + struct.pack(f">{axes}I", *array.shape)
+            content = gzip.compress(head + array.tobytes(), compresslevel=1)
+            (tmp_path / "mnist" / f"{part}-{kind}-ubyte.gz").write_bytes(content)
+    return str(tmp_path)
+
+
+def small(monkeypatch) -> None:
+    """Rows enough for a few steps."""
+    import tasks
+
+    whole = tasks.load
+
+    def fewer(*args):
+        return {name: part[slice(200)] for name, part in whole(*args).items()}
+
+    monkeypatch.setattr(tasks, "load", fewer)
+
+
+def job(**kwargs):
+    from experiment import Job
+
+    given = {"data": "coloured_mnist", "setting": "14/0.2/0.1", "backbone": "mlp", "method": "hma", "seed": 0}
+    settings = {"epochs": 2, "batch_size": 50, "evaluations": 2, "real_memory_size": 100}
+    return Job(**{**given, **settings, **kwargs})
+
+
+def test_colours_go_with_labels_as_often_as_they_should(folder):
+    from coloured import LABEL_NOISE, load
+
+    parts = load(f"{folder}/mnist", 14, (0.2, 0.1), seed=0)
+    assert {name: len(part) for name, part in parts.items()} == {
+        "train": 45000,
+        "dev": 5000,
+        "reversed": 300,
+        "grey": 300,
+    }
+
+    def agreement(part):
+        colour = part.images[:, 1].sum(dim=(1, 2)) > part.images[:, 0].sum(dim=(1, 2))
+        seen = part.images.sum(dim=(1, 2, 3)) > 0  # a zero is black
+        return (colour.long() == part.labels)[seen].float().mean()
+
+    first, second = parts["train"][slice(22500)], parts["train"][slice(22500, None)]
+    assert agreement(first) == pytest.approx(0.8, abs=0.01) and agreement(second) == pytest.approx(0.9, abs=0.01)
+    assert agreement(parts["reversed"]) == pytest.approx(0.1, abs=0.06)
+    assert torch.equal(parts["grey"].images[:, 0], parts["grey"].images[:, 1])
+    # Only the digit is left: labels are wrong as often as labels are noisy.
+    digit = (parts["grey"].images[:, 0].mean(dim=(1, 2)) * 2 * 255 / 25).round()
+    assert ((digit < 5).long() != parts["grey"].labels).float().mean() == pytest.approx(LABEL_NOISE, abs=0.08)
+
+
+def test_a_seed_is_a_run_and_every_method_takes_as_many_steps(folder, monkeypatch):
+    from experiment import run
+
+    small(monkeypatch)
+    found = [run(job(method=method), folder) for method in ("backbone", "hma", "hma")]
+    assert [one["steps"] for one in found] == [8, 8, 8]
+    assert found[1]["scores"] == found[2]["scores"] and set(found[1]["scores"]["batch"]) == {"reversed", "grey"}
+    assert found[0]["scores"]["batch"] == found[0]["scores"]["independent"], "a backbone reads no other rows"
+    assert run(job(seed=1), folder)["scores"] != found[1]["scores"]
+
+
+def test_the_best_weights_on_dev_rows_are_scored(folder, monkeypatch):
+    import experiment
+
+    small(monkeypatch)
+    scored = []
+
+    def score(metric, logits, labels):
+        scored.append(logits)
+        return {1: 10.0, 2: 30.0, 3: 20.0}.get(len(scored), 0.0)
+
+    monkeypatch.setattr(experiment, "score", score)
+    result = experiment.run(job(method="backbone", evaluations=3, epochs=3), folder)
+    assert result["dev"] == 30.0 and result["step"] == 8 and result["steps"] == 12
+    monkeypatch.undo()
+    small(monkeypatch)
+    # After eight steps a run of eight has the same weights.
+    task = experiment.TASKS["coloured_mnist"](folder, "14/0.2/0.1", "mlp", 0)
+    shorter = experiment.run(job(method="backbone", evaluations=1, epochs=2), folder)
+    labels = torch.cat([batch["labels"] for batch in task.parts["reversed"].batches(50, seed=0)])
+    assert experiment.score("accuracy", scored[3], labels) == shorter["scores"]["batch"]["reversed"]
+
+
+def test_rows_that_are_left_over_join_another_batch():
+    from tasks import Rows
+
+    rows = Rows(9, lambda index: {"rows": index}, torch.zeros(9))
+    batches = [batch["rows"] for batch in rows.batches(4, seed=3)]
+    assert [len(batch) for batch in batches] == [4, 5] and sorted(torch.cat(batches).tolist()) == list(range(9))
+    again = torch.cat([batch["rows"] for batch in rows.batches(4, seed=3)])
+    other = torch.cat([batch["rows"] for batch in rows.batches(4, seed=4)])
+    assert torch.equal(torch.cat(batches), again) and not torch.equal(again, other)
+
+
+def test_graphs_of_every_network(monkeypatch):
+    import tasks
+    from experiment import run
+
+    from hf_memaug.data import generated_graphs
+
+    whole = generated_graphs("size", rows_per_domain=30)
+    parts = {"train": whole, "dev": whole, "test": whole}
+    monkeypatch.setitem(
+        tasks.TASKS, "bace", lambda folder, setting, *rest: tasks._graph_task(parts, rest[0], "accuracy")
+    )
+    for network in tasks.NETWORKS:
+        made = job(data="bace", setting="", backbone=f"{network}-2x16", epochs=1, evaluations=1)
+        assert 0 <= run(made, "")["scores"]["independent"]["test"] <= 100
+
+
+def test_tuned_settings_are_those_that_were_best_on_dev_rows():
+    from tables import TUNING_SEEDS, _candidates, _tuned
+
+    wanted = job()
+    done = {}
+    for seed in range(2):
+        for number, candidate in enumerate(_candidates(job(seed=TUNING_SEEDS + seed))):
+            done[candidate] = {"dev": 50.0 + (10 if number == 3 else number)}
+    best = _candidates(wanted)[3]
+    assert len(_candidates(wanted)) == 6 and len(_candidates(job(method="backbone"))) == 3
+    found = _tuned(wanted, done)
+    assert (found.learning_rate, found.synthetic_slots) == (best.learning_rate, best.synthetic_slots)
+    assert _tuned(job(method="backbone"), done) == job(method="backbone"), "another method's settings"
+
+
+def test_a_table_from_the_command_line(folder, monkeypatch, capsys, tmp_path):
+    import experiment
+    import tables
+
+    small(monkeypatch)
+
+    class AtOnce:
+        """Jobs in this process, which has the smaller data."""
+
+        def __init__(self, jobs):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def apply_async(self, work, arguments):
+            result = work(*arguments)
+            return type("Result", (), {"get": lambda self: result})()
+
+    monkeypatch.setattr(tables.multiprocessing, "get_context", lambda kind: type("Context", (), {"Pool": AtOnce}))
+    calls = []
+    monkeypatch.setattr(tables, "run", lambda *args: calls.append(args) or experiment.run(*args))
+    record, output = tmp_path / "runs.jsonl", tmp_path / "results"
+    command = ["tables.py", "coloured", "--data", folder, "--methods", "backbone", "hma", "--seeds", "2"]
+    command += ["--settings", "14/0.2/0.1", "--backbones", "mlp", "--epochs", "1", "--batch-size", "50"]
+    monkeypatch.setattr(sys, "argv", [*command, "--record", str(record), "--output", str(output)])
+    tables.main()
+    table = json.loads((output / "coloured.json").read_text())
+    assert len(calls) == 4 and len(table["rows"]) == 2 * 2 * (1 + 2)
+    assert {row["method"] for row in table["rows"]} == {"backbone", "hma", "hma, independent"}
+    assert {row["target"] for row in table["rows"]} == {"14/0.2/0.1 reversed", "14/0.2/0.1 grey"}
+    tables.main()
+    assert len(calls) == 4 and "4 of 4 models are in" in capsys.readouterr().out, "what has run is not run again"
