@@ -20,14 +20,14 @@ pytestmark = pytest.mark.usefixtures("here")
 def folder(tmp_path) -> str:
     """A small MNIST, whose images show nothing but how large the digit is."""
     draw = np.random.default_rng(0)
-    (tmp_path / "mnist").mkdir()
+    (tmp_path / "data" / "mnist").mkdir(parents=True)
     for part, count in (("train", 50000), ("t10k", 300)):
         digits = draw.integers(0, 10, count).astype(np.uint8)
         images = np.repeat(digits * 25, 784).reshape(count, 28, 28).astype(np.uint8)
         for kind, array, axes in (("images-idx3", images, 3), ("labels-idx1", digits, 1)):
             head = struct.pack(">HBB", 0, 8, axes) + struct.pack(f">{axes}I", *array.shape)
             content = gzip.compress(head + array.tobytes(), compresslevel=1)
-            (tmp_path / "mnist" / f"{part}-{kind}-ubyte.gz").write_bytes(content)
+            (tmp_path / "data" / "mnist" / f"{part}-{kind}-ubyte.gz").write_bytes(content)
     return str(tmp_path)
 
 
@@ -54,7 +54,7 @@ def job(**kwargs):
 def test_colours_go_with_labels_as_often_as_they_should(folder):
     from coloured import LABEL_NOISE, load
 
-    parts = load(f"{folder}/mnist", 14, (0.2, 0.1), seed=0)
+    parts = load(f"{folder}/data/mnist", 14, (0.2, 0.1), seed=0)
     assert {name: len(part) for name, part in parts.items()} == {
         "train": 45000,
         "dev": 5000,
@@ -136,6 +136,59 @@ def test_graphs_of_every_network(monkeypatch):
         assert 0 <= run(made, "")["scores"]["independent"]["test"] <= 100
 
 
+def test_images_from_parquet_files(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    from experiment import run
+    from families import save_backbone
+    from PIL import Image
+    from tasks import TASKS
+
+    save_backbone("vit", tmp_path / "weights" / "tiny")
+    (tmp_path / "weights" / "tiny" / "preprocessor_config.json").write_text(
+        json.dumps({"image_mean": [0.5] * 3, "image_std": [0.5] * 3})
+    )
+    (tmp_path / "data" / "pacs").mkdir(parents=True)
+    (tmp_path / "data" / "pacs" / "labels.json").write_text('["dark", "light"]')
+    for domain in ("photo", "sketch"):
+        rows = {"image": [], "label": []}
+        for row in range(40):
+            file = tmp_path / "image.png"
+            Image.new("RGB", (16, 16), (200 * (row % 2) + row,) * 3).save(file)
+            rows["image"].append(file.read_bytes())
+            rows["label"].append(row % 2)
+        parquet.write_table(pyarrow.table(rows), tmp_path / "data" / "pacs" / f"{domain}.parquet")
+    task = TASKS["pacs"](str(tmp_path), "photo", "tiny", 0)
+    assert {name: part.count for name, part in task.parts.items()} == {"train": 29, "dev": 3, "test": 8}
+    values = [batch["pixel_values"][:, 0, 0, 0] for part in task.parts.values() for batch in part.batches(8, 0)]
+    assert len(set(torch.cat(values).tolist())) == 40, "a row is in two parts"
+    made = job(data="pacs", setting="photo", backbone="tiny", batch_size=8, epochs=1, evaluations=1)
+    assert set(run(made, str(tmp_path))["scores"]["batch"]) == {"test"}
+
+
+def test_nothing_of_the_target_is_trained_on(tmp_path):
+    from experiment import run
+    from families import save_backbone
+    from tasks import TASKS
+
+    from hf_memaug.data import generated_reviews
+
+    save_backbone("bert", tmp_path / "weights" / "tiny")
+    (tmp_path / "data" / "amazon").mkdir(parents=True)
+    whole = generated_reviews(rows_per_domain=20)
+    for domain, part in whole.by_domain().items():
+        for split, chosen in (("train", range(12)), ("test", range(12, 20))):
+            with gzip.open(tmp_path / "data" / "amazon" / f"{domain}.{split}.jsonl.gz", "wt") as file:
+                for row in part.select(chosen):
+                    file.write(json.dumps({name: row[name] for name in ("text", "label", "domain")}) + "\n")
+    task = TASKS["amazon"](str(tmp_path), "books", "tiny", 0)
+    others = len(whole.domains) - 1
+    counts = {name: part.count for name, part in task.parts.items()}
+    assert counts == {"train": 12 * others, "dev": 8 * others, "test": 8}
+    made = job(data="amazon", setting="books", backbone="tiny", batch_size=16, epochs=1, evaluations=1)
+    assert set(run(made, str(tmp_path))["scores"]["batch"]) == {"test"}
+
+
 def test_tuned_settings_are_those_that_were_best_on_dev_rows():
     from tables import TUNING_SEEDS, _candidates, _tuned
 
@@ -177,7 +230,7 @@ def test_a_table_from_the_command_line(folder, monkeypatch, capsys, tmp_path):
     calls = []
     monkeypatch.setattr(tables, "run", lambda *args: calls.append(args) or experiment.run(*args))
     record, output = tmp_path / "runs.jsonl", tmp_path / "results"
-    command = ["tables.py", "coloured", "--data", folder, "--methods", "backbone", "hma", "--seeds", "2"]
+    command = ["tables.py", "coloured", "--folder", folder, "--methods", "backbone", "hma", "--seeds", "2"]
     command += ["--settings", "14/0.2/0.1", "--backbones", "mlp", "--epochs", "1", "--batch-size", "50"]
     monkeypatch.setattr(sys, "argv", [*command, "--record", str(record), "--output", str(output)])
     tables.main()

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 import torch
 from tasks import TASKS, Rows, Task
 
-from hf_memaug.evaluation.scores import accuracy, auroc, matthews_correlation
+from hf_memaug.evaluation.scores import accuracy, auroc, macro_f1, matthews_correlation
 
 
 @dataclass(frozen=True)
@@ -19,6 +19,7 @@ class Job:
     Args:
         data, setting, backbone: of a task in tasks.py.
         method: `backbone`, or an augmentation of `HMAConfig`.
+        head_learning_rate: of what is fresh, the memories and the head. None: as the backbone's.
         epochs: passes over the training rows; every method takes as many steps.
         evaluations: times that dev rows are scored; the best weights are kept.
     """
@@ -29,6 +30,7 @@ class Job:
     method: str
     seed: int
     learning_rate: float = 1e-3
+    head_learning_rate: float | None = None
     batch_size: int = 32
     epochs: float = 30
     evaluations: int = 30
@@ -55,19 +57,24 @@ def logits_of(model, rows: Rows, size: int, device: str) -> tuple[torch.Tensor, 
     # In an order of its own: rows that lie side by side in a file may be of one kind.
     for batch in rows.batches(size, seed=0):
         labels = batch.pop("labels")
-        found.append((model(**to(batch, device)).logits.float().cpu(), labels))
+        with precision(device):
+            found.append((model(**to(batch, device)).logits.float().cpu(), labels))
     return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
 
 
 def score(metric: str, logits: torch.Tensor, labels: torch.Tensor) -> float:
     if metric == "auroc":
         return 100 * auroc((logits[:, 1] - logits[:, 0]).numpy(), labels.numpy())
-    measure = {"accuracy": accuracy, "mcc": matthews_correlation}[metric]
+    measure = {"accuracy": accuracy, "macro_f1": macro_f1, "mcc": matthews_correlation}[metric]
     return 100 * measure(logits.argmax(dim=-1).numpy(), labels.numpy())
 
 
 def to(batch: dict, device: str) -> dict:
     return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+
+
+def precision(device: str):
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")
 
 
 def run(job: Job, folder: str, device: str = "cpu") -> dict:
@@ -76,14 +83,22 @@ def run(job: Job, folder: str, device: str = "cpu") -> dict:
     begin = time.perf_counter()
     task = TASKS[job.data](folder, job.setting, job.backbone, job.seed)
     model = make_model(job, task).to(device)
-    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=job.learning_rate)
+    groups = [
+        {"params": [p for p in module.parameters() if p.requires_grad], "lr": rate}
+        for module, rate in (
+            (model.backbone, job.learning_rate),
+            (model.head, job.head_learning_rate or job.learning_rate),
+        )
+    ]
+    optimizer = torch.optim.Adam(groups)
     rows = task.parts["train"]
     steps = round(job.epochs * rows.count / job.batch_size)
     best, chosen, at = None, None, 0
     epochs = (rows.batches(job.batch_size, seed=10_000 * job.seed + epoch) for epoch in itertools.count(1))
     for step, batch in enumerate(itertools.islice(itertools.chain.from_iterable(epochs), steps), start=1):
         model.train()
-        loss = model(**to(batch, device)).loss
+        with precision(device):
+            loss = model(**to(batch, device)).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

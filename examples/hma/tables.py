@@ -10,6 +10,8 @@ dev rows.
     python examples/hma/tables.py graphs                                       # Table 4: PROTEINS and IMDB-BINARY
     python examples/hma/tables.py size_shift                                   # Table 6: small graphs to large ones
     python examples/hma/tables.py memory_sizes                                 # Figure 5, on BACE
+    python examples/hma/tables.py images --device cuda                         # Table 1 form: CIFAR-10, PACS by domain
+    python examples/hma/tables.py text --backbones FOLDER --device cuda        # amazon, each domain left out
     python examples/hma/tables.py bace --tune                                  # the settings, on dev rows
 """
 
@@ -33,6 +35,15 @@ METHODS = ["backbone", "param", "rma", "abd", "abd+rma", "abd+syn", "hma"]
 SHIFTS = ["0.2/0.1", "0.15/0.08", "0.1/0.06", "0.05/0.04", "0/0.02"]
 FOLDS = [str(fold) for fold in range(10)]
 GRAPHS = {"learning_rate": 1e-3, "batch_size": 32, "epochs": 30, "evaluations": 30, "real_memory_size": 64}
+PRETRAINED = {
+    "learning_rate": 5e-5,
+    "head_learning_rate": 3e-4,
+    "batch_size": 64,
+    "epochs": 5,
+    "evaluations": 10,
+    "real_memory_size": 128,
+}
+DOMAINS = {"cifar10": [""], "pacs": ["art_painting", "cartoon", "photo", "sketch"]}
 # A table: its data, their settings, its backbones, and what a job has beside its defaults.
 TABLES = {
     "bace": (["bace"], [""], ["gcn-3x64", "gcn-v-3x64", "gin-3x64", "gin-v-3x64"], GRAPHS),
@@ -44,6 +55,8 @@ TABLES = {
     ),
     "graphs": (["proteins", "imdb-binary"], FOLDS, ["gin-3x64"], GRAPHS),
     "size_shift": (["proteins_size"], ["size"], ["gin-3x64"], GRAPHS),
+    "images": (["cifar10", "pacs"], None, ["vit-s8-64"], PRETRAINED),
+    "text": (["amazon"], ["books", "dvd", "electronics", "kitchen"], ["minilm"], PRETRAINED),
     "memory_sizes": (["bace"], [""], ["gin-3x64"], GRAPHS),
 }
 SIZES = {"real_memory_size": [0, 32, 64, 128], "synthetic_slots": [0, 4, 8, 16, 32]}
@@ -59,7 +72,7 @@ def make_jobs(options, done: dict[Job, dict]) -> list[Job]:
         Job(name, setting, backbone, method, seed, **kwargs)
         for seed in range(first, first + options.seeds)
         for name in data
-        for setting in options.settings or settings
+        for setting in options.settings or settings or DOMAINS[name]
         for backbone in options.backbones or backbones
         for method in options.methods
     ]
@@ -123,7 +136,7 @@ def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
     begin, made_with = time.time(), here()
     pool = multiprocessing.get_context("spawn").Pool(options.jobs)
     with pool, open(options.record, "a", encoding="utf-8") as file:
-        waiting = [pool.apply_async(work, (job, options.data, options.device)) for job in todo]
+        waiting = [pool.apply_async(work, (job, options.folder, options.device)) for job in todo]
         for number, (job, result) in enumerate(zip(todo, waiting, strict=True), start=1):
             done[job] = {**result.get(), "made_with": made_with}
             file.write(json.dumps(done[job]) + "\n")
@@ -166,14 +179,20 @@ def rows_of(job: Job, result: dict, table: str, tuning: bool) -> list[dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=list(TABLES))
-    parser.add_argument("--data", default="../shared/data", help="folder with the sets (default: %(default)s)")
+    parser.add_argument(
+        "--folder", default="../shared", help="with sets in `data/`, and encoders in `weights/` (default: %(default)s)"
+    )
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="default: all")
-    parser.add_argument("--backbones", nargs="+", help="default: those of the table")
-    parser.add_argument("--settings", nargs="+", help="folds, or size/p1/p2 of coloured MNIST (default: all)")
+    parser.add_argument(
+        "--backbones",
+        nargs="+",
+        help="a network with its layers and width, `mlp` or `cnn`, or a folder in `weights/` (default: the table's)",
+    )
+    parser.add_argument("--settings", nargs="+", help="folds, domains, or size/p1/p2 of coloured MNIST (default: all)")
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--tune", action="store_true", help="try settings on other seeds, and score dev rows alone")
     job = parser.add_argument_group("of all jobs (default: what --tune found best, else the table's own)")
-    for name in ("learning_rate", "epochs"):
+    for name in ("learning_rate", "head_learning_rate", "epochs"):
         job.add_argument(f"--{name.replace('_', '-')}", type=float)
     for name in ("batch_size", "real_memory_size", "synthetic_slots", "evaluations"):
         job.add_argument(f"--{name.replace('_', '-')}", type=int)

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What HMA is tried on: for each block of the paper's evidence, its rows, its backbones and its score."""
 
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import torch
 from coloured import BACKBONES, load
+
+sys.path.append(str(Path(__file__).parents[1] / "gmoe"))  # pixels.py
 
 Batch = dict[str, torch.Tensor]
 
@@ -52,7 +55,7 @@ def coloured_mnist(folder: str, setting: str, backbone: str, seed: int) -> Task:
     from hf_memaug import HMAForImageClassification
 
     size, *flips = setting.split("/")
-    found = load(f"{folder}/mnist", int(size), (float(flips[0]), float(flips[1])), seed)
+    found = load(f"{folder}/data/mnist", int(size), (float(flips[0]), float(flips[1])), seed)
 
     def rows(part):
         def collate(index):
@@ -100,7 +103,7 @@ def _graph_task(parts: dict, backbone: str, metric: str, **sizes) -> Task:
 def _molecules(folder: str) -> dict:
     from hf_memaug.data.molecules import load_molecules
 
-    places = {name: Path(folder) / "molecules" / f"bace.{name}.jsonl.gz" for name in ("train", "dev", "test")}
+    places = {name: Path(folder) / "data" / "molecules" / f"bace.{name}.jsonl.gz" for name in ("train", "dev", "test")}
     return {name: load_molecules({"bace": place}) for name, place in places.items()}
 
 
@@ -113,7 +116,7 @@ def bace(folder: str, setting: str, backbone: str, seed: int) -> Task:
 def _tu(folder: str, name: str):
     from hf_memaug.data.graphs import tu_graphs
 
-    return tu_graphs(f"{folder}/tu_graphs", name)
+    return tu_graphs(f"{folder}/data/tu_graphs", name)
 
 
 def tu(name: str, metric: str):
@@ -125,11 +128,101 @@ def tu(name: str, metric: str):
         if setting == "size":
             split = size_shift_split(whole, seed=seed)
         else:
-            split = fold_split(whole, tu_folds(f"{folder}/tu_graphs", name), int(setting))
+            split = fold_split(whole, tu_folds(f"{folder}/data/tu_graphs", name), int(setting))
         parts = {part: getattr(split, part) for part in ("train", "dev", "test")}
         return _graph_task(parts, backbone, metric)
 
     return make
+
+
+@cache
+def _pixels(folder: str, name: str, size: int):
+    """From a folder of Parquet files, or from what pixels.py made of one."""
+    from pixels import Pixels
+
+    packed = Path(folder) / "data" / f"{name}.npz"
+    return Pixels.read(packed if packed.is_file() else packed.with_suffix(""), size)
+
+
+def images(name: str):
+    def make(folder: str, setting: str, backbone: str, seed: int) -> Task:
+        """
+        Table 1 form. `setting` is a domain, of which a tenth is held out for dev and a fifth for test; or empty, where
+        there are the files `train` and `test`. `backbone` is a folder with a ViT in `weights/`.
+        """
+        from pixels import normalised
+        from transformers import AutoConfig, AutoModel
+
+        from hf_memaug import HMAForImageClassification
+
+        place = Path(folder) / "weights" / backbone
+        size = AutoConfig.from_pretrained(place).image_size
+        pixels = _pixels(folder, name, size)
+        mean, std = _mean_and_std(place)
+        draw = torch.Generator().manual_seed(seed)
+        of = {domain: [row for row, one in enumerate(pixels.domains) if one == domain] for domain in pixels.names}
+        known = torch.tensor(of[setting or "train"])
+        known = known[torch.randperm(len(known), generator=draw)]
+        test = torch.tensor(of["test"]) if not setting else known[: len(known) // 5]
+        rest = known if not setting else known[len(known) // 5 :]
+        dev, train = rest[: len(rest) // 10], rest[len(rest) // 10 :]
+
+        def rows(part, flip):
+            def collate(index):
+                chosen = pixels.images[part[index]]
+                if flip:
+                    turned = torch.rand(len(chosen)) < 0.5
+                    chosen = torch.where(turned[:, None, None, None], chosen.flip(-1), chosen)
+                return {"pixel_values": normalised(chosen, mean, std), "labels": pixels.labels[part[index]]}
+
+            return Rows(len(part), collate, pixels.labels[part])
+
+        parts = {"train": rows(train, flip=True), "dev": rows(dev, flip=False), "test": rows(test, flip=False)}
+        model = AutoModel.from_pretrained(place, dtype=torch.float32, add_pooling_layer=False)
+        options = {"num_labels": len(pixels.label_names)}
+        return Task(HMAForImageClassification, model, parts, "accuracy", options)
+
+    return make
+
+
+def _mean_and_std(place: Path) -> tuple[torch.Tensor, torch.Tensor]:
+    import json
+
+    stored = json.loads((place / "preprocessor_config.json").read_text(encoding="utf-8"))
+    return tuple(torch.tensor(stored[name]).view(1, 3, 1, 1) for name in ("image_mean", "image_std"))
+
+
+def amazon(folder: str, setting: str, backbone: str, seed: int) -> Task:
+    """Leave-one-domain-out: `setting` is the domain. `backbone` is a folder with an encoder of text in `weights/`."""
+    from transformers import AutoModel, AutoTokenizer
+
+    from hf_memaug import DomainDataset, HMAForSequenceClassification, load_domains
+
+    place = Path(folder) / "weights" / backbone
+    tokenizer = AutoTokenizer.from_pretrained(place)
+    found = {split: load_domains(Path(folder) / "data" / "amazon", split=split) for split in ("train", "test")}
+
+    def rows(part):
+        encoded = tokenizer(part["text"], truncation=True, max_length=min(192, tokenizer.model_max_length))
+        labels = torch.tensor(part["label"])
+
+        def collate(index):
+            chosen = [{name: values[row] for name, values in encoded.items()} for row in index.tolist()]
+            return {**tokenizer.pad(chosen, return_tensors="pt"), "labels": labels[index]}
+
+        return Rows(len(labels), collate, labels)
+
+    def sources(split):
+        return DomainDataset.concatenate([part for name, part in found[split].by_domain().items() if name != setting])
+
+    parts = {
+        "train": rows(sources("train")),
+        # What is held out of the domains that are trained on; nothing of the other one but its test rows.
+        "dev": rows(sources("test")),
+        "test": rows(found["test"].domain(setting)),
+    }
+    model = AutoModel.from_pretrained(place, dtype=torch.float32, add_pooling_layer=False)
+    return Task(HMAForSequenceClassification, model, parts, "macro_f1", {"num_labels": 2})
 
 
 TASKS = {
@@ -138,4 +231,7 @@ TASKS = {
     "proteins": tu("PROTEINS", "accuracy"),
     "imdb-binary": tu("IMDB-BINARY", "accuracy"),
     "proteins_size": tu("PROTEINS", "mcc"),
+    "cifar10": images("cifar10"),
+    "pacs": images("pacs"),
+    "amazon": amazon,
 }
