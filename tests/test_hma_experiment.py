@@ -136,6 +136,27 @@ def test_graphs_of_every_network(monkeypatch):
         assert 0 <= run(made, "")["scores"]["independent"]["test"] <= 100
 
 
+def test_packed_molecules_are_the_molecules(tmp_path):
+    pytest.importorskip("rdkit")
+    from pack_graphs import PARTS, pack
+    from tasks import _molecules
+
+    place = tmp_path / "data" / "molecules"
+    place.mkdir(parents=True)
+    for number, part in enumerate(PARTS):
+        with gzip.open(place / f"bace.{part}.jsonl.gz", "wt") as file:
+            for label, smiles in enumerate(("CCO", "c1ccccc1", "CC(=O)N")[number:]):
+                file.write(json.dumps({"smiles": smiles, "label": label % 2}) + "\n")
+    plain = _molecules(str(tmp_path))
+    _molecules.cache_clear()
+    pack(place, place)
+    packed = _molecules(str(tmp_path))
+    for part in PARTS:
+        for name in ("graph", "label"):
+            assert list(packed[part][name]) == list(plain[part][name])
+    _molecules.cache_clear()
+
+
 def test_images_from_parquet_files(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")

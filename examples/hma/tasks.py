@@ -101,10 +101,14 @@ def _graph_task(parts: dict, backbone: str, metric: str, **sizes) -> Task:
 
 @cache
 def _molecules(folder: str) -> dict:
+    from pack_graphs import PARTS, name_of, unpack
+
+    place = Path(folder) / "data" / "molecules"
+    if all((place / name_of(part)).is_file() for part in PARTS):
+        return {part: unpack(place / name_of(part)) for part in PARTS}
     from hf_memaug.data.molecules import load_molecules
 
-    places = {name: Path(folder) / "data" / "molecules" / f"bace.{name}.jsonl.gz" for name in ("train", "dev", "test")}
-    return {name: load_molecules({"bace": place}) for name, place in places.items()}
+    return {part: load_molecules({"bace": place / f"bace.{part}.jsonl.gz"}) for part in PARTS}
 
 
 def bace(folder: str, setting: str, backbone: str, seed: int) -> Task:
