@@ -123,6 +123,8 @@ class HMAHead(HMAPreTrainedModel):
                 "`support_features` are read beside the synthetic slots, and "
                 f'`augmentation="{self.config.augmentation}"` reads none. Use one with attention between datapoints.'
             )
+        for name, given in (("labels", labels), ("support_labels", support_labels)):
+            self._check_labels(name, given)
         rows, weights = features.to(self.classifier.weight.dtype), []
         if self.memory is not None:
             plain = output_memory_weights or self.config._attn_implementation == "eager" or not can_fuse(features)
@@ -144,13 +146,25 @@ class HMAHead(HMAPreTrainedModel):
             memory_weights=torch.cat(weights, dim=-1) if output_memory_weights and weights else None,
         )
 
+    def _check_labels(self, name: str, labels: torch.Tensor | None) -> None:
+        """On a CPU: a GPU would have to be waited for, and stops by itself."""
+        if labels is None or labels.device.type != "cpu" or torch.compiler.is_compiling() or not labels.numel():
+            return
+        wrong = labels[(labels < 0) | (labels >= self.config.num_labels)]
+        if len(wrong):
+            raise ValueError(
+                f"`{name}` has the label {int(wrong[0])}, and the model embeds the labels 0 to "
+                f"{self.config.num_labels - 1}. Build it with `num_labels={int(wrong.max()) + 1}`, or mend the labels."
+            )
+
     @torch.no_grad()
     def _keep_for_writing(self, features: torch.Tensor, labels: torch.Tensor | None) -> None:
         size = self.config.real_memory_size
         if labels is None:
             raise ValueError(
-                "`labels` are missing: in training, rows go into the real memory with their labels. Pass them, call "
-                '`model.eval()`, or choose an `augmentation` without a real memory, such as "abd+syn".'
+                "`labels` are missing: in training, rows go into the real memory with their labels. Pass them (`Trainer` "
+                "keeps them back with `label_smoothing_factor` or `compute_loss_func`), call `model.eval()`, or choose "
+                'an `augmentation` without a real memory, such as "abd+syn".'
             )
         if len(features) > size:
             raise ValueError(

@@ -123,6 +123,15 @@ class TestRefusals:
         # Without a real memory nothing is written.
         IMAGES.model(augmentation="abd+syn").train()(**IMAGES.inputs())
 
+    def test_labels_that_are_not_embedded(self):
+        """The embedding has one row more than there are classes, and that one is not for a class."""
+        model, inputs = empty(), IMAGES.inputs()
+        with pytest.raises(ValueError, match="`labels` has the label 3, .* 0 to 2.*`num_labels=4`"):
+            model(**inputs, labels=torch.tensor([0, 3, 1]))
+        support = torch.randn(2, 32)
+        with pytest.raises(ValueError, match="`support_labels` has the label 5"):
+            model(**inputs, support_features=support, support_labels=torch.tensor([0, 5]))
+
     def test_a_batch_that_does_not_fit(self):
         with pytest.raises(ValueError, match="`real_memory_size=24` is less than a batch of 25.*`real_memory_size=25`"):
             empty().train()(**IMAGES.inputs(rows=25, labels=True))
