@@ -162,8 +162,8 @@ class HMAHead(HMAPreTrainedModel):
         size = self.config.real_memory_size
         if labels is None:
             raise ValueError(
-                "`labels` are missing: in training, rows go into the real memory with their labels. Pass them (`Trainer` "
-                "keeps them back with `label_smoothing_factor` or `compute_loss_func`), call `model.eval()`, or choose "
+                "`labels` are missing: in training, rows go into the real memory with their labels. Pass them "
+                "(`Trainer` keeps them back with `label_smoothing_factor` or `compute_loss_func`), call `model.eval()`, or choose "
                 'an `augmentation` without a real memory, such as "abd+syn".'
             )
         if len(features) > size:
