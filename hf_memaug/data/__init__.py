@@ -10,12 +10,14 @@ from hf_memaug.data.mnist import mnist_domains
 from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
 from hf_memaug.data.prompts import prompt_tokenizer
 from hf_memaug.data.splits import DomainParts, DomainSplit, leave_each_domain_out, leave_one_domain_out, split_domains
+from hf_memaug.data.words import add_words, new_words, read_word_vectors, word_tokenizer
 
 __all__ = [
     "DomainDataset",
     "DomainParts",
     "DomainSplit",
     "ImageCollator",
+    "add_words",
     "check_images",
     "check_overlap",
     "decode_image",
@@ -26,7 +28,10 @@ __all__ = [
     "leave_one_domain_out",
     "load_domains",
     "mnist_domains",
+    "new_words",
     "prompt_tokenizer",
+    "read_word_vectors",
     "row_hashes",
     "split_domains",
+    "word_tokenizer",
 ]

@@ -168,17 +168,25 @@ class _Steps(torch.autograd.Function):
                 projected, recurrent, values, content_weight, candidate_bias, hidden, cell_state,
                 hiddens, cells, activations, all_weights, contents, inners,
             )  # fmt: skip
+            ctx.device_type = projected.device.type
             ctx.settings = (cell, reads_at_first, keep, begun, wanted)
             ctx.set_materialize_grads(False)
         return hiddens[1:], cells[-1] if is_lstm else None, all_weights if wanted else None
 
     @staticmethod
-    def backward(ctx, from_states, from_cell, from_weights):
-        given = ctx.saved_tensors[:7]
+    def backward(ctx, *from_outputs):
+        # Also where a loss is taken back under autocast, it is in the precision of the steps.
+        with torch.autocast(ctx.device_type, enabled=False):
+            return _Steps._backward(ctx, *from_outputs)
+
+    @staticmethod
+    def _backward(ctx, from_states, from_cell, from_weights):
+        saved = ctx.saved_tensors  # once: checkpointing makes them again for each look
+        given = saved[:7]
         if torch.is_grad_enabled():
             return (*_plain_gradients(given, ctx, (from_states, from_cell, from_weights)), *(None,) * 5)
         projected, recurrent, values, content_weight, candidate_bias = given[:5]
-        hiddens, cells, activations, all_weights, contents, inners = ctx.saved_tensors[7:]
+        hiddens, cells, activations, all_weights, contents, inners = saved[7:]
         cell, reads_at_first, keep, _, _ = ctx.settings
         steps, directions, rows, width = projected.shape
         size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
