@@ -61,6 +61,11 @@ class MemoryRNNClassifierOutput(MemoryOutput):
 class MemoryRNNLayer(GradientCheckpointingLayer, MemoryRNN):
     """The layer, which forgets its steps and takes them again where gradients are checkpointed."""
 
+    def forward(self, inputs, mask=None, *state, output_weights=False):
+        hidden, state, weights = super().forward(inputs, mask, state or None, output_weights)
+        # Flat, as `state` is: reentrant checkpointing loses the gradient of what lies in a tuple inside of another.
+        return hidden, weights, *state
+
 
 @auto_docstring
 class MemoryRNNPreTrainedModel(GrowingNetworkMixin, MemoryModelMixin, PreTrainedModel):
@@ -142,8 +147,8 @@ class MemoryRNNModel(MemoryRNNPreTrainedModel):
             inputs_embeds = self.embeddings(input_ids)
         if attention_mask is not None and _can_look_at(attention_mask) and attention_mask.all():
             attention_mask = None
-        hidden, state, weights = self.layer(
-            self.dropout(inputs_embeds), attention_mask, None, output_weights=bool(output_memory_weights)
+        hidden, weights, *state = self.layer(
+            self.dropout(inputs_embeds), attention_mask, output_weights=bool(output_memory_weights)
         )
         pooled, *cell_state = (part.transpose(0, 1).flatten(1) for part in state)
         if output_hidden_states is None:
@@ -411,10 +416,10 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
         state = self._first_state(encoder_outputs) if past_key_values is None else past_key_values
         if decoder_attention_mask is not None:
             decoder_attention_mask = decoder_attention_mask[:, -decoder_inputs_embeds.shape[1] :]
-        hidden, state, weights = self.decoder(
+        hidden, weights, *state = self.decoder(
             self.dropout(decoder_inputs_embeds),
             decoder_attention_mask,
-            state,
+            *state,
             output_weights=bool(output_memory_weights),
         )
         said, attention = self.encoder_reader(hidden, encoder_outputs.last_hidden_state, attention_mask)
@@ -429,7 +434,7 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
         return MemoryRNNGenerationOutput(
             loss=loss,
             logits=logits,
-            past_key_values=state if use_cache else None,
+            past_key_values=tuple(state) if use_cache else None,
             decoder_hidden_states=(decoder_inputs_embeds, hidden) if output_hidden_states else None,
             cross_attentions=(attention.unsqueeze(1),) if output_attentions else None,
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,

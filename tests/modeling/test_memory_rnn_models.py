@@ -291,3 +291,19 @@ class TestGeneration:
         model = make(MemoryRNNForConditionalGeneration)
         with pytest.raises(ValueError, match="assisted generation is not supported"):
             model.generate(texts(1), assistant_model=make(MemoryRNNForConditionalGeneration), max_new_tokens=3)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("model_class", [MemoryRNNForSequenceClassification, MemoryRNNForConditionalGeneration])
+def test_both_kinds_of_checkpointing_give_all_gradients(model_class, reentrant):
+    gradients = []
+    for checkpointing in (False, True):
+        model = make(model_class).train()
+        if checkpointing:
+            model.gradient_checkpointing_enable({"use_reentrant": reentrant})
+            model.enable_input_require_grads()
+        labels = texts(length=3, seed=3) if model.config.is_encoder_decoder else torch.tensor([0, 1, 2, 0])
+        model(texts(), labels=labels).loss.backward()
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        torch.testing.assert_close(gradients[1][name], gradient)
