@@ -122,10 +122,12 @@ class _Steps(torch.autograd.Function):
         if is_lstm:
             cells[0] = cell_state
         activations = projected.new_empty(steps if learns else 1, directions, rows, width)
-        all_weights = projected.new_zeros(steps if learns or wanted else 1, directions, rows, slots)
+        all_weights = projected.new_empty(steps if learns or wanted else 1, directions, rows, slots)
         contents = None
         if content_weight is not None:
-            contents = projected.new_zeros(steps if learns else 1, directions, rows, values.shape[-1])
+            contents = projected.new_empty(steps if learns else 1, directions, rows, values.shape[-1])
+        if not reads_at_first:
+            _nothing_at_first(all_weights, contents)
         inners = projected.new_empty(steps if learns else 1, directions, rows, size) if not is_lstm else None
         for step in range(steps):
             before = hiddens[step]
@@ -193,9 +195,11 @@ class _Steps(torch.autograd.Function):
         is_lstm = cell == "lstm"
         # What reaches scores and gates through the hidden state, and what reaches the gates through words and content:
         # of an LSTM these are the same numbers.
-        to_joint = projected.new_zeros(steps, directions, rows, slots + width)
+        to_joint = projected.new_empty(steps, directions, rows, slots + width)
         to_gates = to_joint[..., slots:] if is_lstm else torch.empty_like(projected)
-        to_contents = None if contents is None else torch.zeros_like(contents)
+        to_contents = None if contents is None else torch.empty_like(contents)
+        if not reads_at_first:
+            _nothing_at_first(to_joint[..., :slots], to_contents)
         back = recurrent.transpose(1, 2).contiguous()
         back_values = None if values is None else values.transpose(1, 2).contiguous()
         back_weight = None if content_weight is None else content_weight.transpose(1, 2).contiguous()
@@ -271,6 +275,12 @@ class _Steps(torch.autograd.Function):
         gradients[5] = to_hidden if needs[5] else None
         gradients[6] = to_cell if needs[6] else None
         return (*gradients, *(None,) * 5)
+
+
+def _nothing_at_first(*buffers) -> None:
+    for buffer in buffers:
+        if buffer is not None:
+            buffer[0] = 0
 
 
 def _plain_gradients(given, ctx, from_outputs):
