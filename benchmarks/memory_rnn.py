@@ -26,6 +26,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=300, help="units, and numbers of a word vector (default: 300)")
     parser.add_argument("--slots", type=int, nargs="+", default=[500, 2500], help="slots (default: 500 2500)")
     parser.add_argument("--rounds", type=int, default=20, help="pairs of measurements (default: 20)")
+    parser.add_argument("--threads", type=int, help="of the CPU (default: all)")
     parser.add_argument("--output", help="write the JSON here as well")
     return parser.parse_args()
 
@@ -65,6 +66,8 @@ def main() -> None:
     options = parse_arguments()
     import torch
 
+    if options.threads:
+        torch.set_num_threads(options.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     on_gpu = device == "cuda"
     name = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"

@@ -107,6 +107,11 @@ class MemoryRNNConfig(PreTrainedConfig):
         return sum(self.memory_slots)
 
     @property
+    def feature_size(self) -> int:
+        """The width of a text's vector."""
+        return (1 + self.bidirectional) * self.hidden_size
+
+    @property
     def slots_per_domain(self) -> list[int]:
         """How many slots came with each domain."""
         return list(self.memory_slots)
