@@ -38,8 +38,8 @@ class ForwardPass:
         if features and len(features[0]) != len(inputs["labels"]):
             raise ValueError(
                 f'`algorithm="{self.trainer.args.algorithm}"` looks at one feature of each row, and '
-                f"`{type(self.model).__name__}` has {len(features[0])} for {len(inputs['labels'])} rows (pairs of texts "
-                'have two). Choose an algorithm that looks at the loss alone, such as "erm" or "vrex".'
+                f"`{type(self.model).__name__}` has {len(features[0])} for {len(inputs['labels'])} rows (pairs of "
+                'texts have two). Choose an algorithm that looks at the loss alone, such as "erm" or "vrex".'
             )
         return DomainBatch(
             task_loss=self.trainer._task_loss(outputs, inputs),
