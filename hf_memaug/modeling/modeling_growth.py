@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
-from transformers.initialization import no_init_weights
 
 from hf_memaug.configuration.words import add_words, check_new_words, check_word_tokenizer
 
@@ -58,14 +57,18 @@ class GrowingModelMixin:
         counts = torch.tensor(self.config.slots_per_domain, dtype=torch.long)
         return torch.repeat_interleave(torch.arange(len(counts)), counts)
 
-    def _grow(self, **changes) -> list[GrownParameter]:
-        if hasattr(self, "peft_config") or getattr(self, "_hf_peft_config_loaded", False):
-            raise ValueError("A model with adapters cannot grow. Merge them first: `model.merge_and_unload()`.")
+    def _planned(self, changes: dict) -> "GrowingModelMixin":
+        """What the model is to become: shapes without numbers."""
         config = copy.deepcopy(self.config)
         for name, value in changes.items():
             setattr(config, name, value)
-        with torch.device("meta"), no_init_weights():
-            planned = type(self)(config)
+        with torch.device("meta"):
+            return type(self)(config)
+
+    def _grow(self, **changes) -> list[GrownParameter]:
+        if hasattr(self, "peft_config") or getattr(self, "_hf_peft_config_loaded", False):
+            raise ValueError("A model with adapters cannot grow. Merge them first: `model.merge_and_unload()`.")
+        planned = self._planned(changes)
         # All that can fail happens to the plan; the model changes at the end, at once.
         grown, sizes = [], []
         mine = dict(self.named_modules())
@@ -151,6 +154,23 @@ class GrowingNetworkMixin(GrowingModelMixin):
         """
         check_growth("grow_hidden", "units", units)
         return self._grow(hidden_size=self.config.hidden_size + units)
+
+    def units_for(self, slots: int) -> int:
+        """The units whose growth adds the number of parameters nearest to that of `slots` slots: F+H beside F+M."""
+        check_growth("units_for", "slots", slots)
+
+        def parameters(**changes) -> int:
+            return self._planned(changes).num_parameters()
+
+        wanted = parameters(**self.config.grown_memory(slots))
+        hidden = self.config.hidden_size
+        low, high = 1, 2
+        while parameters(hidden_size=hidden + high) < wanted:
+            low, high = high, 2 * high
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if parameters(hidden_size=hidden + middle) < wanted else (low, middle)
+        return min(low, high, key=lambda units: abs(parameters(hidden_size=hidden + units) - wanted))
 
     def _check_vectors(self, words: list[str], vectors) -> tuple[torch.Tensor | None, torch.Tensor]:
         """The vectors that are given, and of which words."""

@@ -158,6 +158,23 @@ class TestHiddenUnits:
         again = case.model_class.from_pretrained(tmp_path)
         assert torch.equal(features_of(again(**case.inputs())), features_of(model(**case.inputs())))
 
+    @pytest.mark.parametrize("slots", [1, 7, 100])
+    def test_as_many_parameters_as_slots_bring(self, case: Case, slots):
+        model = case.model()
+        before = model.num_parameters()
+        units = model.units_for(slots)
+        assert model.num_parameters() == before, "only counted"
+        added = {}
+        for other in (units - 1, units, units + 1):
+            grown = copy.deepcopy(model)
+            if other:
+                grown.grow_hidden(other)
+            added[other] = grown.num_parameters() - before
+        model.grow_memory(slots)
+        wanted = model.num_parameters() - before
+        allowed = [other for other in added if other]
+        assert min(allowed, key=lambda other: abs(added[other] - wanted)) == units
+
     def test_it_is_not_a_function_that_stays(self, case: Case):
         model = case.model()
         before = features_of(model(**case.inputs()))
