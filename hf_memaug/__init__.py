@@ -15,6 +15,7 @@ _FUNCTIONS = {
     "load_domains": "hf_memaug.data",
     "leave_one_domain_out": "hf_memaug.data",
     "prompt_tokenizer": "hf_memaug.data",
+    "word_tokenizer": "hf_memaug.data",
     "cache_general_states": "hf_memaug.data.general_cache",
     "GeneralStatesCollator": "hf_memaug.data.general_cache",
     "DomainTrainer": "hf_memaug.training",

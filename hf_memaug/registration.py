@@ -26,7 +26,7 @@ def register_auto_classes() -> None:
         return
     # At the start, because the files that are imported below ask for their registration too.
     _begun = True
-    from transformers import AutoConfig, AutoTokenizer
+    from transformers import AutoConfig, AutoTokenizer, PreTrainedTokenizerFast
     from transformers.models.auto import modeling_auto
     from transformers.models.auto.tokenization_auto import TOKENIZER_MAPPING
 
@@ -41,7 +41,11 @@ def register_auto_classes() -> None:
     for model_type, family in FAMILIES.items():
         config_class = family.load(family.config)
         AutoConfig.register(model_type, config_class, exist_ok=True)
-        backbone_class = type(AutoConfig.for_model(family.backbone))
+        if family.backbone is None:
+            AutoTokenizer.register(config_class, fast_tokenizer_class=PreTrainedTokenizerFast, exist_ok=True)
+            backbone_class = None
+        else:
+            backbone_class = type(AutoConfig.for_model(family.backbone))
         if backbone_class in TOKENIZER_MAPPING:
             AutoTokenizer.register(config_class, tokenizer_class=TOKENIZER_MAPPING[backbone_class], exist_ok=True)
         _register_models(modeling_auto, config_class, family)

@@ -99,6 +99,26 @@ HMA = Method(
 )
 
 
+IDA = Method(
+    row="rnn+mem",
+    title="Progressive Memory Banks for Incremental Domain Adaptation",
+    url="https://arxiv.org/abs/1811.00239",
+    tags=("memory", "continual-learning", "domain-adaptation"),
+    what="a recurrent network reads a memory bank at each step, and the bank grows with each new domain",
+    how="The previous hidden state asks the keys of the bank, and what the values answer is read beside the next word: "
+    "α_i = softmax(h_{i-1}ᵀ m^(key)), c_i = sum_j α_ij m_j^(val) (Eq. 1-3). `memory_slots` has one entry "
+    "for each domain.",
+    bibtex="""\
+@inproceedings{asghar2020progressive,
+    title = "Progressive Memory Banks for Incremental Domain Adaptation",
+    author = "Asghar, Nabiha and Mou, Lili and Selby, Kira A. and Pantasdo, Kevin D. and Poupart, Pascal
+      and Jiang, Xin",
+    booktitle = "International Conference on Learning Representations",
+    year = "2020",
+}""",
+)
+
+
 @dataclass(frozen=True)
 class Family:
     """
@@ -109,8 +129,9 @@ class Family:
             `x` in `configuration/configuration_x.py` and `modeling/modeling_x.py`.
         config (`str`):
             The configuration class.
-        backbone (`str`):
-            The `model_type` of transformers whose tokenizer and adapter targets the family takes over.
+        backbone (`str`, *optional*):
+            The `model_type` of transformers whose tokenizer and adapter targets the family takes over. None: the
+            family is trained from scratch, with a tokenizer of its own data.
         method (`Method`):
             The paper behind it.
         adapted (`tuple[str, ...]`):
@@ -121,7 +142,7 @@ class Family:
 
     module: str
     config: str
-    backbone: str
+    backbone: str | None
     method: Method
     models: dict[str, tuple[str, ...]] = field(default_factory=dict)
     adapted: tuple[str, ...] = ()
@@ -200,6 +221,18 @@ FAMILIES: dict[str, Family] = {
         # Whatever transformers' encoders of images and of text call them.
         adapted=("q_proj", "v_proj", "query", "value"),
     ),
+    "memory_rnn": Family(
+        module="memory_rnn",
+        config="MemoryRNNConfig",
+        backbone=None,
+        method=IDA,
+        models={
+            "AutoModel": ("MemoryRNNModel",),
+            "AutoModelForSequenceClassification": ("MemoryRNNForSequenceClassification",),
+            "AutoModelForSeq2SeqLM": ("MemoryRNNForConditionalGeneration",),
+        },
+        adapted=("input_projection",),
+    ),
 }
 
 
@@ -226,7 +259,7 @@ def family_on(backbone: str) -> Family:
     for family in FAMILIES.values():
         if family.backbone == backbone:
             return family
-    known = ", ".join(sorted({family.backbone for family in FAMILIES.values()}))
+    known = ", ".join(sorted({family.backbone for family in FAMILIES.values() if family.backbone}))
     raise ValueError(f"No family is built on `{backbone}` checkpoints. There are families on: {known}.")
 
 

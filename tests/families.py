@@ -47,8 +47,13 @@ SENTENCES = [
 VOCABULARY_SIZE = 160
 
 
-def tiny_tokenizer(kind: str) -> PreTrainedTokenizerFast:
+def tiny_tokenizer(kind: str | None) -> PreTrainedTokenizerFast:
     """A real tokenizer of the backbone's kind, made of a handful of sentences: the same in every process."""
+    if kind is None:
+        from hf_memaug.data import word_tokenizer
+
+        # As many words as the tests' ids ask for.
+        return word_tokenizer([*SENTENCES, *(f"word{number}" for number in range(70))], max_length=64)
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
     if kind == "roberta":
@@ -171,6 +176,23 @@ def fill_real_memory(model) -> None:
         memory.write(torch.randn(20, memory.slots.shape[1]), torch.arange(20) % 3)
 
 
+def memory_rnn_config(model_type: str = "memory_rnn", **kwargs):
+    config_class = FAMILIES[model_type].load(FAMILIES[model_type].config)
+    # What the tests set for transformers.
+    for name in ("max_position_embeddings", "intermediate_size"):
+        kwargs.pop(name, None)
+    sizes = {"vocab_size": 99, "hidden_size": 32, "embedding_size": 24, "memory_slots": [8, 4], "classifier_size": 16}
+    labels = {"num_labels": 3} if "id2label" not in kwargs else {}
+    return config_class(**{**sizes, **labels, **kwargs})
+
+
+def memory_rnn_weights(config, rows, length):
+    """The first word of each direction reads nothing."""
+    total = torch.ones(rows, 2, length)
+    total[:, 0, 0] = total[:, 1, -1] = 0
+    return (rows, 2, length, config.total_slots), total
+
+
 @dataclass(frozen=True)
 class Tiny:
     """
@@ -182,6 +204,7 @@ class Tiny:
         misspelt: a field with a slip, and the field that was meant.
         weights: a configuration and the inputs' shape, to the shape of `memory_weights` and the sum of its last axis.
         memory: the name of the modules that an adapter saves whole.
+        adapted: part of the names of the layers that adapters go to where none are named.
         steady: fields that turn off what is drawn afresh at each step, where a test cuts one batch in several ways.
         additive: fields that also leave a loss which is a mean over rows, and nothing that is of a batch as a whole.
         prepare: what is done to a fresh model before anything is asked of it.
@@ -193,6 +216,7 @@ class Tiny:
     misspelt: tuple[str, str]
     weights: Callable
     memory: str = "memory"
+    adapted: str = "attention"
     steady: dict = field(default_factory=dict)
     additive: dict = field(default_factory=dict)
     prepare: Callable = lambda model: None
@@ -239,6 +263,13 @@ TINY = {
             "HMAForSequenceClassification": "bert",
             "HMAForGraphClassification": "graph_network",
         },
+    ),
+    "memory_rnn": Tiny(
+        config=memory_rnn_config,
+        shape=("memory_slots", [8, 4], [8, 4, 8]),
+        misspelt=("memory_slot", "memory_slots"),
+        weights=memory_rnn_weights,
+        adapted="input_projection",
     ),
 }
 CONFIGS = {model_type: tiny.config for model_type, tiny in TINY.items()}
@@ -287,7 +318,7 @@ class Case:
     @property
     def is_per_token(self) -> bool:
         """Whether there is an output for each token."""
-        per_token = ("TokenClassification", "QuestionAnswering", "MaskedLM", "GMAPModel")
+        per_token = ("TokenClassification", "QuestionAnswering", "MaskedLM", "GMAPModel", "MemoryRNNModel")
         return self.name.endswith(per_token)
 
     def config(self, **kwargs):
@@ -315,10 +346,12 @@ class Case:
         ids[:, 0] = 2
         ids[:, 3] = 4  # the mask token
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        if self.name.endswith("ConditionalGeneration"):
+            inputs["decoder_input_ids"] = ids.flip(1)
         if labels and self.has_head:
             if self.name.endswith("QuestionAnswering"):
                 inputs |= {"start_positions": torch.arange(rows) % 3 + 1, "end_positions": torch.arange(rows) % 3 + 4}
-            elif self.name.endswith("MaskedLM"):
+            elif self.name.endswith(("MaskedLM", "ConditionalGeneration")):
                 inputs["labels"] = ids
             else:
                 inputs["labels"] = ids % 3 if self.is_per_token else torch.arange(rows) % 3

@@ -20,6 +20,8 @@ class KVMemoryFields:
     Args:
         memory_slots (`int`, *optional*, defaults to 1024):
             `|K|` of Eq. 1, the number of slots.
+        memory_slots_per_domain (`list[int]`, *optional*):
+            How many of them came with which domain, where `grow_memory` has added some.
         memory_key_size (`int`, *optional*, defaults to 256):
             `d_q`, the width of a key.
         memory_heads (`int`, *optional*, defaults to 4):
@@ -51,6 +53,7 @@ class KVMemoryFields:
     backbone_model_type: ClassVar[str]
 
     memory_slots: int = 1024
+    memory_slots_per_domain: list[int] | None = None
     memory_key_size: int = 256
     memory_heads: int = 4
     memory_weight: float | int = 0.5
@@ -79,10 +82,27 @@ class KVMemoryFields:
         for name in ("memory_slots", "memory_key_size", "memory_heads"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        if any(slots < 1 for slots in self.slots_per_domain) or sum(self.slots_per_domain) != self.memory_slots:
+            raise ValueError(
+                f"`memory_slots_per_domain={self.memory_slots_per_domain}` does not add up to "
+                f"`memory_slots={self.memory_slots}`. Leave it out: `grow_memory` writes it."
+            )
         if self.memory_initializer_range < 0:
             raise ValueError(f"`memory_initializer_range` cannot be negative; got {self.memory_initializer_range}.")
         if not 0 <= self.memory_weight <= 1:
             raise ValueError(f"`memory_weight` is λ of Eq. 3 and lies between 0 and 1; got {self.memory_weight}.")
+
+    @property
+    def slots_per_domain(self) -> list[int]:
+        """How many slots came with each domain."""
+        return list(self.memory_slots_per_domain or [self.memory_slots])
+
+    def grown_memory(self, slots: int) -> dict[str, Any]:
+        """The fields of this configuration that another domain's slots change."""
+        return {
+            "memory_slots": self.memory_slots + slots,
+            "memory_slots_per_domain": [*self.slots_per_domain, slots],
+        }
 
     @property
     def reads_memory(self) -> bool:

@@ -22,6 +22,7 @@ from hf_memaug.data.molecules import graph_from_smiles, load_molecules, molecule
 from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
 from hf_memaug.data.prompts import prompt_tokenizer
 from hf_memaug.data.splits import DomainParts, DomainSplit, leave_each_domain_out, leave_one_domain_out, split_domains
+from hf_memaug.data.words import add_words, new_words, read_word_vectors, word_tokenizer
 
 __all__ = [
     "DomainDataset",
@@ -30,6 +31,7 @@ __all__ = [
     "GraphCollator",
     "ImageCollator",
     "check_graphs",
+    "add_words",
     "check_images",
     "check_overlap",
     "decode_image",
@@ -46,11 +48,14 @@ __all__ = [
     "load_molecules",
     "mnist_domains",
     "molecule_graphs",
+    "new_words",
     "prompt_tokenizer",
+    "read_word_vectors",
     "row_hashes",
     "size_shift_split",
     "split_domains",
     "tu_folds",
     "tu_graphs",
     "undirected_graph",
+    "word_tokenizer",
 ]

@@ -163,8 +163,8 @@ class HMAHead(HMAPreTrainedModel):
         if labels is None:
             raise ValueError(
                 "`labels` are missing: in training, rows go into the real memory with their labels. Pass them "
-                "(`Trainer` keeps them back with `label_smoothing_factor` or `compute_loss_func`), call `model.eval()`, or choose "
-                'an `augmentation` without a real memory, such as "abd+syn".'
+                "(`Trainer` keeps them back with `label_smoothing_factor` or `compute_loss_func`), call `model.eval()`, "
+                'or choose an `augmentation` without a real memory, such as "abd+syn".'
             )
         if len(features) > size:
             raise ValueError(

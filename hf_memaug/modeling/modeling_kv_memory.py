@@ -21,6 +21,7 @@ from transformers.utils import auto_docstring, can_return_tuple, logging
 from hf_memaug.configuration.configuration_kv_memory import BertWithKVMemoryConfig, RobertaWithKVMemoryConfig
 from hf_memaug.configuration.prompting import normalise_verbalizer, verbalizer_token_ids
 from hf_memaug.layers.kv_memory import KeyValueMemory
+from hf_memaug.modeling.modeling_growth import GrowingModelMixin
 from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput
 
 logger = logging.get_logger(__name__)
@@ -74,7 +75,7 @@ class KVMemoryClassifierOutput(MemoryOutput):
     attentions: tuple[torch.FloatTensor, ...] | None = None
 
 
-class KVMemoryMixin(MemoryModelMixin):
+class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
     """The start of a memory. `__init__` of the backbone's own classes does the rest."""
 
     memory_modules = (KeyValueMemory,)

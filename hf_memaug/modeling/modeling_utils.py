@@ -5,8 +5,10 @@
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields
+from pathlib import Path
 from typing import ClassVar
 
+from safetensors import safe_open
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import ModelOutput
@@ -99,7 +101,29 @@ class MemoryModelMixin:
             raise ValueError("`use_safetensors=False` is refused: weights are read from safetensors files only.")
         if not kwargs.pop("_fresh_memory", False) and pretrained_model_name_or_path is not None:
             cls._check_checkpoint(pretrained_model_name_or_path, config, kwargs)
-        return super().from_pretrained(pretrained_model_name_or_path, *model_args, config=config, **kwargs)
+        try:
+            return super().from_pretrained(pretrained_model_name_or_path, *model_args, config=config, **kwargs)
+        except RuntimeError as error:
+            cls._explain_slots(pretrained_model_name_or_path, error)
+            raise
+
+    @classmethod
+    def _explain_slots(cls, name_or_path, error: RuntimeError) -> None:
+        """Weights of a memory that has grown beside a configuration that has not: says so, if that is the error."""
+        files = sorted(Path(name_or_path).glob("*.safetensors")) if name_or_path and os.path.isdir(name_or_path) else []
+        if "ignore_mismatched_sizes" not in str(error) or not hasattr(cls.config_class, "slots_per_domain"):
+            return
+        config = cls.config_class.from_pretrained(name_or_path)
+        for file in files:
+            with safe_open(file, framework="pt") as weights:
+                names = [name for name in weights.keys() if name.endswith("memory.slot_keys")]
+                stored = {weights.get_slice(name).get_shape()[-2] for name in names}
+            if stored - {sum(config.slots_per_domain)}:
+                raise ValueError(
+                    f"The weights in `{name_or_path}` have a memory of {max(stored)} slots, and its configuration says "
+                    f"`memory_slots={config.memory_slots}`. The two were not saved together: `save_pretrained` writes "
+                    "both. Put the `config.json` there that was written with these weights."
+                ) from error
 
     @classmethod
     def _check_checkpoint(cls, name_or_path: str | os.PathLike, config, kwargs: dict) -> None:

@@ -24,6 +24,7 @@ _TASKS = {
     "ForTokenClassification": ("token-classification", "the classification of tokens"),
     "ForQuestionAnswering": ("question-answering", "extractive question answering"),
     "ForMaskedLM": ("fill-mask", "masked language modelling"),
+    "ForConditionalGeneration": ("text-generation", "the generation of text"),
     "ForImageClassification": ("image-classification", "image classification"),
 }
 # A pipeline of transformers for a task, and what to call it.
@@ -164,7 +165,8 @@ def write_trainer_card(
 
 def _opening(config, architecture, method, task_in_words, facts, data_name) -> str:
     backbone = f"[`{_hub_name(config)}`](https://huggingface.co/{_hub_name(config)})" if _hub_name(config) else None
-    start = f"built on {backbone}" if backbone else f"with a {FAMILIES[config.model_type].backbone} encoder"
+    kind = FAMILIES[config.model_type].backbone
+    start = f"built on {backbone}" if backbone else f"with a {kind} encoder" if kind else "trained from scratch"
     trained = f" It was trained on {data_name}." if data_name else " It has not been trained yet."
     if facts.get("left_out"):
         trained += f" The domain **{facts['left_out']}** was left out: neither training nor selection saw it."

@@ -10,6 +10,7 @@ _EXPORTS = {
     "bilevel_trainer": ("BilevelTrainer",),
     "checkpoints": ("last_complete_checkpoint",),
     "domain_trainer": ("DomainTrainer",),
+    "growth": ("grow_optimizer",),
     "guard": ("NonFiniteGradientError", "RunGuard"),
     "layer_search": ("candidate_layers", "search_memory_layers"),
     "masked_lm": ("MaskedLMTrainer",),

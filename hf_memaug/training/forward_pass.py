@@ -35,6 +35,12 @@ class ForwardPass:
                 outputs = self.wrapped(**inputs)
             else:
                 outputs = functional_call(self.model, weights, kwargs=inputs)
+        if features and len(features[0]) != len(inputs["labels"]):
+            raise ValueError(
+                f'`algorithm="{self.trainer.args.algorithm}"` looks at one feature of each row, and '
+                f"`{type(self.model).__name__}` has {len(features[0])} for {len(inputs['labels'])} rows (pairs of "
+                'texts have two). Choose an algorithm that looks at the loss alone, such as "erm" or "vrex".'
+            )
         return DomainBatch(
             task_loss=self.trainer._task_loss(outputs, inputs),
             logits=outputs["logits"] if isinstance(outputs, dict) else outputs[1],
@@ -90,7 +96,8 @@ def pooled_features(outputs) -> torch.Tensor:
 def feature_size(model: nn.Module) -> int | None:
     """How wide `pooled_features` are, as far as the configuration says."""
     config = model.config
-    for name in ("augmented_size", "hidden_size"):
+    # Features that are wider than states: with a label beside them, or of two directions.
+    for name in ("augmented_size", "feature_size", "hidden_size"):
         if getattr(config, name, None) is not None:
             return getattr(config, name)
     # Convolutional networks widen from stage to stage; a model of timm says it itself.

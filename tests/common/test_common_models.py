@@ -3,6 +3,7 @@
 """What every class of every family promises. Adding a row to the registry adds it here."""
 
 import pickle
+import re
 
 import pytest
 import torch
@@ -27,7 +28,8 @@ def test_the_registry_is_covered():
 def test_save_and_load_are_bit_equal(case: Case, tmp_path):
     model, inputs = case.model(), case.inputs()
     model.save_pretrained(tmp_path)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", "model.safetensors"]
+    generation = ["generation_config.json"] if case.model_class.can_generate() else []
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["config.json", *generation, "model.safetensors"]
     again, info = case.model_class.from_pretrained(tmp_path, output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))
@@ -61,6 +63,7 @@ def test_extra_padding_changes_nothing(case: Case):
     model, inputs = case.model().double(), case.inputs()
     padding = torch.full((3, 4), model.config.pad_token_id)
     padded = {
+        **inputs,
         "input_ids": torch.cat([inputs["input_ids"], padding], dim=1),
         "attention_mask": torch.cat([inputs["attention_mask"], torch.zeros_like(padding)], dim=1),
     }
@@ -109,11 +112,13 @@ def test_memory_weights_on_request(case: Case):
     rows, length = (3, None) if case.is_graph else inputs[model.main_input_name].shape[:2]
     shape, total = case.tiny.weights(model.config, rows, length)
     assert weights.shape == shape
-    torch.testing.assert_close(weights.sum(-1), torch.full(shape[:-1], total))
+    torch.testing.assert_close(weights.sum(-1), torch.as_tensor(total).expand(shape[:-1]))
 
 
 @every_class
 def test_eager_equals_sdpa(case: Case, tmp_path):
+    if not case.model_class._supports_sdpa:
+        pytest.skip("it has no attention of the kind that transformers implements")
     case.model().save_pretrained(tmp_path)
     inputs = case.inputs()
     if case.is_text:
@@ -248,19 +253,19 @@ def test_another_familys_checkpoint_is_refused(case: Case, tmp_path, backbones):
     )
     with pytest.raises(ValueError, match=f"holds a `vit` model, and `{case.name}` reads `{case.model_type}`"):
         case.model_class.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=case.model_class.how_to_begin_with(case.backbone)):
-        case.model_class.from_pretrained(backbones.get(case.backbone, backbones["bert"]))
+    if case.backbone is not None:
+        with pytest.raises(ValueError, match=case.model_class.how_to_begin_with(case.backbone)):
+            case.model_class.from_pretrained(backbones.get(case.backbone, backbones["bert"]))
 
 
 @every_class
 def test_a_memory_of_another_shape_is_refused(case: Case, tmp_path):
     case.model().save_pretrained(tmp_path)
     name, stored, other = case.tiny.shape
-    with pytest.raises(
-        ValueError, match=f"`{name}={other}` does not fit .* has `{name}={stored}`.* Leave `{name}` out"
-    ):
+    asked, found = re.escape(f"`{name}={other}`"), re.escape(f"`{name}={stored}`")
+    with pytest.raises(ValueError, match=f"{asked} does not fit .* has {found}.* Leave `{name}` out"):
         case.model_class.from_pretrained(tmp_path, **{name: other})
-    with pytest.raises(ValueError, match=f"`{name}={other}` does not fit"):
+    with pytest.raises(ValueError, match=f"{asked} does not fit"):
         getattr(transformers, case.auto_class).from_pretrained(tmp_path, **{name: other})
     slip, meant = case.tiny.misspelt
     with pytest.raises(TypeError, match=f"`{slip}`. Did you mean `{meant}`"):
@@ -295,7 +300,7 @@ def test_lora_with_the_memory_kept_trainable_and_saved(case: Case, tmp_path):
     )
     model = get_peft_model(case.model_class.from_pretrained(base), config)
     trainable = [name for name, p in model.named_parameters() if p.requires_grad]
-    assert any("lora_A" in name and "attention" in name for name in trainable)
+    assert any("lora_A" in name and case.tiny.adapted in name for name in trainable)
     memory = f".{case.tiny.memory}."
     assert not any("lora" in name and memory in name for name in trainable), "LoRA caught the memory's query"
     assert any(f"{memory}modules_to_save" in name for name in trainable)

@@ -23,8 +23,9 @@ class Tester:
         self.model_type, self.config_kwargs = model_type, config_kwargs
         self.batch_size, self.seq_length, self.is_training = 13, 7, True
         config = self.get_config()
-        self.hidden_size, self.num_hidden_layers = config.hidden_size, config.num_hidden_layers
-        self.num_attention_heads = config.num_attention_heads
+        self.is_recurrent = self.model_type == "memory_rnn"
+        self.hidden_size, self.num_hidden_layers = config.hidden_size, getattr(config, "num_hidden_layers", 1)
+        self.num_attention_heads = getattr(config, "num_attention_heads", 1)
         self.is_image = hasattr(config, "image_size")
         if self.is_image:
             # The first tokens, and one for each patch.
@@ -45,6 +46,8 @@ class Tester:
         ids = common.ids_tensor([self.batch_size, self.seq_length], self.vocab_size - 5) + 5
         ids[:, 2] = 4  # the mask token
         mask = common.random_attention_mask([self.batch_size, self.seq_length])
+        if self.is_recurrent:
+            return self.get_config(), {"input_ids": ids, "attention_mask": mask, "decoder_input_ids": ids.flip(1)}
         return self.get_config(), {"input_ids": ids, "attention_mask": mask, "token_type_ids": torch.zeros_like(ids)}
 
 
@@ -61,6 +64,10 @@ class CommonTests(common.ModelTesterMixin):
             sizes = {"has_text_modality": False, "common_properties": ["strategy"], "strategy": "gated"}
         if self.model_tester.is_image:
             sizes["has_text_modality"] = False
+        if self.model_tester.is_recurrent:
+            # It has one layer, and no heads.
+            sizes["common_properties"] = ["hidden_size"]
+            self.has_attentions = False
         self.config_tester = ConfigTester(self, config_class=config_class, **sizes)
         # The common tests look up by these names which classes have no head.
         mappings = {
@@ -69,6 +76,7 @@ class CommonTests(common.ModelTesterMixin):
             "AutoModelForTokenClassification": "MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES",
             "AutoModelForQuestionAnswering": "MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES",
             "AutoModelForMaskedLM": "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
+            "AutoModelForSeq2SeqLM": "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
             "AutoModelForImageClassification": "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
         }
         for family_type, family in FAMILIES.items():
@@ -77,6 +85,8 @@ class CommonTests(common.ModelTesterMixin):
 
     def _prepare_for_class(self, inputs_dict, model_class, return_labels=False):
         inputs = super()._prepare_for_class(inputs_dict, model_class, return_labels)
+        if not model_class.__name__.endswith("ConditionalGeneration"):
+            inputs.pop("decoder_input_ids", None)
         if return_labels and model_class.__name__.endswith(("SequenceClassification", "PromptClassification")):
             inputs["labels"] = torch.zeros(self.model_tester.batch_size, dtype=torch.long)
         return inputs
@@ -120,6 +130,21 @@ class CommonTests(common.ModelTesterMixin):
         self.model_tester.is_training = self.model_type != "hma"
         super().test_resize_tokens_embeddings()
 
+    def test_hidden_states_output(self):
+        if self.model_tester.is_recurrent:
+            self.skipTest("word vectors and both directions' states have widths of their own")
+        super().test_hidden_states_output()
+
+    def test_tied_weights_keys(self):
+        if self.model_tester.is_recurrent:
+            self.skipTest("tying is refused by name")
+        super().test_tied_weights_keys()
+
+    def test_generation_tester_mixin_inheritance(self):
+        if self.model_tester.is_recurrent:
+            self.skipTest("the source distribution has no generation tests; tests/modeling tests `generate`")
+        super().test_generation_tester_mixin_inheritance()
+
     def test_config(self):
         self.config_tester.run_common_tests()
 
@@ -141,10 +166,14 @@ def _variants(model_type: str):
         yield "Distilled", classes, {**few, "distillation_token": True}
         return
     if model_type == "hma":
-        # The head alone is fed with features, which these tests have not. Each other class has a backbone of its own.
-        for case in (case for case in CASES if case.model_type == "hma" and case.has_head):
+        # These tests have no features for a head alone, and no graphs. Each other class has a backbone of its own.
+        for case in (case for case in CASES if case.model_type == "hma" and (case.is_image or case.is_text)):
             # Rows of several backward passes wait for a step that does not come.
             yield case.backbone.title(), (case.model_class,), {"kind": case.backbone, "real_memory_size": 400}
+        return
+    if model_type == "memory_rnn":
+        yield "", classes, {}
+        yield "Gru", classes, {"cell": "gru", "bidirectional": False}
         return
     prompts = tuple(c for c in classes if c.__name__.endswith("PromptClassification"))
     words = {"verbalizer_token_ids": [[5], [6, 7], [8]], "memory_pooling": "mask"}

@@ -1,0 +1,111 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tokenizers of whole words, for models that are trained from scratch and grow, and the vectors of words."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from hf_memaug.configuration.words import add_words, check_word_tokenizer
+
+__all__ = ["add_words", "new_words", "read_word_vectors", "word_tokenizer"]
+
+SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
+
+
+def word_tokenizer(
+    texts: Iterable[str],
+    max_words: int | None = None,
+    min_count: int = 1,
+    lowercase: bool = True,
+    end_of_text: bool = False,
+    max_length: int | None = None,
+):
+    """
+    A `PreTrainedTokenizerFast` of the words of `texts`, the most frequent ones first. Words and punctuation are apart;
+    a second text is told by `token_type_ids`.
+
+    Args:
+        texts (`Iterable[str]`): what to take the words from: training texts only.
+        max_words (`int`, *optional*): the most words to keep, beside `<pad>`, `<unk>`, `<s>` and `</s>`.
+        min_count (`int`, *optional*, defaults to 1): words that are rarer are left out.
+        lowercase (`bool`, *optional*, defaults to `True`): whether to read all letters as small ones.
+        end_of_text (`bool`, *optional*, defaults to `False`): whether a text ends with `</s>`, which a model that
+            generates learns to stop by.
+        max_length (`int`, *optional*): the longest text in words.
+    """
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    if min_count < 1:
+        raise ValueError(f"`min_count` must be at least 1; got {min_count}.")
+    backend = Tokenizer(models.WordLevel({}, unk_token=SPECIAL["unk_token"]))
+    backend.normalizer = normalizers.Lowercase() if lowercase else None
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    words = _by_count(_count(backend, texts), min_count, set(SPECIAL.values()))[:max_words]
+    vocabulary = {word: place for place, word in enumerate([*SPECIAL.values(), *words])}
+    backend.model = models.WordLevel(vocabulary, unk_token=SPECIAL["unk_token"])
+    end = f" {SPECIAL['eos_token']}" if end_of_text else ""
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"$A{end}",
+        pair=f"$A{end} $B:1{end and end + ':1'}",
+        special_tokens=[(SPECIAL["eos_token"], vocabulary[SPECIAL["eos_token"]])],
+    )
+    limit = {} if max_length is None else {"model_max_length": max_length}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **SPECIAL,
+        **limit,
+    )
+
+
+def new_words(tokenizer, texts: Iterable[str], max_words: int | None = None, min_count: int = 1) -> list[str]:
+    """The words of `texts` that a tokenizer of whole words does not know, the most frequent ones first."""
+    counts = _count(check_word_tokenizer(tokenizer), texts)
+    return _by_count(counts, min_count, set(tokenizer.get_vocab()))[:max_words]
+
+
+def read_word_vectors(path: str | Path, words: Iterable[str]) -> dict:
+    """
+    The vectors of `words` that a text file has, such as GloVe's: a word and its numbers in each line, with spaces
+    between. `grow_vocabulary(words, vectors)` takes them; words that are not in the file start at random.
+    """
+    import torch
+
+    wanted, found, width = set(words), {}, None
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            parts = line.rstrip().split(" ")
+            if number == 1 and len(parts) == 2:
+                continue  # word2vec's files begin with the number of words and of numbers
+            width = width or len(parts) - 1
+            word = " ".join(parts[:-width])  # a few of GloVe's words have spaces
+            if word in wanted:
+                try:
+                    found[word] = torch.tensor([float(part) for part in parts[-width:]])
+                except ValueError:
+                    raise ValueError(
+                        f"Line {number} of `{path}` has no vector of {width} numbers for {word!r}. A line is a word "
+                        "and its numbers, with spaces between."
+                    ) from None
+    return found
+
+
+def _count(backend, texts: Iterable[str]) -> Counter:
+    counts = Counter()
+    for text in texts:
+        counts.update(_words(backend, text))
+    return counts
+
+
+def _words(backend, text: str) -> Iterator[str]:
+    if backend.normalizer is not None:
+        text = backend.normalizer.normalize_str(text)
+    return (word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text))
+
+
+def _by_count(counts: Counter, min_count: int, known: set[str]) -> list[str]:
+    kept = [word for word, count in counts.items() if count >= min_count and word not in known]
+    # Of equally frequent words the alphabet decides, and not the order of the texts.
+    return sorted(kept, key=lambda word: (-counts[word], word))

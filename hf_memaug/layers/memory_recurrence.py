@@ -1,0 +1,293 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+The steps of a recurrent network with a memory (IDA, Eq. 1 and 2): in plain torch, and with a backward pass by hand.
+
+Both take and give the same. The plain one is what a compiler or an exporter reads, and what derivatives of derivatives
+go through; the other leaves the gradients of all weights to one product each, after its last step.
+"""
+
+import torch
+
+
+def recur(cell, projected, recurrent, values, content_weight, candidate_bias, state, keep, begun, output_weights):
+    """
+    Args:
+        cell (`str`): `"lstm"` or `"gru"`.
+        projected (`Tensor`): the words' part of the gates, `(steps, directions, rows, gates * hidden_size)`.
+        recurrent (`Tensor`): from the hidden state to the scores of the slots, then to the gates.
+        values (`Tensor`, *optional*): `(directions, slots, ...)`. None: no memory.
+        content_weight (`Tensor`, *optional*): from content to gates. None: the values have gone through it.
+        candidate_bias (`Tensor`, *optional*): of a GRU.
+        state (`tuple[Tensor, ...]`, *optional*): to go on from. None: from zero, and the first step reads nothing.
+        keep (`Tensor`, *optional*): true where there is a word, `(steps, directions, rows, 1)`.
+        begun (`Tensor`, *optional*): true where a word came before.
+        output_weights (`bool`): whether to return `α`.
+
+    Returns:
+        The hidden state after each step, the last state, and `α` or None.
+    """
+    steps, directions, rows, _ = projected.shape
+    reads_at_first = state is not None
+    if state is None:
+        size = recurrent.shape[1]
+        state = tuple(projected.new_zeros(directions, rows, size) for _ in range(2 if cell == "lstm" else 1))
+    if not steps:
+        slots = 0 if values is None else values.shape[1]
+        nothing = projected.new_zeros(0, directions, rows, slots) if output_weights else None
+        return projected.new_zeros(0, *state[0].shape), state, nothing
+    hidden, last_cell = state if cell == "lstm" else (state[0], None)
+    tensors = (projected, recurrent, values, content_weight, candidate_bias, hidden, last_cell)
+    settings = (cell, reads_at_first, keep, begun, output_weights)
+    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
+        hidden_states, last_cell, weights = plain_steps(*tensors, *settings)
+    else:
+        hidden_states, last_cell, weights = _Steps.apply(*tensors, *settings)
+    last = (hidden_states[-1], last_cell) if cell == "lstm" else (hidden_states[-1],)
+    return hidden_states, last, weights
+
+
+def plain_steps(
+    projected,
+    recurrent,
+    values,
+    content_weight,
+    candidate_bias,
+    hidden,
+    cell_state,
+    cell,
+    reads_at_first,
+    keep,
+    begun,
+    wanted,
+):
+    """One step after the other, as the paper has it."""
+    size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
+    hidden_states, all_weights = [], []
+    for step, gates in enumerate(projected):
+        scores, from_hidden = torch.bmm(hidden, recurrent).split([slots, recurrent.shape[-1] - slots], dim=-1)
+        if slots and (step or reads_at_first):
+            weights = torch.softmax(scores, dim=-1)  # Eq. 1
+            if begun is not None:
+                weights = weights * begun[step]
+            content = torch.bmm(weights, values)  # Eq. 2
+            gates = gates + (content if content_weight is None else torch.bmm(content, content_weight))
+        else:
+            weights = torch.zeros_like(scores)
+        if cell == "lstm":
+            opened = torch.sigmoid((gates + from_hidden)[..., : 3 * size])
+            taken, kept, shown = opened.chunk(3, dim=-1)
+            new_cell = kept * cell_state + taken * torch.tanh((gates + from_hidden)[..., 3 * size :])
+            new_hidden = shown * torch.tanh(new_cell)
+        else:
+            opened = torch.sigmoid(gates[..., : 2 * size] + from_hidden[..., : 2 * size])
+            reset, update = opened.chunk(2, dim=-1)
+            inner = from_hidden[..., 2 * size :] + candidate_bias.unsqueeze(1)
+            candidate = torch.tanh(gates[..., 2 * size :] + reset * inner)
+            new_hidden, new_cell = candidate + update * (hidden - candidate), None
+        if keep is not None:
+            new_hidden = torch.where(keep[step], new_hidden, hidden)
+            new_cell = None if new_cell is None else torch.where(keep[step], new_cell, cell_state)
+        hidden, cell_state = new_hidden, new_cell
+        hidden_states.append(hidden)
+        all_weights.append(weights)
+    return torch.stack(hidden_states), cell_state, torch.stack(all_weights) if wanted else None
+
+
+class _Steps(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx,
+        projected,
+        recurrent,
+        values,
+        content_weight,
+        candidate_bias,
+        hidden,
+        cell_state,
+        cell,
+        reads_at_first,
+        keep,
+        begun,
+        wanted,
+    ):
+        steps, directions, rows, width = projected.shape
+        size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
+        learns = any(ctx.needs_input_grad)
+        is_lstm = cell == "lstm"
+        # States have one more entry than there are steps: the one to begin with.
+        hiddens = projected.new_empty(steps + 1, directions, rows, size)
+        hiddens[0] = hidden
+        cells = torch.empty_like(hiddens) if is_lstm else None
+        if is_lstm:
+            cells[0] = cell_state
+        activations = projected.new_empty(steps if learns else 1, directions, rows, width)
+        all_weights = projected.new_empty(steps if learns or wanted else 1, directions, rows, slots)
+        contents = None
+        if content_weight is not None:
+            contents = projected.new_empty(steps if learns else 1, directions, rows, values.shape[-1])
+        if not reads_at_first:
+            _nothing_at_first(all_weights, contents)
+        inners = projected.new_empty(steps if learns else 1, directions, rows, size) if not is_lstm else None
+        for step in range(steps):
+            before = hiddens[step]
+            place = step if learns else 0
+            joint = torch.bmm(before, recurrent)
+            gates, from_hidden = activations[place], joint[..., slots:]
+            from_words = projected[step]
+            if slots and (step or reads_at_first):
+                weights = all_weights[step if learns or wanted else 0]
+                torch.softmax(joint[..., :slots], dim=-1, out=weights)  # Eq. 1
+                if begun is not None:
+                    weights *= begun[step]
+                content, through = weights, values
+                if content_weight is not None:
+                    content, through = contents[place], content_weight
+                    torch.bmm(weights, values, out=content)  # Eq. 2
+                from_words = torch.baddbmm(from_words, content, through)
+            if is_lstm:
+                torch.add(from_words, from_hidden, out=gates)
+                gates[..., : 3 * size].sigmoid_()
+                gates[..., 3 * size :].tanh_()
+                taken, kept, shown, new = gates.split(size, dim=-1)
+                after_cell = torch.mul(kept, cells[step], out=cells[step + 1]).addcmul_(taken, new)
+                if keep is not None:
+                    torch.where(keep[step], after_cell, cells[step], out=after_cell)
+                after = torch.mul(shown, after_cell.tanh(), out=hiddens[step + 1])
+            else:
+                opened = torch.add(
+                    from_words[..., : 2 * size], from_hidden[..., : 2 * size], out=gates[..., : 2 * size]
+                )
+                reset, update = opened.sigmoid_().split(size, dim=-1)
+                inner = torch.add(from_hidden[..., 2 * size :], candidate_bias.unsqueeze(1), out=inners[place])
+                candidate = gates[..., 2 * size :]
+                torch.addcmul(from_words[..., 2 * size :], reset, inner, out=candidate).tanh_()
+                after = torch.lerp(candidate, before, update, out=hiddens[step + 1])
+            if keep is not None:
+                torch.where(keep[step], after, before, out=after)
+        if learns:
+            ctx.save_for_backward(
+                projected, recurrent, values, content_weight, candidate_bias, hidden, cell_state,
+                hiddens, cells, activations, all_weights, contents, inners,
+            )  # fmt: skip
+            ctx.device_type = projected.device.type
+            ctx.settings = (cell, reads_at_first, keep, begun, wanted)
+            ctx.set_materialize_grads(False)
+        return hiddens[1:], cells[-1] if is_lstm else None, all_weights if wanted else None
+
+    @staticmethod
+    def backward(ctx, *from_outputs):
+        # Also where a loss is taken back under autocast, it is in the precision of the steps.
+        with torch.autocast(ctx.device_type, enabled=False):
+            return _Steps._backward(ctx, *from_outputs)
+
+    @staticmethod
+    def _backward(ctx, from_states, from_cell, from_weights):
+        saved = ctx.saved_tensors  # once: checkpointing makes them again for each look
+        given = saved[:7]
+        if torch.is_grad_enabled():
+            return (*_plain_gradients(given, ctx, (from_states, from_cell, from_weights)), *(None,) * 5)
+        projected, recurrent, values, content_weight, candidate_bias = given[:5]
+        hiddens, cells, activations, all_weights, contents, inners = saved[7:]
+        cell, reads_at_first, keep, _, _ = ctx.settings
+        steps, directions, rows, width = projected.shape
+        size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
+        is_lstm = cell == "lstm"
+        # What reaches scores and gates through the hidden state, and what reaches the gates through words and content:
+        # of an LSTM these are the same numbers.
+        to_joint = projected.new_empty(steps, directions, rows, slots + width)
+        to_gates = to_joint[..., slots:] if is_lstm else torch.empty_like(projected)
+        to_contents = None if contents is None else torch.empty_like(contents)
+        if not reads_at_first:
+            _nothing_at_first(to_joint[..., :slots], to_contents)
+        back = recurrent.transpose(1, 2).contiguous()
+        back_values = None if values is None else values.transpose(1, 2).contiguous()
+        back_weight = None if content_weight is None else content_weight.transpose(1, 2).contiguous()
+        to_hidden = projected.new_zeros(directions, rows, size)
+        to_cell = projected.new_zeros(directions, rows, size) if from_cell is None else from_cell
+        for step in reversed(range(steps)):
+            if from_states is not None:
+                to_hidden = to_hidden + from_states[step]
+            passed_hidden = passed_cell = None
+            if keep is not None:
+                word = keep[step]
+                passed_hidden, to_hidden = to_hidden.masked_fill(word, 0), to_hidden * word
+                if is_lstm:
+                    passed_cell, to_cell = to_cell.masked_fill(word, 0), to_cell * word
+            joint, gates = to_joint[step], to_gates[step]
+            opened = activations[step]
+            if is_lstm:
+                taken, kept, shown, new = opened.split(size, dim=-1)
+                seen = cells[step + 1].tanh()
+                to_cell = torch.addcmul(to_cell, to_hidden * shown, 1 - seen * seen)
+                parts = gates.split(size, dim=-1)
+                torch.mul(to_cell, new, out=parts[0])
+                torch.mul(to_cell, cells[step], out=parts[1])
+                torch.mul(to_hidden, seen, out=parts[2])
+                three = opened[..., : 3 * size]
+                gates[..., : 3 * size] *= three * (1 - three)
+                torch.mul(to_cell * taken, 1 - new * new, out=parts[3])
+                to_cell = to_cell * kept
+                to_hidden = None
+            else:
+                reset, update, candidate = opened.split(size, dim=-1)
+                to_candidate = to_hidden * (1 - update) * (1 - candidate * candidate)
+                gates[..., 2 * size :] = to_candidate
+                to_update = to_hidden * (hiddens[step] - candidate) * update * (1 - update)
+                gates[..., size : 2 * size] = to_update
+                gates[..., :size] = to_candidate * inners[step] * reset * (1 - reset)
+                joint[..., slots : slots + 2 * size] = gates[..., : 2 * size]
+                torch.mul(to_candidate, reset, out=joint[..., slots + 2 * size :])
+                to_hidden = to_hidden * update
+            if slots and (step or reads_at_first):
+                to_content = gates
+                if contents is not None:
+                    to_content = torch.bmm(gates, back_weight, out=to_contents[step])
+                to_weights = torch.bmm(to_content, back_values)
+                if from_weights is not None:
+                    to_weights += from_weights[step]
+                weights = all_weights[step]
+                joint[..., :slots] = torch._softmax_backward_data(to_weights, weights, -1, weights.dtype)
+            through = torch.bmm(joint, back)
+            to_hidden = through if to_hidden is None else to_hidden.add_(through)
+            if keep is not None:
+                to_hidden += passed_hidden
+                if is_lstm:
+                    to_cell = to_cell + passed_cell
+
+        def by_direction(tensor):
+            return tensor.transpose(0, 1).reshape(directions, steps * rows, -1)
+
+        needs = ctx.needs_input_grad
+        gradients = [None] * 7
+        gradients[0] = to_gates if needs[0] else None
+        if needs[1]:
+            gradients[1] = torch.bmm(by_direction(hiddens[:-1]).transpose(1, 2), by_direction(to_joint))
+        # The gates' part of a read; the first step has none where nothing came before.
+        flat_gates = by_direction(to_gates) if slots and (needs[2] or needs[3]) else None
+        if needs[2]:
+            read = flat_gates if contents is None else by_direction(to_contents)
+            gradients[2] = torch.bmm(by_direction(all_weights).transpose(1, 2), read)
+        if needs[3]:
+            gradients[3] = torch.bmm(by_direction(contents).transpose(1, 2), flat_gates)
+        if needs[4]:
+            gradients[4] = to_joint[..., slots + 2 * size :].sum(dim=(0, 2))
+        gradients[5] = to_hidden if needs[5] else None
+        gradients[6] = to_cell if needs[6] else None
+        return (*gradients, *(None,) * 5)
+
+
+def _nothing_at_first(*buffers) -> None:
+    for buffer in buffers:
+        if buffer is not None:
+            buffer[0] = 0
+
+
+def _plain_gradients(given, ctx, from_outputs):
+    """With a graph of their own, for derivatives of derivatives."""
+    outputs = plain_steps(*given, *ctx.settings)
+    pairs = [(o, g) for o, g in zip(outputs, from_outputs, strict=True) if g is not None and o.requires_grad]
+    wanted = [tensor for tensor, needed in zip(given, ctx.needs_input_grad, strict=False) if needed]
+    ends, grads = zip(*pairs, strict=True)
+    found = iter(torch.autograd.grad(ends, wanted, grads, create_graph=True, allow_unused=True))
+    return [next(found) if needed else None for needed in ctx.needs_input_grad[:7]]
