@@ -3,7 +3,6 @@
 """`ContinualTrainer`: one model that takes in domain after domain, and the matrix of what it then knows of each."""
 
 import copy
-import gc
 import os
 import re
 import shutil
@@ -206,14 +205,12 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         trainer = self._stage_trainer(folder, domains, self.strategy.training_rows(rows), seed)
         set_seed(seed)
         output = trainer.train(resume_from_checkpoint=last_complete_checkpoint(folder) if resume else None)
-        trainer.model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+        model = trainer.model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
         self.strategy.end(trainer, self._prepared(rows), rows, seed)
         if self.args.keep_optimizer_state:
-            self._optimizer_state = named_state(trainer.optimizer, trainer.model)
-        self._set_model(trainer.model)
-        # It holds optimizer states and the wrapping of several processes, in a circle that waits for the collector.
+            self._optimizer_state = named_state(trainer.optimizer, model)
         del trainer
-        gc.collect()
+        self._set_model(model)
         self.state.global_step += output.global_step
         stage = {
             "domains": list(domains),
@@ -265,9 +262,14 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         return [copy.copy(one) if isinstance(one, EarlyStoppingCallback) else one for one in given]
 
     def _set_model(self, model) -> None:
-        if model is not self.model:
-            self.accelerator.free_memory()
+        """Makes a model this trainer's, for it to be scored, and for the trainer of a stage to begin with."""
+        model = self.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+        # accelerate prepares a model once. One that was scored would be trained without what keeps several processes
+        # together, and one that was trained would go on without mixed precision.
+        vars(model).pop("_is_accelerate_prepared", None)
         self.model = self.model_wrapped = model.to(self.args.device)
+        # Also collects the trainer of the last stage, which holds optimizer states in a circle.
+        self.accelerator.free_memory()
 
     # Rows and scores
 
