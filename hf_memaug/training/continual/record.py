@@ -54,7 +54,9 @@ class ContinualRecord:
 
     @property
     def row_names(self) -> list[str]:
-        return [" + ".join(stage["domains"]) for stage in self.stages]
+        """What each row of R was trained on."""
+        names = [stage["domains"] for stage in self.stages]
+        return [" + ".join(several) if len(several) < 3 else f"{len(several)} domains" for several in names]
 
     def matrix(self, domains: Sequence[str] | None = None) -> list[list[float]]:
         """R: a row for each stage, a column for each of `domains` (default: all); nan where nothing is known."""
