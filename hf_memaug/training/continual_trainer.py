@@ -119,11 +119,13 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
             callbacks=callbacks,
             **kwargs,
         )
+        # What this trainer itself scores; dev rows are for the trainers of the stages.
+        self.eval_dataset = DomainDataset.concatenate(list(self.test_rows.values()))
+        self.scored_split = "dev" if test_dataset is None else "test"
         self.strategy = STRATEGIES[args.strategy](args)
         self.strategy.check_model(self.model, processing_class, self.train_dataset)
         self._go_on_from(history, labels)
         self._optimizer_state: dict | None = None
-        self._prepared_tests: tuple[int | None, DomainDataset] | None = None
 
     def _go_on_from(self, history, labels: list[str]) -> None:
         """Makes the record of an earlier run that of this one."""
@@ -273,20 +275,24 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
 
     # Rows and scores
 
-    def _prepared(self, rows: DomainDataset) -> DomainDataset:
+    def _prepared(self, rows):
         """Texts as tokens, by the tokenizer as it is now; all else as it is."""
+        if not isinstance(rows, DomainDataset):
+            return rows
         has_texts = "input_ids" not in rows.column_names and {"text", "tokens"} & set(rows.column_names)
         if not has_texts or not isinstance(self.processing_class, PreTrainedTokenizerBase):
             return rows
         return rows.tokenize(self.processing_class, self.args.max_length)
 
+    def get_eval_dataloader(self, eval_dataset=None):
+        return super().get_eval_dataloader(self._prepared(self.eval_dataset if eval_dataset is None else eval_dataset))
+
+    def get_test_dataloader(self, test_dataset):
+        return super().get_test_dataloader(self._prepared(test_dataset))
+
     def _scores(self) -> dict[str, float]:
         """The score of the model as it is now on every domain that there are test rows of."""
-        words = len(self.processing_class) if isinstance(self.processing_class, PreTrainedTokenizerBase) else None
-        if self._prepared_tests is None or self._prepared_tests[0] != words:
-            every = DomainDataset.concatenate(list(self.test_rows.values()))
-            self._prepared_tests = words, self._prepared(every)
-        found = self.evaluate(self._prepared_tests[1])
+        found = self.evaluate()
         wanted = self.args.matrix_metric
         if f"eval_{self.plan[0]}_{wanted}" not in found:
             there = sorted(

@@ -23,6 +23,8 @@ def push_stage(model, folder: Path, record: ContinualRecord, repo_id: str, token
         folder_path=folder,
         revision=branch,
         commit_message=f"After training on {record.row_names[-1]}",
+        # A branch begins with all that is on main.
+        delete_patterns=["*"],
         ignore_patterns=["_*", "checkpoint-*", "*.bin"],
         token=token,
     )
