@@ -141,8 +141,8 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
                     f'`matrix_metric` is "{self.args.matrix_metric}", and `history` has "{record.metric}": set that.'
                 )
             if strategy.needs_state:
-                file = Path(history) / strategy.state_file if isinstance(history, (str, os.PathLike)) else None
-                if file is None or not file.is_file():
+                file = self._remembered(history)
+                if file is None:
                     raise ValueError(
                         f'`strategy="{strategy.name}"` goes on from `{strategy.state_file}`, which the earlier run '
                         "left beside its weights. Give the folder that has it as `history`, or begin anew with "
@@ -155,6 +155,14 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
             "name": strategy.name,
             "options": {name: getattr(strategy, name) for name in strategy.options},
         }
+
+    def _remembered(self, history) -> Path | None:
+        """What the strategy has left in the folder of a checkpoint, or in that of a whole run."""
+        if not isinstance(history, (str, os.PathLike)):
+            return None
+        last = f"{len(self.record.stages) - 1}-{_slug(self.record.stages[-1]['domains'])}"
+        folders = (Path(history), Path(history).parent, Path(history) / STAGES / last)
+        return next((f / self.strategy.state_file for f in folders if (f / self.strategy.state_file).is_file()), None)
 
     @property
     def method_name(self) -> str:
@@ -188,7 +196,7 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         loss = 0.0
         with tqdm(total=len(stages), initial=done, desc="Domains", unit="domain", disable=quiet) as bar:
             for index in range(done, len(stages)):
-                bar.set_postfix_str(" + ".join(stages[index]))
+                bar.set_postfix_str(", ".join(stages[index]))
                 loss = self._run_stage(before + index, stages[index], bool(resume_from_checkpoint) and index == done)
                 bar.update()
         metrics = {name: value for name, value in self.figures().items() if value is not None}

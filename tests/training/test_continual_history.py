@@ -74,6 +74,9 @@ class TestHistory:
             assert len(second.strategy.anchors) == 3
         else:
             assert seen[-1][0] == set(DOMAINS)
+        # The folder of the whole run, or the file itself, will do as well.
+        for where in (tmp_path / "first", tmp_path / "first" / "_stages" / "1-films" / "continual.json"):
+            assert self.go_on(tmp_path, strategy, history=where).strategy.state()
 
     def test_a_matrix_can_be_begun_anew(self, tmp_path):
         self.first(tmp_path, domains=["books", "films"])

@@ -68,12 +68,17 @@ class ContinualRecord:
         open_figures = dict.fromkeys(DEFINITIONS)
         if not self.stages:
             return open_figures
-        matrix = self.matrix(self.trained)
         if self.kind == "sequence":
-            return continual_scores(matrix, [self.baseline.get(domain, math.nan) for domain in self.trained])
-        cells = matrix[-1] if self.kind == "last_row" else [row[i] for i, row in enumerate(matrix)]
-        mean = sum(cells) / len(cells)
+            baseline = [self.baseline.get(domain, math.nan) for domain in self.trained]
+            return continual_scores(self.matrix(self.trained), baseline)
+        final = self.final_scores()
+        mean = sum(final.values()) / len(final)
         return {**open_figures, "acc": None if math.isnan(mean) else mean}
+
+    def final_scores(self) -> dict[str, float]:
+        """The score at the end of each domain trained on; where each had a run of its own, after that."""
+        stages = self.stages if self.kind == "diagonal" else [{**self.stages[-1], "domains": self.trained}]
+        return {name: stage["scores"].get(name, math.nan) for stage in stages for name in stage["domains"]}
 
     def table(self, style: str = "text", points: bool = True, digits: int = 1) -> str:
         """R, a row for each stage, as a table. `points` shows fractions times 100."""
