@@ -279,6 +279,7 @@ class TestProgressive:
         model = progressive.begin(model, 1)
         model.train()
         assert model.column.training and not model.columns[0].training
+        assert not any(value.requires_grad for value in model.columns[0].parameters())
         model(**self.inputs()).loss.backward()
         with_gradient = {name for name, value in model.named_parameters() if value.grad is not None}
         assert with_gradient and not any(name.startswith("columns.0") for name in with_gradient)
