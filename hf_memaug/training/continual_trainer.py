@@ -87,6 +87,8 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         args = ContinualTrainingArguments(output_dir="trainer_output") if args is None else args
         if not isinstance(args, ContinualTrainingArguments):
             raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `ContinualTrainingArguments`.")
+        if model is None or train_dataset is None:
+            raise ValueError("`model` and `train_dataset` are both needed, to see what can be trained. Give them.")
         for name, mend in (("model_init", "`model`"), ("optimizers", "`optimizer_cls_and_kwargs`")):
             if kwargs.get(name) not in (None, (None, None)):
                 raise ValueError(f"`{name}` cannot be had here: each stage has a trainer of its own. Give {mend}.")

@@ -35,9 +35,11 @@ class TestRefusals:
                 ContinualTrainingArguments(output_dir=str(tmp_path), **wrong)
         with pytest.raises(ValueError, match="`optimizers` cannot be had here"):
             optimizer = torch.optim.SGD(tiny_model("kv").parameters(), lr=0.1)
-            ContinualTrainer(
-                tiny_model("kv"), ContinualTrainingArguments(output_dir=str(tmp_path)), optimizers=(optimizer, None)
-            )
+            arguments = ContinualTrainingArguments(output_dir=str(tmp_path))
+            ContinualTrainer(tiny_model("kv"), arguments, train_dataset=rows(), optimizers=(optimizer, None))
+        for missing in ({"train_dataset": rows()}, {"model": tiny_model("kv")}):
+            with pytest.raises(ValueError, match="`model` and `train_dataset` are both needed"):
+                ContinualTrainer(args=ContinualTrainingArguments(output_dir=str(tmp_path)), **missing)
         with pytest.raises(TypeError, match="Give a `ContinualTrainingArguments`"):
             from transformers import TrainingArguments
 
