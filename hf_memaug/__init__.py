@@ -22,6 +22,8 @@ _FUNCTIONS = {
     "DomainTrainingArguments": "hf_memaug.training",
     "BilevelTrainer": "hf_memaug.training",
     "BilevelTrainingArguments": "hf_memaug.training",
+    "ContinualTrainer": "hf_memaug.training",
+    "ContinualTrainingArguments": "hf_memaug.training",
     "RunGuard": "hf_memaug.training",
     "load_metric": "hf_memaug.evaluation",
     "export_with_code": "hf_memaug.hub",

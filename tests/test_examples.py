@@ -117,3 +117,42 @@ def test_gmap_beside_the_domain_encoder(tmp_path):
     columns = ("--text", "review", "--label", "stars", "--output", "own")
     said = run_script(ROOT / "examples/gmap/train.py", *files, *columns, "--epochs", 1, "--seeds", 1, folder=tmp_path)
     assert "unseen texts" in said
+
+
+def test_strategies_beside_each_other(tmp_path):
+    import json
+
+    script = ROOT / "examples/ida/train.py"
+    settings = ("--epochs", 0.1, "--domains", "films", "books")
+    said = run_script(script, *settings, "--strategies", "f", "in_domain", folder=tmp_path)
+    assert "In this order: films (320 rows, 80 to score), books" in said
+    for strategy in ("f", "in_domain"):
+        output = tmp_path / "runs" / "ida" / strategy
+        record = json.loads((output / "continual.json").read_text())
+        assert [stage["domains"] for stage in record["stages"]] == [["films"], ["books"]]
+        for name in ("continual_matrix.png", "continual_curves.png"):
+            assert (output / name).read_bytes().startswith(b"\x89PNG")
+        card = (output / "README.md").read_text(encoding="utf-8")
+        assert f"Trained as `{strategy}`" in card and "| books | test | seed 0 |" in card
+    assert re.search(r"^ +films +books +acc +bwt +fwt +forgetting$", said, re.MULTILINE)
+    assert re.search(r"^in_domain +[\d.* ]+ - +- +-$", said, re.MULTILINE)
+    assert all(f"\n{name}: " in said for name in ("acc", "bwt", "fwt", "forgetting"))
+
+    from transformers import AutoTokenizer, pipeline
+
+    import hf_memaug  # noqa: F401
+
+    folder = tmp_path / "runs" / "ida" / "f"
+    AutoTokenizer.from_pretrained(folder)
+    answer = pipeline("text-classification", model=str(folder))("A dull film.")[0]
+    assert answer["label"] in ("negative", "positive")
+
+    # What is done is not done again; and another domain comes months later.
+    before = (folder / "model.safetensors").read_bytes()
+    again = run_script(script, *settings, "--strategies", "f", "--resume", folder=tmp_path)
+    assert before == (folder / "model.safetensors").read_bytes()
+    assert re.search(r"^f: .*\n(.*\n)+?books.*$", said, re.MULTILINE)[0] in again
+    more = ("--epochs", 0.1, "--domains", "phones", "--checkpoint", "runs/ida/f", "--strategies", "f")
+    said = run_script(script, *more, "--output", "runs/later", folder=tmp_path)
+    assert re.search(r"^phones +- +- +\d", said, re.MULTILINE), "there are no test rows of the earlier domains"
+    assert len(json.loads((tmp_path / "runs/later/f/continual.json").read_text())["stages"]) == 3

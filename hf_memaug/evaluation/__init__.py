@@ -9,6 +9,14 @@ them, so that `import hf_memaug.evaluation` works where they are not installed.
 from hf_memaug.lazy import lazy_names
 
 _EXPORTS = {
+    "continual": (
+        "DEFINITIONS",
+        "average_score",
+        "backward_transfer",
+        "continual_scores",
+        "forgetting",
+        "forward_transfer",
+    ),
     "domain_selection": ("SELECTIONS", "Choice", "best_of_trials", "choose"),
     "records": ("Record", "read_records", "split_finished", "write_records"),
     "masked_lm": ("masked_lm_loss",),

@@ -163,7 +163,7 @@ class HMAHead(HMAPreTrainedModel):
         if labels is None:
             raise ValueError(
                 "`labels` are missing: in training, rows go into the real memory with their labels. Pass them "
-                "(`Trainer` keeps them back with `label_smoothing_factor` or `compute_loss_func`), call `model.eval()`, "
+                "(`Trainer` keeps them back with `label_smoothing_factor` or `compute_loss_func`), call `model.eval()` "
                 'or choose an `augmentation` without a real memory, such as "abd+syn".'
             )
         if len(features) > size:

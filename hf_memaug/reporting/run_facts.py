@@ -113,6 +113,8 @@ def _own_settings(trainer) -> dict:
         # Without a log there were no episodes: the memory came from elsewhere, and was not learned here.
         names = ("episodes", "episode_steps", "inner_steps", "meta_steps", "hypergradient", "memory_learning_rate")
         names = names if trainer.meta_log else ()
+    elif hasattr(trainer, "strategy"):
+        names = ("strategy", "strategy_kwargs", "memory_learning_rate")
     else:
         names = ("algorithm", "memory_learning_rate")
     settings = {name: getattr(trainer.args, name, None) for name in names}
@@ -151,7 +153,8 @@ def _logged_scores(trainer) -> list[dict]:
         value = 100 * value if metric in FRACTIONS and abs(value) <= 1 else value
         if metric == "f1" and _scores_by_default(trainer):
             metric = "macro_f1"
-        scores.append({"domain": domain, "split": "dev", "metric": metric, "value": value, "seed": trainer.args.seed})
+        split = getattr(trainer, "scored_split", "dev")
+        scores.append({"domain": domain, "split": split, "metric": metric, "value": value, "seed": trainer.args.seed})
     return scores
 
 

@@ -6,9 +6,12 @@ from hf_memaug.lazy import lazy_names
 
 _EXPORTS = {
     "algorithms": ("ALGORITHMS",),
-    "arguments": ("BilevelTrainingArguments", "DomainTrainingArguments"),
+    "arguments": ("BilevelTrainingArguments", "ContinualTrainingArguments", "DomainTrainingArguments"),
     "bilevel_trainer": ("BilevelTrainer",),
     "checkpoints": ("last_complete_checkpoint",),
+    "continual": ("STRATEGIES",),
+    "continual.record": ("ContinualRecord",),
+    "continual_trainer": ("ContinualTrainer",),
     "domain_trainer": ("DomainTrainer",),
     "growth": ("grow_optimizer",),
     "guard": ("NonFiniteGradientError", "RunGuard"),

@@ -96,7 +96,7 @@ class DomainTrainingArguments(TrainingArguments):
                 f'`algorithm="{self.algorithm}"` has no penalty for `penalty_weight` and `penalty_anneal_steps` to act '
                 "on. Leave them out."
             )
-        self._check_algorithm_kwargs(algorithm.options)
+        self.algorithm_kwargs = _checked_options("algorithm", self.algorithm, self.algorithm_kwargs, algorithm.options)
         if algorithm.one_domain_a_step and not self.balanced_batches:
             raise ValueError(
                 f'`algorithm="{self.algorithm}"` orders the rows itself, a domain a step: leave `balanced_batches` out.'
@@ -104,17 +104,6 @@ class DomainTrainingArguments(TrainingArguments):
         algorithm.check(self)
         if self.cuda_graphs:
             self._check_cuda_graphs()
-
-    def _check_algorithm_kwargs(self, options: dict):
-        if isinstance(self.algorithm_kwargs, str):
-            try:
-                self.algorithm_kwargs = json.loads(self.algorithm_kwargs)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"`algorithm_kwargs` is not JSON: {error}. Write it as '{{\"name\": 1.0}}'.") from None
-        for name in self.algorithm_kwargs or {}:
-            if not options:
-                raise ValueError(f'`algorithm="{self.algorithm}"` has no options: leave `algorithm_kwargs` out.')
-            _one_of("algorithm_kwargs", name, options)
 
     def _check_cuda_graphs(self):
         from hf_memaug.training.algorithms import ALGORITHMS
@@ -218,6 +207,99 @@ class BilevelTrainingArguments(DomainTrainingArguments):
     def meta_steps(self) -> int:
         """Optimizer steps of the meta-training."""
         return self.episodes * self.episode_steps * self.inner_steps
+
+
+@dataclass
+class ContinualTrainingArguments(DomainTrainingArguments):
+    """
+    Arguments of [`ContinualTrainer`]. Those of `TrainingArguments` hold for each domain anew: `num_train_epochs` passes
+    over each, with a schedule and, unless `keep_optimizer_state`, an optimizer of its own.
+
+    Args:
+        strategy (`str`, *optional*, defaults to `"f"`):
+            How each domain is taken in: `"f"` (fine-tuning), `"f+m"` (the memory grows), `"f+v"` (the vocabulary does),
+            `"f+m+v"`, `"f+h"` (the hidden state grows), `"f+h+v"`, `"ewc"`, `"progressive"`, `"replay"` or `"lwf"`; or
+            one of the references `"in_domain"` and `"multi_task"`.
+        strategy_kwargs (`dict` or JSON, *optional*):
+            Options of the strategy, such as `{"slots": 500}` of `"f+m"`. Each strategy's class names its own.
+        domains (`list[str]`, *optional*):
+            The domains in the order of their training. By default the order in which `train_dataset` has them.
+        matrix_metric (`str`, *optional*, defaults to `"accuracy"`):
+            Which of the scores the matrix R holds.
+        figures (`list[str]`, *optional*):
+            What to report of R: `"acc"`, `"bwt"`, `"fwt"`, `"forgetting"`. A figure that is named here and that one
+            domain alone does not have is refused before training. By default all that are defined.
+        keep_optimizer_state (`bool`, *optional*, defaults to `False`):
+            Whether a domain begins with the optimizer's moments of the domain before. New parameters, and new rows of
+            old ones, begin with none. By default each domain has a fresh optimizer, as in the paper.
+        max_length (`int`, *optional*):
+            The longest text in tokens, where the trainer tokenizes. By default what the tokenizer says.
+    """
+
+    strategy: str = field(
+        default="f",
+        metadata={
+            "help": "How each domain is taken in: f, f+m, f+v, f+m+v, f+h, f+h+v, ewc, progressive, replay, lwf, "
+            "in_domain or multi_task."
+        },
+    )
+    strategy_kwargs: dict[str, Any] | str | None = field(
+        default=None, metadata={"help": "Options of the strategy, as JSON, such as '{\"slots\": 500}' of f+m."}
+    )
+    domains: list[str] | None = field(default=None, metadata={"help": "The domains in the order of their training."})
+    matrix_metric: str = field(default="accuracy", metadata={"help": "Which of the scores the matrix R holds."})
+    figures: list[str] | None = field(
+        default=None, metadata={"help": "What to report of R: acc, bwt, fwt, forgetting (default: all defined)."}
+    )
+    keep_optimizer_state: bool = field(
+        default=False, metadata={"help": "Whether a domain begins with the optimizer's moments of the one before."}
+    )
+    max_length: int | None = field(
+        default=None, metadata={"help": "The longest text in tokens, where the trainer tokenizes."}
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        from hf_memaug.evaluation.continual import DEFINITIONS
+        from hf_memaug.training.continual import STRATEGIES
+
+        _one_of("strategy", self.strategy, STRATEGIES)
+        strategy = STRATEGIES[self.strategy]
+        self.strategy_kwargs = _checked_options("strategy", self.strategy, self.strategy_kwargs, strategy.options)
+        strategy.check({**strategy.options, **(self.strategy_kwargs or {})})
+        for figure in self.figures or ():
+            _one_of("figures", figure, DEFINITIONS)
+            if strategy.kind != "sequence" and figure != "acc":
+                raise ValueError(
+                    f'`figures` asks for {figure!r}, and `strategy="{self.strategy}"` is a reference that takes in no '
+                    "domain after another: it has ACC alone."
+                )
+        if self.algorithm != "erm":
+            raise ValueError(
+                f'`algorithm="{self.algorithm}"` is for `DomainTrainer`: here `strategy` says what is minimised. Leave '
+                "it out."
+            )
+        if self.cuda_graphs:
+            raise ValueError("`cuda_graphs=True` cannot be had here: models grow. Leave it out.")
+        if self.keep_optimizer_state and strategy.restarts:
+            raise ValueError(
+                f'`keep_optimizer_state=True` cannot be had with `strategy="{self.strategy}"`, which begins every '
+                "domain from the same weights. Leave it out."
+            )
+
+
+def _checked_options(what: str, name: str, given, options: dict) -> dict | None:
+    """`algorithm_kwargs` or `strategy_kwargs`, also from JSON; every name in it must be one of the options."""
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"`{what}_kwargs` is not JSON: {error}. Write it as '{{\"name\": 1.0}}'.") from None
+    for option in given or {}:
+        if not options:
+            raise ValueError(f'`{what}="{name}"` has no options: leave `{what}_kwargs` out.')
+        _one_of(f"{what}_kwargs", option, options)
+    return given
 
 
 def _one_of(name: str, value: str, allowed) -> None:

@@ -1,0 +1,108 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What `ContinualTrainer` asks of a strategy, the plainest one, and the two references of the paper's tables."""
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import torch
+from torch import nn
+
+from hf_memaug.data import DomainDataset
+from hf_memaug.training.algorithms import DomainBatch
+
+
+class FineTuning:
+    """
+    `F` of the paper: all parameters are trained on each domain in turn, with nothing against forgetting.
+
+    A strategy that changes the model before a domain has a `grow` or a `begin`; one that trains on other rows has
+    `training_rows`; one that minimises something else has a `loss`; and one that remembers something of a domain has an
+    `end`, a `state` and a `load_state`: the state lies beside the weights of each stage.
+    """
+
+    # Verbs that the model must have.
+    needs: ClassVar[tuple[str, ...]] = ()
+    # What `strategy_kwargs` may say, and what holds without.
+    options: ClassVar[dict[str, Any]] = {}
+    # How the matrix is read: "sequence", "diagonal" (each row is a run of its own) or "last_row".
+    kind: ClassVar[str] = "sequence"
+    # Whether every domain is begun with the weights that the run began with.
+    restarts: ClassVar[bool] = False
+    # Whether it goes on from what it remembers of earlier domains.
+    needs_state: ClassVar[bool] = False
+    # Where that lies; a name that begins with "_" is not pushed to the hub.
+    state_file: ClassVar[str] = "strategy.pt"
+    # Whether new rows of a grown tensor stand behind the old ones, so that an optimizer's state fits the first rows.
+    appends_rows: ClassVar[bool] = True
+    # False leaves the order of the rows to `train_sampling_strategy`; None leaves it to `balanced_batches`.
+    balanced_batches: ClassVar[bool | None] = None
+
+    def __init__(self, arguments):
+        self.name = arguments.strategy
+        for name, value in {**self.options, **(arguments.strategy_kwargs or {})}.items():
+            setattr(self, name, value)
+
+    @classmethod
+    def check(cls, options: dict[str, Any]) -> None:
+        """Refuses options that make no sense."""
+
+    def check_model(self, model: nn.Module, processing_class, rows: DomainDataset) -> None:
+        """Refuses a model that lacks a verb, before anything is trained."""
+        for verb in self.needs:
+            if not hasattr(model, verb):
+                raise ValueError(
+                    f'`strategy="{self.name}"` calls `model.{verb}(...)`, which `{type(model).__name__}` does not '
+                    'have. Choose a model that grows, such as `MemoryRNNForSequenceClassification`, or `strategy="f"`.'
+                )
+
+    def stages(self, domains: Sequence[str]) -> list[tuple[str, ...]]:
+        """The domains of each stage."""
+        return [(name,) for name in domains]
+
+    def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
+        """Before every domain but the first. Returns what has grown, for the record."""
+        return {}
+
+    def begin(self, model: nn.Module, number: int) -> nn.Module:
+        """Before the training of every stage, after growth; again in a run that resumes. Returns the model to train."""
+        return model
+
+    def training_rows(self, rows: DomainDataset) -> DomainDataset:
+        """The rows of a stage, before they are tokenized."""
+        return rows
+
+    def loss(self, batch: DomainBatch, inputs: dict[str, torch.Tensor], model: nn.Module) -> torch.Tensor:
+        return batch.task_loss
+
+    def end(self, trainer, rows: DomainDataset, raw_rows: DomainDataset, seed: int) -> None:
+        """
+        After the training of a stage. `rows` are those of its domains, as the model takes them; `raw_rows` the same
+        as they were given.
+        """
+
+    def rebuild(self, model: nn.Module, folder: str) -> nn.Module | None:
+        """The model that a stage has left in `folder`; `None` where its weights fit into `model`."""
+        return None
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        pass
+
+
+class InDomain(FineTuning):
+    """A reference: each domain is trained alone, from the weights that the run began with. ACC is R's diagonal."""
+
+    kind = "diagonal"
+    restarts = True
+
+
+class MultiTask(FineTuning):
+    """A reference: all domains are trained at once, in equal shares (`balanced_batches`). R has one row."""
+
+    kind = "last_row"
+
+    def stages(self, domains: Sequence[str]) -> list[tuple[str, ...]]:
+        return [tuple(domains)]

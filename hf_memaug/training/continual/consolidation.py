@@ -1,0 +1,157 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Strategies that hold a model near to what it was, in its weights or in its answers."""
+
+import copy
+import random
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from hf_memaug.data import DomainDataset
+from hf_memaug.training.algorithms import DomainBatch
+from hf_memaug.training.continual.base import FineTuning
+
+IGNORED_LABEL = -100
+
+
+class ElasticWeightConsolidation(FineTuning):
+    """
+    EWC (Kirkpatrick et al., 2017, Eq. 3): the task loss + sum over earlier domains of (λ/2) Σ F (θ − θ*)², with θ* the
+    weights after the domain and F the diagonal of its Fisher information there.
+
+    F is the mean over `fisher_samples` training rows of the squared gradient of each row's own log-likelihood, without
+    dropout. `fisher="true"` takes the likelihood of a label that is drawn from the model's own distribution, which is
+    the Fisher information; `"empirical"` that of the row's label. λ is `fisher_weight`. Of each domain a copy of the
+    weights and F are kept.
+    """
+
+    options = {"fisher_weight": 1000.0, "fisher_samples": 200, "fisher": "true"}
+    needs_state = True
+
+    def __init__(self, arguments):
+        super().__init__(arguments)
+        self.anchors: list[dict[str, torch.Tensor]] = []
+        self.fishers: list[dict[str, torch.Tensor]] = []
+
+    @classmethod
+    def check(cls, options: dict[str, Any]) -> None:
+        if options["fisher"] not in ("true", "empirical"):
+            raise ValueError(
+                f"`strategy_kwargs`: `fisher` is {options['fisher']!r}; it can be 'true' (labels drawn from the model) "
+                "or 'empirical' (labels of the rows)."
+            )
+        if options["fisher_weight"] < 0 or options["fisher_samples"] < 1:
+            raise ValueError("`strategy_kwargs`: `fisher_weight` must be 0 or more, and `fisher_samples` 1 or more.")
+
+    def loss(self, batch: DomainBatch, inputs: dict[str, torch.Tensor], model: nn.Module) -> torch.Tensor:
+        return batch.task_loss + self.penalty(model)
+
+    def penalty(self, model: nn.Module) -> torch.Tensor | float:
+        """(λ/2) Σ F (θ − θ*)², summed over the earlier domains."""
+        total: torch.Tensor | float = 0.0
+        weights = dict(model.named_parameters())
+        for anchor, fisher in zip(self.anchors, self.fishers, strict=True):
+            for name, value in fisher.items():
+                weight = weights[name]
+                moved = weight - anchor[name].to(weight.device)
+                total = total + (value.to(weight.device) * moved.square()).sum()
+        return 0.5 * self.fisher_weight * total
+
+    def begin(self, model: nn.Module, number: int) -> nn.Module:
+        device = next(model.parameters()).device
+        for state in (*self.anchors, *self.fishers):
+            state.update({name: value.to(device) for name, value in state.items()})
+        return model
+
+    def end(self, trainer, rows: DomainDataset, raw_rows: DomainDataset, seed: int) -> None:
+        draw = random.Random(f"fisher {seed}")
+        chosen = draw.sample(range(len(rows)), min(self.fisher_samples, len(rows)))
+        inputs = (trainer.one_row(rows[row]) for row in chosen)
+        self.fishers.append(diagonal_fisher(trainer.model, inputs, len(chosen), self.fisher, seed))
+        self.anchors.append(_learners(trainer.model, lambda value: value.detach().clone()))
+
+    def state(self) -> dict[str, Any]:
+        return {"anchors": self.anchors, "fishers": self.fishers}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.anchors, self.fishers = state["anchors"], state["fishers"]
+
+
+def diagonal_fisher(model: nn.Module, inputs, count: int, kind: str, seed: int) -> dict[str, torch.Tensor]:
+    """
+    The diagonal of the Fisher information of each parameter, over `count` batches of one row. Gradients are squared row
+    by row: the square of a batch's mean gradient would be another, smaller quantity.
+    """
+    was_training = model.training
+    model.eval()
+    fisher = _learners(model, torch.zeros_like)
+    learners = {name: parameter for name, parameter in model.named_parameters() if name in fisher}
+    generator = torch.Generator().manual_seed(seed)
+    # cuDNN has no backward pass of recurrent layers in evaluation mode.
+    with torch.backends.cudnn.flags(enabled=False):
+        for one in inputs:
+            labels = one["labels"]
+            outputs = model(**{name: value for name, value in one.items() if name != "labels"})
+            logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+            likelihoods = F.log_softmax(logits.float(), dim=-1).flatten(0, -2)
+            kept = labels.flatten() != IGNORED_LABEL
+            if kind == "true":
+                drawn = torch.multinomial(likelihoods.detach().exp().cpu(), 1, generator=generator)
+                labels = drawn.squeeze(-1).to(logits.device)
+            likelihood = likelihoods[kept].gather(-1, labels.flatten()[kept].unsqueeze(-1)).sum()
+            gradients = torch.autograd.grad(likelihood, list(learners.values()), allow_unused=True)
+            for name, gradient in zip(learners, gradients, strict=True):
+                if gradient is not None:
+                    fisher[name] += gradient.detach().square() / count
+    model.train(was_training)
+    return fisher
+
+
+def _learners(model: nn.Module, change) -> dict[str, torch.Tensor]:
+    return {name: change(value.detach()) for name, value in model.named_parameters() if value.requires_grad}
+
+
+class LearningWithoutForgetting(FineTuning):
+    """
+    LwF (Li and Hoiem, 2018), for domains with the same labels: beside the task loss, the model is to answer the new
+    domain's rows as it did before it was trained on them. The two answers are compared by the cross-entropy of their
+    distributions at `temperature`, and that is weighted by `distillation_weight`. No row of an earlier domain is
+    needed, and nothing is kept but the weights.
+    """
+
+    options = {"distillation_weight": 1.0, "temperature": 2.0}
+
+    def __init__(self, arguments):
+        super().__init__(arguments)
+        self.teacher: nn.Module | None = None
+
+    @classmethod
+    def check(cls, options: dict[str, Any]) -> None:
+        if options["distillation_weight"] < 0 or options["temperature"] <= 0:
+            raise ValueError(
+                "`strategy_kwargs`: `distillation_weight` must be 0 or more, and `temperature` greater than 0."
+            )
+
+    def begin(self, model: nn.Module, number: int) -> nn.Module:
+        self.teacher = copy.deepcopy(model).eval().requires_grad_(False) if number else None
+        return model
+
+    def loss(self, batch: DomainBatch, inputs: dict[str, torch.Tensor], model: nn.Module) -> torch.Tensor:
+        if self.teacher is None:
+            return batch.task_loss
+        with torch.no_grad():
+            outputs = self.teacher(**{name: value for name, value in inputs.items() if name != "labels"})
+            logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+        return batch.task_loss + self.distillation_weight * distillation(batch.logits, logits, self.temperature)
+
+    def end(self, trainer, rows: DomainDataset, raw_rows: DomainDataset, seed: int) -> None:
+        self.teacher = None
+
+
+def distillation(logits: torch.Tensor, taught: torch.Tensor, temperature: float) -> torch.Tensor:
+    """−Σ p' log q', the mean over rows, with p' ∝ p^(1/T): Li and Hoiem's Eq. 2 and 3."""
+    wanted = F.softmax(taught.float() / temperature, dim=-1)
+    return -(wanted * F.log_softmax(logits.float() / temperature, dim=-1)).sum(dim=-1).mean()

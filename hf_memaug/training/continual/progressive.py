@@ -1,0 +1,199 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Progressive networks (Rusu et al., 2016) for any classifier: a column for each domain, the earlier ones frozen."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from huggingface_hub.dataclasses import strict
+from torch import nn
+from torch.nn import functional as F
+from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import SequenceClassifierOutput
+
+from hf_memaug.data import DomainDataset
+from hf_memaug.training.continual.base import FineTuning
+
+
+class ProgressiveNetworks(FineTuning):
+    """
+    A column for each domain: a whole copy of the model. Those of earlier domains are frozen, and what their heads read
+    also goes to the head of the new one (`ProgressiveColumns`). The last column answers for all domains, as in the
+    paper's comparison, so that nobody need know which domain a row is of.
+
+    `column_start="previous"` begins a column with the weights of the one before; `"random"` with fresh ones, as Rusu et
+    al. do, for models that were not pretrained.
+    """
+
+    options = {"column_start": "previous"}
+
+    @classmethod
+    def check(cls, options: dict[str, Any]) -> None:
+        if options["column_start"] not in ("previous", "random"):
+            raise ValueError(
+                f"`strategy_kwargs`: `column_start` is {options['column_start']!r}; it can be 'previous' or 'random'."
+            )
+
+    def check_model(self, model: nn.Module, processing_class, rows: DomainDataset) -> None:
+        super().check_model(model, processing_class, rows)
+        if not isinstance(model, ProgressiveColumns):
+            find_head(model)
+            find_class(type(model).__name__)
+
+    def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
+        return {"columns": 1}
+
+    def begin(self, model: nn.Module, number: int) -> nn.Module:
+        if not isinstance(model, ProgressiveColumns):
+            model = ProgressiveColumns.around(model)
+        if number:
+            model.add_column(self.column_start)
+        return model.freeze_earlier()
+
+    def rebuild(self, model: nn.Module, folder: str) -> nn.Module | None:
+        config = json.loads((Path(folder) / "config.json").read_text())
+        if config["model_type"] != ProgressiveColumnsConfig.model_type:
+            return None
+        return ProgressiveColumns.from_pretrained(folder)
+
+
+@strict
+class ProgressiveColumnsConfig(PreTrainedConfig):
+    """
+    Args:
+        column (`dict`): the configuration of a column.
+        column_class (`str`): the class of a column.
+        columns (`int`): how many there are.
+    """
+
+    model_type = "progressive_columns"
+
+    column: dict | None = None
+    column_class: str = ""
+    columns: int = 1
+    run_facts: dict | None = None
+
+
+class ProgressiveColumns(PreTrainedModel):
+    """
+    Classifiers beside each other. With h_i what the last layer of column i reads, and W_k, b_k the last layer of the
+    newest column k, the logits are W_k h_k + b_k + Σ_{i<k} U_{k,i} h_i. Only column k and U_k are trained. U_k starts
+    at zero, so that a column that is a copy of the last at first answers as that would by itself.
+    """
+
+    config: ProgressiveColumnsConfig
+    accepts_loss_kwargs = False
+
+    def __init__(self, config: ProgressiveColumnsConfig):
+        super().__init__(config)
+        column_class = find_class(config.column_class)
+        self.columns = nn.ModuleList(
+            column_class(column_class.config_class.from_dict(dict(config.column))) for _ in range(config.columns)
+        )
+        width = find_head(self.columns[0]).in_features
+        self.laterals = nn.ModuleList(
+            nn.Linear(width, config.num_labels, bias=False) for _ in range(config.columns - 1)
+        )
+        self.main_input_name = self.columns[0].main_input_name
+        self.post_init()
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if any(module is lateral for lateral in getattr(self, "laterals", ())):
+            nn.init.zeros_(module.weight)
+
+    @classmethod
+    def around(cls, model: PreTrainedModel) -> "ProgressiveColumns":
+        """A model as the only column."""
+        labels = {"id2label": model.config.id2label, "label2id": model.config.label2id}
+        config = ProgressiveColumnsConfig(column=model.config.to_dict(), column_class=type(model).__name__, **labels)
+        config.run_facts = getattr(model.config, "run_facts", None)
+        whole = cls(config).to(model.device)
+        whole.columns[0].load_state_dict(model.state_dict())
+        return whole
+
+    @property
+    def column(self) -> PreTrainedModel:
+        """The newest one."""
+        return self.columns[-1]
+
+    def add_column(self, start: str) -> None:
+        device = self.device
+        new = type(self.column)(self.column.config).to(device)
+        if start == "previous":
+            new.load_state_dict(self.column.state_dict())
+        width = find_head(new).in_features
+        self.columns.append(new)
+        # The laterals of earlier columns answer to nobody any more.
+        self.laterals = nn.ModuleList(
+            nn.Linear(width, self.config.num_labels, bias=False).to(device) for _ in range(len(self.columns) - 1)
+        )
+        for lateral in self.laterals:
+            nn.init.zeros_(lateral.weight)
+        self.config.columns = len(self.columns)
+
+    def freeze_earlier(self) -> "ProgressiveColumns":
+        self.columns[:-1].requires_grad_(False)
+        self.column.requires_grad_(True)
+        return self
+
+    def train(self, mode: bool = True):
+        super().train(mode)
+        # No dropout in what does not learn.
+        for column in self.columns[:-1]:
+            column.eval()
+        return self
+
+    def forward(self, labels: torch.Tensor | None = None, **inputs) -> SequenceClassifierOutput:
+        logits, _, outputs = _run(self.column, inputs)
+        for column, lateral in zip(self.columns[:-1], self.laterals, strict=True):
+            with torch.no_grad():
+                _, read, _ = _run(column, inputs)
+            logits = logits + lateral(read)
+        loss = None
+        if labels is not None:
+            loss = F.cross_entropy(logits.float(), labels)
+            # What keeps experts busy.
+            more, weight = outputs.get("aux_loss"), getattr(self.column.config, "aux_loss_weight", None)
+            loss = loss if more is None or weight is None else loss + weight * more
+        return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+def find_class(name: str) -> type[PreTrainedModel]:
+    """A class of this library or of transformers, by its name."""
+    import hf_memaug
+
+    found = getattr(hf_memaug, name, None) if name in hf_memaug.__all__ else getattr(transformers, name, None)
+    if found is None:
+        raise ValueError(
+            f'`strategy="progressive"` builds columns by the name of the model\'s class, and `{name}` is neither of '
+            "hf_memaug nor of transformers. Choose one that is."
+        )
+    return found
+
+
+def find_head(model: nn.Module) -> nn.Linear:
+    """The last layer of a classifier."""
+    labels = model.config.num_labels
+    heads = [one for one in model.modules() if isinstance(one, nn.Linear) and one.out_features == labels]
+    if not heads:
+        raise ValueError(
+            f'`strategy="progressive"` joins columns at the linear layer that gives the {labels} logits, and '
+            f"`{type(model).__name__}` has none. Choose another strategy or model."
+        )
+    return heads[-1]
+
+
+def _run(column: nn.Module, inputs: dict) -> tuple[torch.Tensor, torch.Tensor, Any]:
+    """Logits, what the head read, and all outputs."""
+    read: list[torch.Tensor] = []
+    hook = find_head(column).register_forward_pre_hook(lambda _, given: read.append(given[0]))
+    try:
+        outputs = column(**inputs)
+    finally:
+        hook.remove()
+    return outputs["logits"], read[-1], outputs

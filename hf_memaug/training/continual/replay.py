@@ -1,0 +1,69 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Experience replay: some rows of earlier domains are kept and trained on again."""
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hf_memaug.data import DomainDataset
+from hf_memaug.training.continual.base import FineTuning
+
+
+class ExperienceReplay(FineTuning):
+    """
+    Of each domain, `rows_per_domain` training rows are kept, drawn at random. An epoch of a later domain goes once over
+    its own rows and over all that are kept, in one shuffle. It is the one strategy that keeps rows of earlier domains;
+    they lie in the folder of the run, and are never pushed to the hub.
+    """
+
+    options = {"rows_per_domain": 100}
+    needs_state = True
+    state_file = "_replay.pt"
+    balanced_batches = False
+
+    def __init__(self, arguments):
+        super().__init__(arguments)
+        self.kept: dict[str, list] = {}
+        self.label_names: list[str] = []
+
+    @classmethod
+    def check(cls, options: dict[str, Any]) -> None:
+        if options["rows_per_domain"] < 1:
+            raise ValueError(f"`strategy_kwargs`: `rows_per_domain` is {options['rows_per_domain']}; keep 1 or more.")
+
+    def check_model(self, model, processing_class, rows: DomainDataset) -> None:
+        super().check_model(model, processing_class, rows)
+        for name, value in (rows[0] if len(rows) else {}).items():
+            if not _is_plain(value):
+                raise ValueError(
+                    f'`strategy="{self.name}"` keeps rows in a file, and `train_dataset` holds '
+                    f"{type(value).__name__} in the column '{name}'. Give images as paths, and the rest as text and "
+                    "numbers."
+                )
+
+    def training_rows(self, rows: DomainDataset) -> DomainDataset:
+        if not self.kept:
+            return rows
+        return DomainDataset.concatenate([rows, DomainDataset(self.kept, self.label_names)])
+
+    def end(self, trainer, rows: DomainDataset, raw_rows: DomainDataset, seed: int) -> None:
+        draw = random.Random(f"replay {seed}")
+        chosen = draw.sample(range(len(raw_rows)), min(self.rows_per_domain, len(raw_rows)))
+        new = raw_rows.select(sorted(chosen))
+        self.kept = {name: [*self.kept.get(name, ()), *new[name]] for name in new.column_names}
+        self.label_names = new.label_names
+
+    def state(self) -> dict[str, Any]:
+        return {"kept": self.kept, "label_names": self.label_names}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        self.kept, self.label_names = state["kept"], state["label_names"]
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_is_plain, value.values()))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, (str, int, float))

@@ -1,0 +1,101 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The training on one domain: a `DomainTrainer` that minimises what a strategy says."""
+
+import torch
+
+from hf_memaug.training.domain_trainer import DomainTrainer
+from hf_memaug.training.forward_pass import ForwardPass
+
+OptimizerState = dict[str, dict[str, torch.Tensor]]
+
+
+class ColumnsOfInnerModel:
+    """For models around another model, whose own `forward` names no inputs."""
+
+    def _set_signature_columns_if_needed(self):
+        whole = self.model
+        self.model = getattr(whole, "column", whole)
+        try:
+            super()._set_signature_columns_if_needed()
+        finally:
+            self.model = whole
+
+
+class StageTrainer(ColumnsOfInnerModel, DomainTrainer):
+    """
+    Args:
+        strategy (`FineTuning`): what is minimised.
+        optimizer_state (`dict`, *optional*): moments by the names of parameters, to begin with.
+
+    All other arguments are those of [`DomainTrainer`].
+    """
+
+    # Penalties are means over a batch, or of no batch at all: `Trainer` must divide them by the accumulation steps.
+    loss_is_scaled_for_ga = False
+
+    def __init__(self, *args, strategy, optimizer_state: OptimizerState | None = None, **kwargs):
+        self.strategy = strategy
+        self._optimizer_state = optimizer_state
+        super().__init__(*args, **kwargs)
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if not model.training:
+            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+        domain_ids = inputs.pop("domain_ids", None)
+        batch = ForwardPass(self, model)(inputs, domain_ids)
+        return self.strategy.loss(batch, inputs, self.accelerator.unwrap_model(model))
+
+    def create_optimizer(self, model=None):
+        created = self.optimizer is None
+        optimizer = super().create_optimizer(model)
+        if created and self._optimizer_state:
+            adopt_state(optimizer, self.model, self._optimizer_state, self.strategy.appends_rows)
+            self._optimizer_state = None
+        return optimizer
+
+    def one_row(self, row: dict) -> dict[str, torch.Tensor]:
+        """A row as the model's inputs, in a batch of its own."""
+        inputs = self._prepare_inputs(self.data_collator([row]))
+        inputs.pop("domain_ids", None)
+        return inputs
+
+
+def named_state(optimizer, model) -> OptimizerState:
+    """An optimizer's state by the names of the parameters, which outlive the parameters themselves."""
+    optimizer = getattr(optimizer, "optimizer", optimizer)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return {
+        names[id(parameter)]: {
+            key: value.detach().cpu().clone() for key, value in state.items() if torch.is_tensor(value)
+        }
+        for parameter, state in optimizer.state.items()
+        if id(parameter) in names
+    }
+
+
+def adopt_state(optimizer, model, stored: OptimizerState, appends_rows: bool) -> None:
+    """
+    Gives each parameter the state that one of its name had. Where rows were added, the old rows keep theirs and the new
+    ones begin with zeros; a parameter of another shape begins with none.
+    """
+    for name, parameter in model.named_parameters():
+        values = {key: value for key, value in stored.get(name, {}).items() if value.ndim}
+        if not parameter.requires_grad or name not in stored:
+            continue
+        shapes = {value.shape for value in values.values()}
+        same = shapes <= {parameter.shape}
+        longer = appends_rows and all(
+            shape[1:] == parameter.shape[1:] and shape[0] < parameter.shape[0] for shape in shapes
+        )
+        if not same and not longer:
+            continue
+        state = {}
+        for key, value in stored[name].items():
+            if value.ndim and not same:
+                padded = torch.zeros(parameter.shape, dtype=value.dtype)
+                padded[: len(value)] = value
+                value = padded
+            # The count of steps stays where the optimizer looks for it, on the CPU.
+            state[key] = value.to(parameter.device) if value.ndim else value.clone()
+        optimizer.state[parameter] = state

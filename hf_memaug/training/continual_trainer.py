@@ -1,0 +1,396 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`ContinualTrainer`: one model that takes in domain after domain, and the matrix of what it then knows of each."""
+
+import copy
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+from transformers import DefaultFlowCallback, EarlyStoppingCallback, PreTrainedTokenizerBase, PrinterCallback
+from transformers import ProgressCallback as BarCallback
+from transformers.integrations import get_reporting_integration_callbacks
+from transformers.trainer_utils import TrainOutput, set_seed
+
+from hf_memaug.data import DomainDataset
+from hf_memaug.evaluation.continual import DEFINITIONS, check_figures
+from hf_memaug.training.arguments import ContinualTrainingArguments
+from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
+from hf_memaug.training.checkpoints import last_complete_checkpoint
+from hf_memaug.training.continual import STRATEGIES
+from hf_memaug.training.continual.pushing import push_stage
+from hf_memaug.training.continual.record import RECORD_FILE, ContinualRecord
+from hf_memaug.training.continual.rows import check_all_labels, check_dev_rows, check_domains, rows_by_domain
+from hf_memaug.training.continual.stage import ColumnsOfInnerModel, StageTrainer, named_state
+from hf_memaug.training.domain_trainer import DomainTrainer
+from hf_memaug.training.guard import RunGuard
+
+# `Trainer` pushes nothing that begins with "_".
+STAGES = "_stages"
+START = "start"
+OPTIMIZER = "_optimizer.pt"
+# Far enough apart that no two stages of usual seeds draw the same numbers.
+SEEDS_APART = 10_000
+
+
+class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
+    """
+    Trains a model on one domain after another, each without the rows of the others, by the strategy of `args`. After
+    each domain all are scored: that is a row of the matrix R (`trainer.record`), of which ACC, BWT, FWT and forgetting
+    are read (`trainer.figures()`).
+
+    Each domain is a stage, trained by a `DomainTrainer` of its own in `output_dir/_stages/<number>-<domain>`, where its
+    weights stay. `train(resume_from_checkpoint=True)` goes on in whichever stage was broken off. With `push_to_hub`,
+    each stage becomes a revision `stage-<number>-<domain>` of the repository.
+
+    Args:
+        model (`PreTrainedModel`):
+            Any classifier. One that this trainer has trained before brings its matrix with it, and goes on.
+        args (`ContinualTrainingArguments`):
+            Arguments of each stage, the strategy and the order of the domains.
+        train_dataset:
+            Rows with a `domain` column, as `load_domains` gives them; or `{domain: rows}`. Texts are tokenized here.
+        eval_dataset (*optional*):
+            Dev rows. Those of the domain that is trained are scored during its stage, and choose its checkpoint if
+            `load_best_model_at_end` is set; by default the last step counts.
+        test_dataset (*optional*):
+            The rows that R is scored on, of all domains. By default `eval_dataset`, if that chooses nothing.
+        label_map (`dict`, *optional*):
+            `{domain: {its label: the label}}`, where domains name their labels differently.
+        history (`str`, `dict` or `ContinualRecord`, *optional*):
+            The folder of a checkpoint, its `continual.json`, or what is in it. By default what the model's
+            configuration says; `{}` begins a new matrix.
+
+    All other arguments are those of [`DomainTrainer`].
+    """
+
+    def __init__(
+        self,
+        model=None,
+        args: ContinualTrainingArguments | None = None,
+        data_collator: Callable | None = None,
+        train_dataset=None,
+        eval_dataset=None,
+        test_dataset=None,
+        processing_class=None,
+        compute_metrics: Callable | None = None,
+        callbacks: Sequence | None = None,
+        label_map: Mapping[str, Mapping[str, str]] | None = None,
+        history: "str | os.PathLike | Mapping | ContinualRecord | None" = None,
+        **kwargs,
+    ):
+        args = ContinualTrainingArguments(output_dir="trainer_output") if args is None else args
+        if not isinstance(args, ContinualTrainingArguments):
+            raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `ContinualTrainingArguments`.")
+        if model is None or train_dataset is None:
+            raise ValueError("`model` and `train_dataset` are both needed, to see what can be trained. Give them.")
+        for name, mend in (("model_init", "`model`"), ("optimizers", "`optimizer_cls_and_kwargs`")):
+            if kwargs.get(name) not in (None, (None, None)):
+                raise ValueError(f"`{name}` cannot be had here: each stage has a trainer of its own. Give {mend}.")
+        if history is None:
+            history = (getattr(model.config, "run_facts", None) or {}).get("continual", {})
+        self.record = ContinualRecord.load(history)
+        self.train_rows = rows_by_domain(train_dataset, "train_dataset", label_map, self.record.labels)
+        labels = next((rows.label_names for rows in self.train_rows.values()), [])
+        self.dev_rows = rows_by_domain(eval_dataset, "eval_dataset", label_map, labels)
+        self.test_rows = rows_by_domain(test_dataset, "test_dataset", label_map, labels) or self.dev_rows
+        self.plan = list(args.domains or self.train_rows)
+        check_domains(self.plan, self.record.trained, self.train_rows, self.test_rows)
+        check_figures("figures", args.figures or (), len(self.record.trained) + len(self.plan))
+        check_all_labels({name: self.train_rows[name] for name in self.plan}, getattr(model.config, "num_labels", None))
+        check_dev_rows(args, self.plan, self.dev_rows, test_dataset is not None)
+        self._given = {
+            "data_collator": data_collator,
+            "compute_metrics": compute_metrics,
+            **{name: kwargs[name] for name in ("optimizer_cls_and_kwargs",) if name in kwargs},
+        }
+        dev = [self.dev_rows[name] for name in self.plan if name in self.dev_rows]
+        super().__init__(
+            model=model,
+            args=args,
+            data_collator=data_collator,
+            train_dataset=DomainDataset.concatenate([self.train_rows[name] for name in self.plan]),
+            eval_dataset=DomainDataset.concatenate(dev) if dev else None,
+            processing_class=processing_class,
+            compute_metrics=compute_metrics,
+            callbacks=callbacks,
+            **kwargs,
+        )
+        # What this trainer itself scores; dev rows are for the trainers of the stages.
+        self.eval_dataset = DomainDataset.concatenate(list(self.test_rows.values()))
+        self.scored_split = "dev" if test_dataset is None else "test"
+        self.strategy = STRATEGIES[args.strategy](args)
+        self.strategy.check_model(self.model, processing_class, self.train_dataset)
+        self._go_on_from(history, labels)
+        self._optimizer_state: dict | None = None
+
+    def _go_on_from(self, history, labels: list[str]) -> None:
+        """Makes the record of an earlier run that of this one."""
+        record, strategy = self.record, self.strategy
+        if record.stages:
+            if record.kind != strategy.kind or record.kind != "sequence":
+                raise ValueError(
+                    f'`history` is of a run that is read as "{record.kind}" and `strategy="{strategy.name}"` as '
+                    f'"{strategy.kind}": they share no matrix. Give `history={{}}` to begin a new one.'
+                )
+            if record.metric != self.args.matrix_metric:
+                raise ValueError(
+                    f'`matrix_metric` is "{self.args.matrix_metric}", and `history` has "{record.metric}": set that.'
+                )
+            if strategy.needs_state:
+                file = self._remembered(history)
+                if file is None:
+                    raise ValueError(
+                        f'`strategy="{strategy.name}"` goes on from `{strategy.state_file}`, which the earlier run '
+                        "left beside its weights. Give the folder that has it as `history`, or begin anew with "
+                        "`history={}`."
+                    )
+                strategy.load_state(torch.load(file, map_location="cpu", weights_only=True))
+        record.metric, record.kind, record.labels = self.args.matrix_metric, strategy.kind, labels
+        record.plan = self.plan
+        record.strategy = {
+            "name": strategy.name,
+            "options": {name: getattr(strategy, name) for name in strategy.options},
+        }
+
+    def _remembered(self, history) -> Path | None:
+        """What the strategy has left in the folder of a checkpoint, or in that of a whole run."""
+        if not isinstance(history, (str, os.PathLike)):
+            return None
+        last = f"{len(self.record.stages) - 1}-{_slug(self.record.stages[-1]['domains'])}"
+        folders = (Path(history), Path(history).parent, Path(history) / STAGES / last)
+        return next((f / self.strategy.state_file for f in folders if (f / self.strategy.state_file).is_file()), None)
+
+    @property
+    def method_name(self) -> str:
+        """The paper's name for what is trained, for the card."""
+        return self.args.strategy
+
+    def figures(self) -> dict[str, float | None]:
+        """ACC, BWT, FWT and forgetting, or those that `args.figures` names; `None` where one is not defined."""
+        found = self.record.figures()
+        return {name: found[name] for name in self.args.figures or DEFINITIONS}
+
+    # Stages
+
+    def train(self, resume_from_checkpoint: bool | None = None, **kwargs) -> TrainOutput:
+        """
+        All stages. With `resume_from_checkpoint=True`, what is done already is not done again. The output's metrics are
+        `figures()`.
+        """
+        if kwargs or not isinstance(resume_from_checkpoint, (bool, type(None))):
+            raise ValueError(
+                "`train` takes `resume_from_checkpoint=True` alone: it finds the stage and the checkpoint itself."
+            )
+        stages = self.strategy.stages(self.plan)
+        if resume_from_checkpoint:
+            self._resume()
+        else:
+            self._start()
+        done = sum(tuple(stage["domains"]) in stages for stage in self.record.stages)
+        before = len(self.record.stages) - done
+        quiet = self.args.disable_tqdm or not self.is_world_process_zero()
+        loss = 0.0
+        with tqdm(total=len(stages), initial=done, desc="Domains", unit="domain", disable=quiet) as bar:
+            for index in range(done, len(stages)):
+                bar.set_postfix_str(", ".join(stages[index]))
+                loss = self._run_stage(before + index, stages[index], bool(resume_from_checkpoint) and index == done)
+                bar.update()
+        metrics = {name: value for name, value in self.figures().items() if value is not None}
+        return TrainOutput(self.state.global_step, loss, metrics)
+
+    def _run_stage(self, number: int, domains: tuple[str, ...], resume: bool) -> float:
+        seed = self.args.seed + SEEDS_APART * number
+        rows = DomainDataset.concatenate([self.train_rows[name] for name in domains])
+        if self.strategy.restarts:
+            self._load(self._folder(START))
+        # Growth too depends on seed and stage alone. With one seed for all stages, new slots would equal each other.
+        set_seed(seed)
+        growth = self.strategy.grow(self.model, rows, self.processing_class) if number else {}
+        self._set_model(self.strategy.begin(self.model, number))
+        folder = self._folder(f"{number}-{_slug(domains)}")
+        trainer = self._stage_trainer(folder, domains, self.strategy.training_rows(rows), seed)
+        set_seed(seed)
+        output = trainer.train(resume_from_checkpoint=last_complete_checkpoint(folder) if resume else None)
+        model = trainer.model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+        self.strategy.end(trainer, self._prepared(rows), rows, seed)
+        if self.args.keep_optimizer_state:
+            self._optimizer_state = named_state(trainer.optimizer, model)
+        del trainer
+        self._set_model(model)
+        self.state.global_step += output.global_step
+        stage = {
+            "domains": list(domains),
+            "strategy": self.strategy.name,
+            "growth": growth,
+            "steps": output.global_step,
+            "rows": len(rows),
+            "scores": self._scores(),
+        }
+        self.record.stages.append(stage)
+        self._save_stage(folder)
+        if self.args.push_to_hub and self.is_world_process_zero():
+            push_stage(self.model, folder, self.record, self.hub_model_id, self.args.hub_token)
+        # From here on the stage is done.
+        if self.is_world_process_zero():
+            self.record.save(self.args.output_dir)
+        self.accelerator.wait_for_everyone()
+        for callback in self.callback_handler.callbacks:
+            if hasattr(callback, "on_stage_end") and self.is_world_process_zero():
+                callback.on_stage_end(self.args, self.state, self.control, record=self.record, model=self.model)
+        return output.training_loss
+
+    def _stage_trainer(self, folder: Path, domains: Sequence[str], rows: DomainDataset, seed: int) -> StageTrainer:
+        args = copy.copy(self.args)
+        args.output_dir, args.push_to_hub, args.seed = str(folder), False, seed
+        if args.data_seed is not None:
+            args.data_seed += seed - self.args.seed
+        if self.strategy.balanced_batches is not None:
+            args.balanced_batches = self.strategy.balanced_batches
+        dev = [self.dev_rows[name] for name in domains if name in self.dev_rows]
+        return StageTrainer(
+            model=self.model,
+            args=args,
+            strategy=self.strategy,
+            optimizer_state=self._optimizer_state,
+            train_dataset=self._prepared(rows),
+            eval_dataset=self._prepared(DomainDataset.concatenate(dev)) if dev else None,
+            processing_class=self.processing_class,
+            callbacks=self._callbacks_of_stages(),
+            **self._given,
+        )
+
+    def _callbacks_of_stages(self) -> list:
+        # Those that every trainer makes for itself.
+        own = (DefaultFlowCallback, RunGuard, BarCallback, PrinterCallback, AlgorithmCallback, EpochOrder)
+        own += tuple(get_reporting_integration_callbacks(self.args.report_to))
+        given = [callback for callback in self.callback_handler.callbacks if not isinstance(callback, own)]
+        # One that has counted to its end in a stage must not end the next.
+        return [copy.copy(one) if isinstance(one, EarlyStoppingCallback) else one for one in given]
+
+    def _set_model(self, model) -> None:
+        """Makes a model this trainer's, for it to be scored, and for the trainer of a stage to begin with."""
+        model = self.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
+        # accelerate prepares a model once. One that was scored would be trained without what keeps several processes
+        # together, and one that was trained would go on without mixed precision.
+        vars(model).pop("_is_accelerate_prepared", None)
+        self.model = self.model_wrapped = model.to(self.args.device)
+        # Also collects the trainer of the last stage, which holds optimizer states in a circle.
+        self.accelerator.free_memory()
+
+    # Rows and scores
+
+    def _prepared(self, rows):
+        """Texts as tokens, by the tokenizer as it is now; all else as it is."""
+        if not isinstance(rows, DomainDataset):
+            return rows
+        has_texts = "input_ids" not in rows.column_names and {"text", "tokens"} & set(rows.column_names)
+        if not has_texts or not isinstance(self.processing_class, PreTrainedTokenizerBase):
+            return rows
+        return rows.tokenize(self.processing_class, self.args.max_length)
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        return super().get_eval_dataloader(self._prepared(self.eval_dataset if eval_dataset is None else eval_dataset))
+
+    def get_test_dataloader(self, test_dataset):
+        return super().get_test_dataloader(self._prepared(test_dataset))
+
+    def _scores(self) -> dict[str, float]:
+        """The score of the model as it is now on every domain that there are test rows of."""
+        found = self.evaluate()
+        wanted = self.args.matrix_metric
+        if f"eval_{self.plan[0]}_{wanted}" not in found:
+            there = sorted(
+                name.removeprefix(f"eval_{self.plan[0]}_") for name in found if name.startswith(f"eval_{self.plan[0]}_")
+            )
+            raise ValueError(
+                f'`matrix_metric` is "{wanted}", and the scores are: {", ".join(there)}. Name one of them.'
+            )
+        return {domain: float(found[f"eval_{domain}_{wanted}"]) for domain in self.test_rows}
+
+    # What is kept
+
+    def _folder(self, name: str) -> Path:
+        return Path(self.args.output_dir) / STAGES / name
+
+    def _start(self) -> None:
+        # What an earlier run left there must not be taken for this one's.
+        if self.is_world_process_zero():
+            shutil.rmtree(self._folder(""), ignore_errors=True)
+            (Path(self.args.output_dir) / RECORD_FILE).unlink(missing_ok=True)
+        self.accelerator.wait_for_everyone()
+        self._save_stage(self._folder(START))
+        scores = self._scores()
+        if self.record.stages:
+            # Domains that the earlier run did not know of, before their turn.
+            last = self.record.stages[-1]
+            last["scores"] = {**scores, **last["scores"]}
+        else:
+            self.record.baseline = scores
+        if self.is_world_process_zero():
+            self.record.save(self.args.output_dir)
+        self.accelerator.wait_for_everyone()
+
+    def _resume(self) -> None:
+        folder = Path(self.args.output_dir)
+        if not (folder / RECORD_FILE).is_file():
+            raise ValueError(
+                f"`resume_from_checkpoint=True`, but `output_dir` ({folder}) has no run that was begun. Leave it out "
+                "to start from the beginning."
+            )
+        stored = ContinualRecord.load(folder)
+        for name in ("strategy", "plan", "metric", "labels"):
+            if getattr(stored, name) != getattr(self.record, name):
+                raise ValueError(
+                    f"`resume_from_checkpoint=True`, but the run in `output_dir` ({folder}) has another {name}: "
+                    f"{getattr(stored, name)}, not {getattr(self.record, name)}. Give the same arguments, or another "
+                    "`output_dir`."
+                )
+        self.record = stored
+        done = [number for number, stage in enumerate(stored.stages) if set(stage["domains"]) <= set(self.plan)]
+        self.state.global_step = sum(stored.stages[number]["steps"] for number in done)
+        last = f"{done[-1]}-{_slug(stored.stages[done[-1]]['domains'])}" if done else START
+        self._load(self._folder(last))
+
+    def _save_stage(self, folder: Path) -> None:
+        config = getattr(self.model, "config", None)
+        if hasattr(config, "run_facts") and self.record.stages:
+            config.run_facts = {**(config.run_facts or {}), "continual": self.record.to_dict()}
+        self.save_model(str(folder), _internal_call=True)
+        if self.is_world_process_zero():
+            state = self.strategy.state()
+            if state:
+                torch.save(state, folder / self.strategy.state_file)
+            if self._optimizer_state:
+                torch.save(self._optimizer_state, folder / OPTIMIZER)
+            self.record.save(folder)
+        self.accelerator.wait_for_everyone()
+
+    def _load(self, folder: Path) -> None:
+        """Puts model, tokenizer, strategy and optimizer back to where a stage has left them."""
+        model = self.strategy.rebuild(self.model, str(folder))
+        if model is None:
+            self._load_from_checkpoint(str(folder), self.model)
+        else:
+            self._set_model(model)
+        if "grow_vocabulary" in self.strategy.needs:
+            self.processing_class = type(self.processing_class).from_pretrained(folder)
+        for name, load in (
+            (self.strategy.state_file, self.strategy.load_state),
+            (OPTIMIZER, self._load_optimizer_state),
+        ):
+            if (folder / name).is_file():
+                load(torch.load(folder / name, map_location="cpu", weights_only=True))
+
+    def _load_optimizer_state(self, state: dict[str, Any]) -> None:
+        self._optimizer_state = state
+
+
+def _slug(domains: Sequence[str]) -> str:
+    """A name for folders and branches."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", "-".join(domains)).strip("-").lower()[:60] or "domain"

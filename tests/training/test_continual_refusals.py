@@ -1,0 +1,165 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What `ContinualTrainer` cannot train as it stands is refused before training, with the mend."""
+
+import pytest
+import torch
+
+from hf_memaug import ContinualTrainer, ContinualTrainingArguments
+from hf_memaug.data import DomainDataset
+from training.continual_runs import continual_trainer, growing, texts, word_tokenizer
+from training.domain_runs import rows, tiny_model
+
+pytestmark = pytest.mark.usefixtures("light_collector")
+
+
+class TestRefusals:
+    def test_an_unknown_strategy(self, tmp_path):
+        with pytest.raises(ValueError, match="`strategy` is 'f\\+mem'.*Did you mean 'f\\+m'"):
+            ContinualTrainingArguments(output_dir=str(tmp_path), strategy="f+mem")
+        with pytest.raises(ValueError, match="Did you mean 'slots'"):
+            ContinualTrainingArguments(output_dir=str(tmp_path), strategy="f+m", strategy_kwargs={"slot": 3})
+        with pytest.raises(ValueError, match='`strategy="f"` has no options'):
+            ContinualTrainingArguments(output_dir=str(tmp_path), strategy_kwargs={"slots": 3})
+        with pytest.raises(ValueError, match="`slots` is 0; it must be 1 or more"):
+            ContinualTrainingArguments(output_dir=str(tmp_path), strategy="f+m", strategy_kwargs={"slots": 0})
+
+    def test_what_would_be_ignored(self, tmp_path):
+        for wrong, message in (
+            ({"algorithm": "coral"}, "here `strategy` says what is minimised"),
+            ({"strategy": "in_domain", "keep_optimizer_state": True}, "begins every domain from the same weights"),
+            ({"strategy": "multi_task", "figures": ["bwt"]}, "it has ACC alone"),
+            ({"figures": ["btw"]}, "Did you mean 'bwt'"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                ContinualTrainingArguments(output_dir=str(tmp_path), **wrong)
+        with pytest.raises(ValueError, match="`optimizers` cannot be had here"):
+            optimizer = torch.optim.SGD(tiny_model("kv").parameters(), lr=0.1)
+            arguments = ContinualTrainingArguments(output_dir=str(tmp_path))
+            ContinualTrainer(tiny_model("kv"), arguments, train_dataset=rows(), optimizers=(optimizer, None))
+        for missing in ({"train_dataset": rows()}, {"model": tiny_model("kv")}):
+            with pytest.raises(ValueError, match="`model` and `train_dataset` are both needed"):
+                ContinualTrainer(args=ContinualTrainingArguments(output_dir=str(tmp_path)), **missing)
+        with pytest.raises(TypeError, match="Give a `ContinualTrainingArguments`"):
+            from transformers import TrainingArguments
+
+            ContinualTrainer(tiny_model("kv"), TrainingArguments(output_dir=str(tmp_path)), train_dataset=rows())
+        with pytest.raises(ValueError, match="it finds the stage and the checkpoint itself"):
+            continual_trainer("f", tmp_path).train("runs/checkpoint-3")
+
+    def test_domains_that_are_not_there_empty_or_repeated(self, tmp_path):
+        with pytest.raises(ValueError, match="`domains` has 'film', of which `train_dataset` has no row. Did you mean"):
+            continual_trainer("f", tmp_path, domains=["books", "film"])
+        with pytest.raises(ValueError, match="`domains` has 'books' twice"):
+            continual_trainer("f", tmp_path, domains=["books", "films", "books"])
+        data = rows().by_domain()
+        with pytest.raises(ValueError, match="`train_dataset` has no row of the domain 'films'"):
+            continual_trainer("f", tmp_path, train={**data, "films": data["films"].select([])})
+        with pytest.raises(ValueError, match=r"`test_dataset` \(or.* has no row of the domain 'phones'"):
+            continual_trainer("f", tmp_path, test=rows(9).select([0, 1]))
+        with pytest.raises(ValueError, match="`train_dataset` has the domain 'books' twice"):
+            continual_trainer("f", tmp_path, train=[data["books"], data["books"]])
+
+    def test_figures_of_one_domain(self, tmp_path):
+        with pytest.raises(
+            ValueError, match="`figures` asks for 'bwt', which compares domains, and there is 1 of them"
+        ):
+            continual_trainer("f", tmp_path, domains=["books"], figures=["acc", "bwt"])
+        trainer = continual_trainer("f", tmp_path, figures=["acc", "bwt"])
+        trainer.train()
+        assert set(trainer.figures()) == {"acc", "bwt"}
+
+    def test_selection_by_the_rows_that_are_reported(self, tmp_path):
+        best = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}
+        arguments = ContinualTrainingArguments(output_dir=str(tmp_path), **best)
+        with pytest.raises(ValueError, match="Give other rows as `test_dataset`"):
+            ContinualTrainer(tiny_model("kv"), arguments, train_dataset=rows(), eval_dataset=rows(9, 3))
+        with pytest.raises(ValueError, match="`eval_dataset` has none of the domain 'books'"):
+            continual_trainer("f", tmp_path, eval_strategy="epoch")
+
+    def test_a_score_that_is_not_there(self, tmp_path):
+        trainer = continual_trainer("f", tmp_path, matrix_metric="bleu")
+        with pytest.raises(ValueError, match='`matrix_metric` is "bleu", and the scores are: accuracy, f1'):
+            trainer.train()
+
+    def test_vocabulary_without_texts_or_with_another_tokenizer(self, tmp_path):
+        with pytest.raises(ValueError, match="looks for new words.*Give the texts"):
+            continual_trainer("f+v", tmp_path, model=growing(), train=rows(), processing_class=word_tokenizer())
+        with pytest.raises(ValueError, match="`model` has 98 word vectors and `processing_class` 11 words"):
+            continual_trainer("f+v", tmp_path, model=growing(vocab_size=98))
+
+    def test_nothing_to_resume(self, tmp_path):
+        with pytest.raises(ValueError, match="has no run that was begun"):
+            continual_trainer("f", tmp_path).train(resume_from_checkpoint=True)
+        continual_trainer("f", tmp_path).train()
+        with pytest.raises(ValueError, match="has another plan"):
+            continual_trainer("f", tmp_path, domains=["films", "books"]).train(resume_from_checkpoint=True)
+        with pytest.raises(ValueError, match="has another strategy"):
+            continual_trainer("lwf", tmp_path).train(resume_from_checkpoint=True)
+
+
+class TestLabels:
+    def parts(self, names):
+        data = texts(24).by_domain()
+        return {
+            "books": data["books"],
+            "films": DomainDataset({n: data["films"][n] for n in data["films"].column_names}, names),
+        }
+
+    def make(self, tmp_path, names, **kwargs):
+        tokenizer = word_tokenizer()
+        return continual_trainer(
+            "f",
+            tmp_path,
+            model=growing(vocab_size=len(tokenizer)),
+            train=self.parts(names),
+            test=self.parts(names),
+            processing_class=tokenizer,
+            **kwargs,
+        )
+
+    def test_other_names_are_refused_with_the_mend(self, tmp_path):
+        with pytest.raises(ValueError, match="other labels in 'films'.*than in 'books'.*label_map={'films': {'poor'"):
+            self.make(tmp_path, ["poor", "so-so", "great"])
+
+    def test_and_mapped_on_request(self, tmp_path):
+        mapping = {"films": {"great": "low", "so-so": "middle", "poor": "high"}}
+        trainer = self.make(tmp_path, ["poor", "so-so", "great"], label_map=mapping)
+        given = texts(24).domain("films")["label"]
+        assert trainer.train_rows["films"]["label"] == [2 - label for label in given]
+        assert trainer.train_rows["films"].label_names == ["low", "middle", "high"]
+        with pytest.raises(ValueError, match="maps 'grate', which is no label there. Did you mean 'great'"):
+            self.make(tmp_path, ["poor", "so-so", "great"], label_map={"films": {"grate": "high"}})
+
+    def test_the_same_names_in_another_order_are_matched_by_name(self, tmp_path):
+        trainer = self.make(tmp_path, ["high", "middle", "low"])
+        assert trainer.train_rows["films"]["label"] == [2 - label for label in texts(24).domain("films")["label"]]
+
+    def test_a_label_that_a_domain_lacks_is_said(self, tmp_path, monkeypatch):
+        said = []
+        monkeypatch.setattr("hf_memaug.training.continual.rows.logger.warning", said.append)
+        data = texts(24)
+        kept = [n for n, row in enumerate(data) if row["domain"] != "films" or row["label"] != 1]
+        tokenizer = word_tokenizer()
+        model = growing(vocab_size=len(tokenizer))
+        continual_trainer("f", tmp_path, model=model, train=data.select(kept), test=data, processing_class=tokenizer)
+        assert "The domain 'films' has no training row with the label 'middle'." in said
+
+    def test_labels_that_the_model_does_not_know(self, tmp_path):
+        with pytest.raises(ValueError, match="has label 2 in row .* `num_labels=2`"):
+            continual_trainer("f", tmp_path, model=tiny_model("kv", num_labels=2))
+
+
+@pytest.mark.parametrize("label", ["labels", "label"])
+def test_a_dataset_of_the_datasets_library(label, tmp_path):
+    datasets = pytest.importorskip("datasets")
+    data = rows()
+    columns = {name: data[name] for name in data.column_names if name != "labels"}
+    given = datasets.Dataset.from_dict({**columns, label: data["labels"]})
+    trainer = continual_trainer("f", tmp_path / "theirs", train=given)
+    trainer.train()
+    reference = continual_trainer("f", tmp_path / "ours")
+    reference.train()
+    assert trainer.record.matrix() == reference.record.matrix()
+    with pytest.raises(ValueError, match="`train_dataset` has no `domain` column"):
+        continual_trainer("f", tmp_path, train=given.remove_columns("domain"))

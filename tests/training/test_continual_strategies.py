@@ -1,0 +1,310 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What each strategy minimises, grows and remembers, against slow and obvious references."""
+
+import copy
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from hf_memaug.training.continual import STRATEGIES
+from hf_memaug.training.continual.consolidation import diagonal_fisher, distillation
+from hf_memaug.training.continual.growth import add_words, matching_units, new_words
+from hf_memaug.training.continual.progressive import ProgressiveColumns
+from hf_memaug.training.continual.stage import adopt_state, named_state
+from training.continual_runs import growing, texts, word_tokenizer
+from training.domain_runs import tiny_model
+
+
+def strategy(name, **options):
+    return STRATEGIES[name](SimpleNamespace(strategy=name, strategy_kwargs=options))
+
+
+def one_row_inputs(count=5, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(count):
+        ids = torch.randint(5, 99, (1, 6), generator=generator)
+        labels = torch.randint(0, 3, (1,), generator=generator)
+        yield {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+
+
+class TestFisher:
+    def test_the_empirical_one_is_the_mean_of_squared_gradients_row_by_row(self):
+        model = tiny_model("kv", hidden_dropout_prob=0.5).train()
+        found = diagonal_fisher(model, one_row_inputs(), 5, "empirical", seed=0)
+        assert model.training, "left as it was"
+        model.eval()
+        expected = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+        mean = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+        for row in one_row_inputs():
+            model.zero_grad()
+            model(**row).loss.backward()
+            for name, value in model.named_parameters():
+                expected[name] += value.grad**2 / 5
+                mean[name] += value.grad / 5
+        assert set(found) == set(expected)
+        for name in found:
+            torch.testing.assert_close(found[name], expected[name], rtol=1e-4, atol=1e-9)
+        weight = "classifier.out_proj.weight"
+        assert not torch.allclose(found[weight], mean[weight] ** 2, rtol=0.1), "of each row, not of their mean"
+
+    def test_the_true_one_expects_over_the_labels_of_the_model(self):
+        model = growing(vocab_size=99)
+        (row,) = one_row_inputs(1)
+        probabilities = model(**row).logits.softmax(-1)[0].detach()
+        assert probabilities.min() > 0.05, "each label is drawn now and then"
+        expected = torch.zeros_like(model.out.weight)
+        for label in range(3):
+            model.zero_grad()
+            F.cross_entropy(model(**row).logits, torch.tensor([label])).backward()
+            expected += probabilities[label] * model.out.weight.grad**2
+        found = diagonal_fisher(model, [row] * 3000, 3000, "true", seed=0)["out.weight"]
+        torch.testing.assert_close(found, expected, rtol=0.15, atol=1e-3)
+        wrong = diagonal_fisher(model, [row] * 3, 3, "empirical", seed=0)["out.weight"]
+        assert not torch.allclose(wrong, expected, rtol=0.15, atol=1e-3)
+        again = diagonal_fisher(model, [row] * 5, 5, "true", seed=4)["out.weight"]
+        assert torch.equal(again, diagonal_fisher(model, [row] * 5, 5, "true", seed=4)["out.weight"])
+
+    def test_frozen_parameters_and_ignored_positions_have_no_part(self):
+        model = growing()
+        model.words.requires_grad_(False)
+        (row,) = one_row_inputs(1)
+        found = diagonal_fisher(model, [row], 1, "empirical", seed=0)
+        assert set(found) == {"bank.weight", "out.weight", "out.bias"}
+        row["labels"] = torch.tensor([-100])
+        assert not any(value.any() for value in diagonal_fisher(model, [row], 1, "true", seed=0).values())
+
+
+class TestEWC:
+    def test_the_penalty_is_the_formula(self):
+        model, ewc = growing(), strategy("ewc", fisher_weight=7.0)
+        batch = SimpleNamespace(task_loss=torch.tensor(2.0))
+        assert ewc.loss(batch, {}, model) == 2.0, "before the second domain there is nothing to hold on to"
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(2):
+            ewc.anchors.append({n: torch.randn(p.shape, generator=generator) for n, p in model.named_parameters()})
+            ewc.fishers.append({n: torch.rand(p.shape, generator=generator) for n, p in model.named_parameters()})
+        expected = 0.0
+        for anchor, fisher in zip(ewc.anchors, ewc.fishers, strict=True):
+            for name, value in model.named_parameters():
+                for f, now, then in zip(fisher[name].flatten(), value.flatten(), anchor[name].flatten(), strict=True):
+                    expected += 7.0 / 2 * float(f) * (float(now) - float(then)) ** 2
+        loss = ewc.loss(batch, {}, model)
+        assert float(loss) == pytest.approx(2.0 + expected, rel=1e-4)
+        loss.backward()
+        wanted = sum(
+            7.0 * f["out.weight"] * (model.out.weight.detach() - a["out.weight"])
+            for a, f in zip(ewc.anchors, ewc.fishers, strict=True)
+        )
+        torch.testing.assert_close(model.out.weight.grad, wanted)
+
+    def test_its_options(self):
+        ewc = STRATEGIES["ewc"]
+        for wrong in ({"fisher": "exact"}, {"fisher_weight": -1}, {"fisher_samples": 0}):
+            with pytest.raises(ValueError, match="`strategy_kwargs`: `fisher"):
+                ewc.check({**ewc.options, **wrong})
+
+
+class TestLearningWithoutForgetting:
+    def test_distillation_read_aloud(self):
+        logits, taught = torch.tensor([[1.0, 0.0, -2.0], [0.5, 0.5, 3.0]]), torch.tensor([[2.0, 1.0, 0.0]] * 2)
+        expected = 0.0
+        for row in range(2):
+            p = [float(v) ** (1 / 2.0) for v in taught[row].softmax(-1)]
+            q = [float(v) ** (1 / 2.0) for v in logits[row].softmax(-1)]
+            expected -= sum(a / sum(p) * float(torch.tensor(b / sum(q)).log()) for a, b in zip(p, q, strict=True)) / 2
+        assert float(distillation(logits, taught, 2.0)) == pytest.approx(expected, rel=1e-5)
+        taught.requires_grad_()
+        distillation(taught, taught.detach(), 2.0).backward()
+        torch.testing.assert_close(taught.grad, torch.zeros_like(taught), atol=1e-6, rtol=0)
+
+    def test_the_teacher_stays_as_the_model_was(self):
+        model, lwf = tiny_model("kv"), strategy("lwf", distillation_weight=3.0)
+        (row,) = one_row_inputs(1)
+        outputs = model(**row)
+        batch = SimpleNamespace(task_loss=outputs.loss, logits=outputs.logits)
+        lwf.begin(model, 0)
+        assert lwf.loss(batch, row, model) is outputs.loss
+        lwf.begin(model, 1)
+        before = lwf.teacher(**row).logits.detach()
+        with torch.no_grad():
+            for value in model.parameters():
+                value.add_(0.1)
+        outputs = model(**row)
+        batch = SimpleNamespace(task_loss=outputs.loss, logits=outputs.logits)
+        found = lwf.loss(batch, row, model)
+        torch.testing.assert_close(found, outputs.loss + 3.0 * distillation(outputs.logits, before, 2.0))
+        assert not any(value.requires_grad for value in lwf.teacher.parameters()) and not lwf.teacher.training
+        lwf.end(None, None, None, 0)
+        assert lwf.teacher is None
+
+
+class TestReplay:
+    def test_it_keeps_so_many_rows_of_each_domain(self):
+        replay, data = strategy("replay", rows_per_domain=3), texts(24).by_domain()
+        assert replay.training_rows(data["books"]) is data["books"]
+        for name in ("books", "films"):
+            replay.end(None, None, data[name], seed=1)
+        rows = replay.training_rows(data["phones"])
+        assert {name: len(part) for name, part in rows.by_domain().items()} == {"phones": 8, "books": 3, "films": 3}
+        assert all(row in list(data["books"]) for row in rows.domain("books"))
+        again = strategy("replay", rows_per_domain=3)
+        again.load_state(replay.state())
+        assert list(again.training_rows(data["phones"])) == list(rows)
+
+    def test_the_others_keep_none(self):
+        data = texts(24).by_domain()
+        for name, kind in STRATEGIES.items():
+            if name in ("replay", "ewc"):
+                continue
+            one = strategy(name)
+            one.end(None, data["books"], data["books"], seed=1)
+            assert one.state() == {} and one.training_rows(data["films"]) is data["films"], name
+            assert not kind.state_file.startswith("_")
+
+    def test_rows_that_no_file_holds_are_refused(self):
+        data = texts(4).with_columns(image=[object()] * 4)
+        with pytest.raises(ValueError, match="holds object in the column 'image'. Give images as paths"):
+            strategy("replay").check_model(growing(), None, data)
+
+
+class TestGrowth:
+    @pytest.mark.parametrize("slots", [1, 4, 37])
+    def test_as_many_units_as_match_the_slots(self, slots):
+        def count(verb, number):
+            grown = copy.deepcopy(model)
+            getattr(grown, verb)(number)
+            return sum(value.numel() for value in grown.parameters())
+
+        model = growing(vocab_size=7)
+        wanted = count("grow_memory", slots)
+        best = min(range(1, 60), key=lambda units: abs(count("grow_hidden", units) - wanted))
+        assert matching_units(model, slots) == best
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items()), "it only tries"
+        hidden = strategy("f+h", slots=slots)
+        assert hidden.grow(model, None, None) == {"units": best} and model.config.hidden_size == 6 + best
+
+    def test_new_words_are_those_without_a_token(self):
+        tokenizer, data = word_tokenizer(), texts(40)
+        words = new_words(data.domain("films"), tokenizer)
+        assert sorted(words) == ["actor", "camera", "scene", "score"]
+        assert new_words(data.domain("books"), tokenizer) == []
+        counts = {word: sum(word in text for text in data["text"]) for word in words}
+        assert [counts[word] for word in words] == sorted(counts.values(), reverse=True)
+        assert new_words(data.domain("films"), tokenizer, min_count=100) == []
+
+    def test_words_get_the_next_ids_and_are_found_only_alone(self, tmp_path):
+        tokenizer = word_tokenizer()
+        first = len(tokenizer)
+        known = tokenizer("The plot is good")["input_ids"]
+        add_words(tokenizer, ["actor", "act"])
+        assert tokenizer("ACTOR act actors the")["input_ids"] == [first, first + 1, 1, 5]
+        assert tokenizer("The plot is good")["input_ids"] == known
+        tokenizer.save_pretrained(tmp_path)
+        again = type(tokenizer).from_pretrained(tmp_path)
+        assert again("actor act actors the")["input_ids"] == [first, first + 1, 1, 5]
+
+    def test_vocabulary_and_model_grow_together(self):
+        tokenizer, data = word_tokenizer(), texts(40)
+        model = growing(vocab_size=len(tokenizer))
+        before = model.words.weight.detach().clone()
+        assert strategy("f+m+v", slots=2).grow(model, data.domain("films"), tokenizer) == {"slots": 2, "words": 4}
+        assert model.config.vocab_size == len(tokenizer) == len(before) + 4 == len(model.words.weight)
+        assert torch.equal(model.words.weight[: len(before)], before) and model.config.memory_slots == [5, 2]
+
+    def test_a_model_without_the_verb_is_refused_by_name(self):
+        for name, verb in {"f+m": "memory", "f+v": "vocabulary", "f+h": "hidden", "f+m+v": "memory"}.items():
+            with pytest.raises(ValueError, match=re.escape(f'`strategy="{name}"` calls `model.grow_{verb}(...)`')):
+                strategy(name).check_model(tiny_model("bert"), word_tokenizer(), texts(4))
+
+
+class TestOptimizerState:
+    def step(self, model, optimizer):
+        (row,) = one_row_inputs(1)
+        model(**row).loss.backward()
+        optimizer.step()
+
+    def test_what_was_there_keeps_its_moments(self):
+        model = growing()
+        old = torch.optim.AdamW(model.parameters())
+        self.step(model, old)
+        stored = named_state(old, model)
+        model.grow_memory(2)
+        new = torch.optim.AdamW(model.parameters())
+        adopt_state(new, model, stored, appends_rows=True)
+        for key in ("exp_avg", "exp_avg_sq"):
+            assert torch.equal(new.state[model.out.weight][key], stored["out.weight"][key])
+            assert torch.equal(new.state[model.bank.weight][key][:5], stored["bank.weight"][key])
+            assert not new.state[model.bank.weight][key][5:].any() and stored["bank.weight"][key].any()
+        assert new.state[model.bank.weight]["step"] == 1
+        self.step(model, new)
+        assert new.state[model.bank.weight]["step"] == 2
+
+    def test_what_has_another_shape_begins_with_none(self):
+        model = growing()
+        old = torch.optim.AdamW(model.parameters())
+        self.step(model, old)
+        stored = named_state(old, model)
+        model.grow_hidden(2)
+        new = torch.optim.AdamW(model.parameters())
+        adopt_state(new, model, stored, appends_rows=False)
+        assert {id(parameter) for parameter in new.state} == {id(model.out.bias)}
+        self.step(model, new)
+
+
+class TestProgressive:
+    def inputs(self):
+        (row,) = one_row_inputs(1)
+        return row
+
+    def test_a_new_column_begins_with_what_the_last_one_says(self):
+        model = tiny_model("kv").eval()
+        expected = model(**self.inputs())
+        columns = ProgressiveColumns.around(model).eval()
+        found = columns(**self.inputs())
+        torch.testing.assert_close(found.logits, expected.logits)
+        torch.testing.assert_close(found.loss, expected.loss)
+        columns.add_column("previous")
+        assert torch.equal(columns.eval()(**self.inputs()).logits, found.logits)
+        columns.add_column("random")
+        assert not torch.allclose(columns.eval()(**self.inputs()).logits, found.logits)
+
+    def test_only_the_newest_column_and_its_laterals_learn(self):
+        progressive = strategy("progressive")
+        model = progressive.begin(tiny_model("kv", hidden_dropout_prob=0.1), 0)
+        model = progressive.begin(model, 1)
+        model.train()
+        assert model.column.training and not model.columns[0].training
+        assert not any(value.requires_grad for value in model.columns[0].parameters())
+        model(**self.inputs()).loss.backward()
+        with_gradient = {name for name, value in model.named_parameters() if value.grad is not None}
+        assert with_gradient and not any(name.startswith("columns.0") for name in with_gradient)
+        assert "laterals.0.weight" in with_gradient and model.laterals[0].weight.grad.any()
+        model.eval()
+        before = model(**self.inputs()).logits
+        with torch.no_grad():
+            model.laterals[0].weight.add_(0.1)
+        assert not torch.allclose(before, model(**self.inputs()).logits), "the earlier column is read"
+
+    def test_it_is_saved_and_loaded(self, tmp_path):
+        model = ProgressiveColumns.around(tiny_model("kv"))
+        model.add_column("previous")
+        with torch.no_grad():
+            model.laterals[0].weight.add_(0.1)
+        model.eval().save_pretrained(tmp_path)
+        again = ProgressiveColumns.from_pretrained(tmp_path).eval()
+        assert torch.equal(again(**self.inputs()).logits, model(**self.inputs()).logits)
+        assert again.config.columns == 2
+
+    def test_a_model_without_a_linear_head_is_refused(self):
+        from families import HEADS
+
+        case = next(case for case in HEADS if case.name == "BertWithKVMemoryForPromptClassification")
+        with pytest.raises(ValueError, match="joins columns at the linear layer that gives the 3 logits"):
+            strategy("progressive").check_model(case.model(), None, texts(3))
+        with pytest.raises(ValueError, match="`GrowingClassifier` is neither of hf_memaug nor of transformers"):
+            strategy("progressive").check_model(growing(), None, texts(3))
