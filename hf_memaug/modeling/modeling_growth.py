@@ -74,11 +74,12 @@ class GrowingModelMixin:
         mine = dict(self.named_modules())
         for path, module in planned.named_modules():
             own = mine.get(path)
-            if own is None or all(
-                p.shape == own._parameters[n].shape for n, p in module._parameters.items() if p is not None
-            ):
+            if own is None:
                 continue
+            # Of every module: the sizes of a parameter may be known to one that does not hold it.
             sizes.append((own, {name: value for name, value in vars(module).items() if type(value) is int}))
+            if all(p.shape == own._parameters[n].shape for n, p in module._parameters.items() if p is not None):
+                continue
             module.to_empty(device=next(own.parameters(recurse=False)).device, recurse=False)
         planned.apply(planned._init_weights)
         before, after = _unflattened(self), _unflattened(planned)

@@ -100,7 +100,7 @@ class HMAHead(HMAPreTrainedModel):
         labels: torch.Tensor | None = None,
         momentum_features: torch.Tensor | None = None,
         support_features: torch.Tensor | None = None,
-        support_labels: torch.Tensor | None = None,
+        support_classes: torch.Tensor | None = None,
         output_memory_weights: bool | None = None,
         **kwargs,
     ) -> HMAOutput:
@@ -111,7 +111,7 @@ class HMAHead(HMAPreTrainedModel):
             What a momentum encoder gives, for the real memory. Left out, `features`.
         support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
             Further rows that all rows read, beside the synthetic slots.
-        support_labels (`torch.LongTensor` of shape `(support_size,)`, *optional*):
+        support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
             Their labels. Left out, they are unknown.
         output_memory_weights (`bool`, *optional*):
             Whether to return how much each row reads of what.
@@ -123,7 +123,7 @@ class HMAHead(HMAPreTrainedModel):
                 "`support_features` are read beside the synthetic slots, and "
                 f'`augmentation="{self.config.augmentation}"` reads none. Use one with attention between datapoints.'
             )
-        for name, given in (("labels", labels), ("support_labels", support_labels)):
+        for name, given in (("labels", labels), ("support_classes", support_classes)):
             self._check_labels(name, given)
         rows, weights = features.to(self.classifier.weight.dtype), []
         if self.memory is not None:
@@ -131,7 +131,7 @@ class HMAHead(HMAPreTrainedModel):
             rows, weights = self.memory(
                 rows,
                 support_features,
-                support_labels,
+                support_classes,
                 between_rows=self.training or self.config.inference == "batch",
                 read=read_slots if plain else read_slots_fused,
             )
@@ -305,7 +305,7 @@ class HMAForClassification(HMAPreTrainedModel):
         pooled = pooled_feature(output, self.config.pooling, self.config.hidden_size, inputs.get("attention_mask"))
         return pooled, output
 
-    def _classify(self, inputs: dict, labels, support_features, support_labels, output_memory_weights) -> HMAOutput:
+    def _classify(self, inputs: dict, labels, support_features, support_classes, output_memory_weights) -> HMAOutput:
         follows = self.training and self.momentum_backbone is not None and torch.is_grad_enabled()
         if follows:
             self._begin_to_follow()
@@ -319,7 +319,7 @@ class HMAForClassification(HMAPreTrainedModel):
             labels,
             momentum_features,
             support_features,
-            support_labels,
+            support_classes,
             output_memory_weights,
             return_dict=True,
         )
@@ -373,14 +373,14 @@ class HMAForImageClassification(HMAForClassification):
         pixel_values: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         support_features: torch.Tensor | None = None,
-        support_labels: torch.Tensor | None = None,
+        support_classes: torch.Tensor | None = None,
         output_memory_weights: bool | None = None,
         **kwargs,
     ) -> HMAOutput:
         r"""
         support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
             Further rows that all rows read, beside the synthetic slots: `model.features(pixel_values=...)` makes them.
-        support_labels (`torch.LongTensor` of shape `(support_size,)`, *optional*):
+        support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
             Their labels. Left out, they are unknown.
         output_memory_weights (`bool`, *optional*):
             Whether to return how much each row reads of what.
@@ -388,7 +388,7 @@ class HMAForImageClassification(HMAForClassification):
         if pixel_values is None:
             raise ValueError("`pixel_values` are missing. The checkpoint's image processor makes them of images.")
         inputs = {"pixel_values": pixel_values, **_for_the_backbone(kwargs)}
-        return self._classify(inputs, labels, support_features, support_labels, output_memory_weights)
+        return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)
 
 
 @auto_docstring
@@ -406,7 +406,7 @@ class HMAForSequenceClassification(HMAForClassification):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         support_features: torch.Tensor | None = None,
-        support_labels: torch.Tensor | None = None,
+        support_classes: torch.Tensor | None = None,
         output_memory_weights: bool | None = None,
         **kwargs,
     ) -> HMAOutput:
@@ -414,7 +414,7 @@ class HMAForSequenceClassification(HMAForClassification):
         support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
             Further rows that all rows read, beside the synthetic slots. `model.features(input_ids=..., ...)` makes
             them.
-        support_labels (`torch.LongTensor` of shape `(support_size,)`, *optional*):
+        support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
             Their labels. Left out, they are unknown.
         output_memory_weights (`bool`, *optional*):
             Whether to return how much each row reads of what.
@@ -427,7 +427,7 @@ class HMAForSequenceClassification(HMAForClassification):
             "inputs_embeds": inputs_embeds,
         }
         inputs = {name: value for name, value in given.items() if value is not None} | _for_the_backbone(kwargs)
-        return self._classify(inputs, labels, support_features, support_labels, output_memory_weights)
+        return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)
 
 
 @auto_docstring
@@ -447,7 +447,7 @@ class HMAForGraphClassification(HMAForClassification):
         num_graphs: int | None = None,
         labels: torch.Tensor | None = None,
         support_features: torch.Tensor | None = None,
-        support_labels: torch.Tensor | None = None,
+        support_classes: torch.Tensor | None = None,
         output_memory_weights: bool | None = None,
         **kwargs,
     ) -> HMAOutput:
@@ -465,7 +465,7 @@ class HMAForGraphClassification(HMAForClassification):
         support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
             Further rows that all rows read, beside the synthetic slots. `model.features(node_features=..., ...)` makes
             them.
-        support_labels (`torch.LongTensor` of shape `(support_size,)`, *optional*):
+        support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
             Their labels. Left out, they are unknown.
         output_memory_weights (`bool`, *optional*):
             Whether to return how much each row reads of what.
@@ -478,7 +478,7 @@ class HMAForGraphClassification(HMAForClassification):
             "num_graphs": num_graphs,
         }
         inputs = {name: value for name, value in given.items() if value is not None} | _for_the_backbone(kwargs)
-        return self._classify(inputs, labels, support_features, support_labels, output_memory_weights)
+        return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)
 
 
 def _for_the_backbone(kwargs: dict) -> dict:

@@ -73,13 +73,13 @@ class HeterogenousMemory(nn.Module):
         self,
         features: torch.Tensor,
         support_features: torch.Tensor | None = None,
-        support_labels: torch.Tensor | None = None,
+        support_classes: torch.Tensor | None = None,
         between_rows: bool = True,
         read=read_slots,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         rows, weights = self.aggregate(features), []
         if support_features is not None:
-            rows = torch.cat([rows, self.aggregate(support_features.to(features.dtype), support_labels)])
+            rows = torch.cat([rows, self.aggregate(support_features.to(features.dtype), support_classes)])
         if self.real_reader is not None:
             memory = self.queue
             slots, filled = (rows[:0], None) if memory is None else (memory.slots, memory.filled)

@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import DefaultFlowCallback, EarlyStoppingCallback, PrinterCallback, ProgressCallback
+from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback
+from transformers.trainer import DEFAULT_CALLBACKS
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
 
 from hf_memaug.data.sampling import OneDomainSampler
@@ -185,7 +186,7 @@ class BilevelTrainer(DomainTrainer):
             args.logging_strategy, args.logging_steps = IntervalStrategy.STEPS, episode
         # An episode is what there is to see.
         args.logging_steps = min(args.logging_steps, episode)
-        own = (DefaultFlowCallback, RunGuard, ProgressCallback, PrinterCallback, AlgorithmCallback, EpochOrder)
+        own = (*DEFAULT_CALLBACKS, RunGuard, ProgressCallback, PrinterCallback, AlgorithmCallback, EpochOrder)
         # These choose by evaluations, and here are none.
         choosing = (BestInMemory, EarlyStoppingCallback)
         here = self.callback_handler.callbacks

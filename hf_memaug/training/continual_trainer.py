@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 from tqdm.auto import tqdm
-from transformers import DefaultFlowCallback, EarlyStoppingCallback, PreTrainedTokenizerBase, PrinterCallback
+from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, PrinterCallback
 from transformers import ProgressCallback as BarCallback
 from transformers.integrations import get_reporting_integration_callbacks
+from transformers.trainer import DEFAULT_CALLBACKS
 from transformers.trainer_utils import TrainOutput, set_seed
 
 from hf_memaug.data import DomainDataset
@@ -267,7 +268,7 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
 
     def _callbacks_of_stages(self) -> list:
         # Those that every trainer makes for itself.
-        own = (DefaultFlowCallback, RunGuard, BarCallback, PrinterCallback, AlgorithmCallback, EpochOrder)
+        own = (*DEFAULT_CALLBACKS, RunGuard, BarCallback, PrinterCallback, AlgorithmCallback, EpochOrder)
         own += tuple(get_reporting_integration_callbacks(self.args.report_to))
         given = [callback for callback in self.callback_handler.callbacks if not isinstance(callback, own)]
         # One that has counted to its end in a stage must not end the next.

@@ -158,6 +158,18 @@ class TestHiddenUnits:
         again = case.model_class.from_pretrained(tmp_path)
         assert torch.equal(features_of(again(**case.inputs())), features_of(model(**case.inputs())))
 
+    def test_they_grow_again_and_again_beside_slots_and_words(self, case: Case, tmp_path):
+        model, inputs = case.model(), case.inputs()
+        for time in range(3):
+            model.grow_hidden(2)
+            model.grow_memory(3)
+            model.grow_vocabulary([f"word{time}"])
+            assert torch.isfinite(features_of(model(**inputs))).all()
+        assert model.config.hidden_size == 38
+        model.save_pretrained(tmp_path)
+        again = case.model_class.from_pretrained(tmp_path)
+        assert torch.equal(features_of(again(**inputs)), features_of(model(**inputs)))
+
     @pytest.mark.parametrize("slots", [1, 7, 100])
     def test_as_many_parameters_as_slots_bring(self, case: Case, slots):
         model = case.model()

@@ -131,7 +131,7 @@ class TestInference:
         model.config.inference = "independent"
         plain = model(rows).logits
         unknown = model(rows, support_features=support).logits
-        known = model(rows, support_features=support, support_labels=torch.tensor([0, 1, 2, 0])).logits
+        known = model(rows, support_features=support, support_classes=torch.tensor([0, 1, 2, 0])).logits
         assert unknown.shape == plain.shape == (2, 3)
         assert not torch.allclose(plain, unknown) and not torch.allclose(unknown, known)
         # Rows of unknown labels that support are what rows of the same batch are.

@@ -67,7 +67,10 @@ class GrowingClassifier(PreTrainedModel):
         self.bank = self._longer(self.bank, slots)
         self.config.memory_slots = [*self.config.memory_slots, slots]
 
-    def grow_vocabulary(self, words, vectors=None):
+    def grow_vocabulary(self, words, vectors=None, tokenizer=None):
+        from hf_memaug.data import add_words
+
+        add_words(tokenizer, words)
         self.words = self._longer(self.words, len(words))
         self.config.vocab_size += len(words)
 

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each strategy minimises, grows and remembers, against slow and obvious references."""
 
-import copy
 import re
 from types import SimpleNamespace
 
@@ -12,7 +11,6 @@ from torch.nn import functional as F
 
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.consolidation import diagonal_fisher, distillation
-from hf_memaug.training.continual.growth import add_words, matching_units, new_words
 from hf_memaug.training.continual.progressive import ProgressiveColumns
 from hf_memaug.training.continual.stage import adopt_state, named_state
 from training.continual_runs import growing, texts, word_tokenizer
@@ -172,42 +170,6 @@ class TestReplay:
 
 
 class TestGrowth:
-    @pytest.mark.parametrize("slots", [1, 4, 37])
-    def test_as_many_units_as_match_the_slots(self, slots):
-        def count(verb, number):
-            grown = copy.deepcopy(model)
-            getattr(grown, verb)(number)
-            return sum(value.numel() for value in grown.parameters())
-
-        model = growing(vocab_size=7)
-        wanted = count("grow_memory", slots)
-        best = min(range(1, 60), key=lambda units: abs(count("grow_hidden", units) - wanted))
-        assert matching_units(model, slots) == best
-        before = {name: value.clone() for name, value in model.state_dict().items()}
-        assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items()), "it only tries"
-        hidden = strategy("f+h", slots=slots)
-        assert hidden.grow(model, None, None) == {"units": best} and model.config.hidden_size == 6 + best
-
-    def test_new_words_are_those_without_a_token(self):
-        tokenizer, data = word_tokenizer(), texts(40)
-        words = new_words(data.domain("films"), tokenizer)
-        assert sorted(words) == ["actor", "camera", "scene", "score"]
-        assert new_words(data.domain("books"), tokenizer) == []
-        counts = {word: sum(word in text for text in data["text"]) for word in words}
-        assert [counts[word] for word in words] == sorted(counts.values(), reverse=True)
-        assert new_words(data.domain("films"), tokenizer, min_count=100) == []
-
-    def test_words_get_the_next_ids_and_are_found_only_alone(self, tmp_path):
-        tokenizer = word_tokenizer()
-        first = len(tokenizer)
-        known = tokenizer("The plot is good")["input_ids"]
-        add_words(tokenizer, ["actor", "act"])
-        assert tokenizer("ACTOR act actors the")["input_ids"] == [first, first + 1, 1, 5]
-        assert tokenizer("The plot is good")["input_ids"] == known
-        tokenizer.save_pretrained(tmp_path)
-        again = type(tokenizer).from_pretrained(tmp_path)
-        assert again("actor act actors the")["input_ids"] == [first, first + 1, 1, 5]
-
     def test_vocabulary_and_model_grow_together(self):
         tokenizer, data = word_tokenizer(), texts(40)
         model = growing(vocab_size=len(tokenizer))
@@ -215,6 +177,13 @@ class TestGrowth:
         assert strategy("f+m+v", slots=2).grow(model, data.domain("films"), tokenizer) == {"slots": 2, "words": 4}
         assert model.config.vocab_size == len(tokenizer) == len(before) + 4 == len(model.words.weight)
         assert torch.equal(model.words.weight[: len(before)], before) and model.config.memory_slots == [5, 2]
+
+    def test_only_frequent_words_and_none_that_are_known(self):
+        tokenizer, data = word_tokenizer(), texts(40)
+        model = growing(vocab_size=len(tokenizer))
+        assert strategy("f+v", min_word_count=100).grow(model, data.domain("films"), tokenizer) == {"words": 0}
+        assert strategy("f+v").grow(model, data.domain("books"), tokenizer) == {"words": 0}
+        assert model.config.vocab_size == len(tokenizer)
 
     def test_a_model_without_the_verb_is_refused_by_name(self):
         for name, verb in {"f+m": "memory", "f+v": "vocabulary", "f+h": "hidden", "f+m+v": "memory"}.items():

@@ -129,8 +129,8 @@ class TestRefusals:
         with pytest.raises(ValueError, match="`labels` has the label 3, .* 0 to 2.*`num_labels=4`"):
             model(**inputs, labels=torch.tensor([0, 3, 1]))
         support = torch.randn(2, 32)
-        with pytest.raises(ValueError, match="`support_labels` has the label 5"):
-            model(**inputs, support_features=support, support_labels=torch.tensor([0, 5]))
+        with pytest.raises(ValueError, match="`support_classes` has the label 5"):
+            model(**inputs, support_features=support, support_classes=torch.tensor([0, 5]))
 
     def test_a_batch_that_does_not_fit(self):
         with pytest.raises(ValueError, match="`real_memory_size=24` is less than a batch of 25.*`real_memory_size=25`"):

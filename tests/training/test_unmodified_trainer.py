@@ -37,6 +37,20 @@ def same_weights(first: dict, second: dict) -> None:
 
 
 @every_head
+def test_trainer_finds_the_labels_and_scores(case: Case, tmp_path):
+    """It takes every argument for labels that has the word in its name, and scores nothing if one is missing."""
+    rows, collator = case.training_rows(6)
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path), report_to=[], use_cpu=True, disable_tqdm=True, remove_unused_columns=not case.is_graph
+    )
+    scored = []
+    trainer = Trainer(
+        case.model(), arguments, collator, eval_dataset=rows, compute_metrics=lambda found: scored.append(found) or {}
+    )
+    assert trainer.evaluate()["eval_loss"] > 0 and len(scored) == 1
+
+
+@every_head
 def test_accumulation_4x1_is_1x4(case: Case, tmp_path):
     if case.is_graph:
         pytest.skip("batch norm sees a batch as a whole")

@@ -1,0 +1,90 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Memory RNNs and HMA's models in `ContinualTrainer`: every strategy of the paper, on the family it is of."""
+
+import pytest
+import torch
+from families import Case
+
+from hf_memaug import MemoryRNNConfig, MemoryRNNForSequenceClassification
+from hf_memaug.data import word_tokenizer
+from hf_memaug.training.continual import STRATEGIES
+from training.continual_runs import continual_trainer, texts
+
+DATA = texts(36, 1)
+
+
+def parts():
+    tokenizer = word_tokenizer(DATA.domain("books")["text"])
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "embedding_size": 6, "memory_slots": [4], "classifier_size": 6, "num_labels": 3}
+    return MemoryRNNForSequenceClassification(MemoryRNNConfig(vocab_size=len(tokenizer), **sizes)), tokenizer
+
+
+def run(strategy: str, folder, **kwargs):
+    model, tokenizer = parts()
+    return continual_trainer(
+        strategy, folder, model=model, processing_class=tokenizer, train=DATA, test=texts(18, 2), **kwargs
+    )
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_trains_three_domains(strategy, tmp_path):
+    options = {"f+h": {"slots": 3}, "f+h+v": {"slots": 3}}  # as many units as match three slots
+    kwargs = {"strategy_kwargs": options[strategy]} if strategy in options else {}
+    trainer = run(strategy, tmp_path, max_steps=2, **kwargs)
+    trainer.train()
+    stages = trainer.record.stages
+    assert len(stages) == (1 if strategy == "multi_task" else 3)
+    growth = {"f+m": {"slots"}, "f+v": {"words"}, "f+m+v": {"slots", "words"}, "f+h": {"units"}}
+    growth |= {"f+h+v": {"units", "words"}, "progressive": {"columns"}}
+    assert all(set(stage["growth"]) == growth.get(strategy, set()) for stage in stages[1:])
+    config = trainer.model.config
+    assert config.memory_slots == ([4, 3, 3] if "m" in strategy.split("+") else [4])
+    assert config.vocab_size == len(trainer.processing_class)
+    if "v" in strategy.split("+"):
+        assert all(stage["growth"]["words"] == 4 for stage in stages[1:])
+
+
+@pytest.mark.parametrize("strategy", ["f+m+v", "f+h+v"])
+def test_a_run_that_grows_resumes_to_the_bit(strategy, tmp_path):
+    class Stop(Exception):
+        pass
+
+    def broken(*args, **kwargs):
+        raise Stop
+
+    kwargs = {"max_steps": 3, "save_strategy": "steps", "save_steps": 1, "strategy_kwargs": {"slots": 3}}
+    straight = run(strategy, tmp_path / "one", **kwargs)
+    straight.train()
+    first = run(strategy, tmp_path / "two", **kwargs)
+    save = first._save_stage
+    first._save_stage = lambda folder: broken() if folder.name.startswith("2-") else save(folder)
+    with pytest.raises(Stop):
+        first.train()
+    again = run(strategy, tmp_path / "two", **kwargs)
+    again.train(resume_from_checkpoint=True)
+    found, expected = again.model.state_dict(), straight.model.state_dict()
+    assert all(torch.equal(value, expected[name]) for name, value in found.items())
+    assert again.record.to_dict() == straight.record.to_dict()
+
+
+def test_a_real_memory_is_written_once_a_step(tmp_path):
+    """Stages have the default callbacks of `Trainer` by themselves."""
+    from families import tiny_tokenizer
+
+    case = Case("hma", "HMAForSequenceClassification")
+    tokenizer = tiny_tokenizer("bert")
+    model = case.model(vocab_size=len(tokenizer))
+    model.head.memory.queue.clear()
+    trainer = continual_trainer(
+        "f", tmp_path, model=model, processing_class=tokenizer, train=DATA, test=texts(18, 2), max_steps=2
+    )
+    calls = []
+    update = model.update_memory
+    type(model).update_memory = lambda self: calls.append(1) or update()
+    try:
+        trainer.train()
+    finally:
+        del type(model).update_memory
+    assert len(calls) == 3 * 2 and int(model.head.memory.queue.written) == 3 * 2 * 4
