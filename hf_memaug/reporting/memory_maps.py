@@ -6,7 +6,7 @@ What is in the memories of an HMA model and what rows read of them, as arrays (Q
 Models are asked in evaluation, and left as they were. Weights are means over the heads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -221,7 +221,7 @@ def _on(head, features: Any) -> torch.Tensor:
     return features
 
 
-def _rows_and_collator(hma, processor, dataset: DomainDataset) -> tuple[DomainDataset, Callable]:
+def _rows_and_collator(hma, processor, dataset: DomainDataset) -> tuple[Sequence[dict], Callable]:
     column = {"pixel_values": "image", "node_features": "graph"}.get(hma.main_input_name, "text")
     columns = dataset.column_names
     if column not in columns and not (column == "text" and "tokens" in columns):
@@ -233,8 +233,8 @@ def _rows_and_collator(hma, processor, dataset: DomainDataset) -> tuple[DomainDa
         return dataset, ImageCollator(processor)
     if column == "graph":
         return dataset, GraphCollator()
-    rows = dataset.tokenize(processor)
-    return rows.without_columns("domain"), PaddingCollator(processor)
+    rows = [{name: value for name, value in row.items() if name != "domain"} for row in dataset.tokenize(processor)]
+    return rows, PaddingCollator(processor)
 
 
 def _placed(value: Any, model) -> Any:

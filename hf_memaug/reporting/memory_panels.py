@@ -15,8 +15,10 @@ from hf_memaug.reporting.memory_maps import read_by_class
 
 # Of classes whose points can be told apart, by colour and marker.
 MOST_STYLES = len(plots._COLOURS) * len(plots._MARKERS)
-# One weight in so many is brighter than the scale: a row that reads itself alone would leave all others dark.
-_BRIGHTEST = 0.995
+# What lies between the darkest and the brightest colour: one row that reads itself alone would leave all others dark.
+_SCALE = (0.005, 0.995)
+# In inches, of a letter in 8 points; and how many of them a name has that is not broken into lines.
+_LETTER, _MOST_LETTERS = 0.066, 26
 
 
 def plot_slots(
@@ -28,7 +30,8 @@ def plot_slots(
     class_names: Sequence[str] | None = None,
     seed: int = 0,
 ) -> Path:
-    """t-SNE of the synthetic slots by class, and of slots and rows together (Figures 3 and 4).
+    """t-SNE of the synthetic slots by class, and of slots and rows together (Figures 3 and 4). Each panel is reduced on
+    its own. A class is named where the median of its rows is.
 
     Args:
         slots: of shape (slots, feature_size), without the label embedding, by which all slots of a class would be near.
@@ -68,18 +71,28 @@ def plot_slots(
             one.scatter(*points[(of_panel == label) & ~is_slot].T, **_point_style(place, slot=False))
         for place, label in enumerate(shown):
             one.scatter(*points[(of_panel == label) & is_slot].T, **_point_style(place, slot=True))
+            if (~is_slot[of_panel == label]).any():
+                _write_name(one, names[label], np.median(points[(of_panel == label) & ~is_slot], axis=0))
         one.set(xticks=(), yticks=(), xlabel="t-SNE 1", ylabel="t-SNE 2", box_aspect=1)
     return plots._save(figure, path, _point_handles(names, shown, features is not None))
 
 
 def _point_style(place: int, slot: bool) -> dict[str, Any]:
-    style = {
-        "color": plots._COLOURS[place % len(plots._COLOURS)],
-        "marker": plots._MARKERS[place % len(plots._MARKERS)],
-    }
+    again, colour = divmod(place, len(plots._COLOURS))
+    # Classes of one colour have markers that are easily told apart, not one that is another turned round.
+    style = {"color": plots._COLOURS[colour], "marker": plots._MARKERS[(place - again) % len(plots._MARKERS)]}
     if slot:
         return {**style, "s": 44, "edgecolor": "black", "linewidth": 0.9, "zorder": 3}
     return {**style, "s": 12, "alpha": 0.45, "linewidth": 0}
+
+
+def _write_name(axes, name: str, place: np.ndarray) -> None:
+    from matplotlib.patheffects import withStroke
+
+    style = {"fontsize": 9, "fontweight": "bold", "zorder": 4, "ha": "center", "va": "center"}
+    # Legible on points of all colours.
+    outline = [withStroke(linewidth=2.5, foreground="white")]
+    axes.text(*place, plots._text(wrapped(name)), path_effects=outline, **style)
 
 
 def _point_handles(names: Sequence[str], shown: Sequence[int], with_rows: bool) -> list:
@@ -107,7 +120,7 @@ def plot_datapoint_attention(
 ) -> Path:
     """What the rows of a batch read of each other and of the synthetic slots, both grouped by class (Figure 6).
 
-    The colours go from no attention to what only one weight in 200 exceeds.
+    The colours leave out the smallest and the largest of each 200 weights, which look like the next ones.
 
     Args:
         row_weights: of shape (rows, rows), a line for each row that reads, the mean over heads.
@@ -134,10 +147,17 @@ def plot_datapoint_attention(
     slot_groups, slot_starts = _groups(slot_labels[slots])
     height, width = drawn.shape
 
-    side = min(max(0.05 * height, 3.6), 7.0)
-    figure, (axes,) = plots._new_figure(min(max(side * width / height, 4.0), 14.0) + 1.8, side + 0.9, grid=False)
-    most = float(np.quantile(drawn, _BRIGHTEST)) or 1.0
-    image = axes.imshow(drawn, cmap=HEAT, vmin=0, vmax=most, aspect="auto", interpolation="nearest")
+    row_names = [_side_name(names[label]) for label in groups]
+    # In inches: a row has its height, and the smallest group room for its name.
+    smallest = np.diff([*starts, height]).min()
+    room = 0.15 * max(name.count("\n") + 1 for name in row_names) * height / smallest
+    side = min(max(0.05 * height, room, 3.6), 14.0)
+    inches = min(max(side * width / height, 4.0), 14.0)
+    figure, (axes,) = plots._new_figure(inches + _width_of(row_names) + 1.2, side + 0.9, grid=False)
+    least, most = np.quantile(drawn, _SCALE)
+    # Of a memory that is read evenly, rounding must not be blown up into a pattern.
+    least, most = (0.0, 2 * most) if most - least <= 1e-6 * most else (least, most)
+    image = axes.imshow(drawn, cmap=HEAT, vmin=least, vmax=most, aspect="auto", interpolation="nearest")
     # The middle of the first cell is at 0.
     lines = {"color": "white", "linewidth": 0.5, "alpha": 0.7}
     axes.hlines(starts[1:] - 0.5, -0.5, width - 0.5, **lines)
@@ -151,11 +171,12 @@ def plot_datapoint_attention(
         axes.text(place, 1.015, text, transform=axes.get_xaxis_transform(), **style)
     middles = _middles(starts, height)
     columns = [*middles, *(_middles(slot_starts, len(slots)) + height)]
-    _name_ticks(axes, columns, [names[label] for label in (*groups, *slot_groups)], width)
-    axes.set_yticks(middles, [plots._text(wrapped(names[label])) for label in groups], fontsize=8)
+    apart = inches / width * min(np.diff(columns), default=width)
+    _name_ticks(axes, columns, [names[label] for label in (*groups, *slot_groups)], apart)
+    axes.set_yticks(middles, row_names, fontsize=8)
     axes.tick_params(length=0)
     axes.set(xlabel="what is read, by class", ylabel="rows that read, by class")
-    bar = figure.colorbar(image, ax=axes, fraction=0.035, pad=0.015, extend="max")
+    bar = figure.colorbar(image, ax=axes, fraction=0.035, pad=0.015, extend="both")
     bar.set_label("attention, mean over heads", fontsize=9)
     bar.ax.tick_params(labelsize=8)
     return plots._save(figure, path, [])
@@ -170,12 +191,31 @@ def _middles(starts: np.ndarray, end: int) -> np.ndarray:
     return (starts + np.append(starts[1:], end)[: len(starts)] - 1) / 2
 
 
-def _name_ticks(axes, places: Sequence[float], names: Sequence[str], width: float) -> None:
-    shown = [plots._text(wrapped(name)) for name in names]
+def _name_ticks(axes, places: Sequence[float], names: Sequence[str], inches: float) -> None:
+    """Below each other where names have room side by side; `inches` is what two neighbours are apart."""
+    shown = [wrapped(name) for name in names]
     longest = max(len(line) for name in shown for line in name.split("\n"))
-    room = axes.figure.get_figwidth() * min(np.diff([*places, width]), default=width) / width
-    slant = {"rotation": 90} if 0.075 * longest > room else {}
-    axes.set_xticks(places, shown, fontsize=8, **slant)
+    slant = {"rotation": 90} if _LETTER * longest + 0.05 > inches else {}
+    if slant:
+        shown = [_shortened(name) for name in names]
+        # What upright names take must not be taken from the rows.
+        figure = axes.figure
+        figure.set_figheight(figure.get_figheight() + _LETTER * max(map(len, shown)))
+    axes.set_xticks(places, [plots._text(name) for name in shown], fontsize=8, **slant)
+
+
+def _side_name(name: str) -> str:
+    """On at most two lines."""
+    return plots._text(wrapped(name) if wrapped(name).count("\n") < 2 else _shortened(name))
+
+
+def _shortened(name: str) -> str:
+    return name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 1]}…"
+
+
+def _width_of(names: Sequence[str]) -> float:
+    """In inches, of names at the left of an axis, and its label."""
+    return _LETTER * max(len(line) for name in names for line in name.split("\n")) + 0.4
 
 
 def plot_real_memory(
@@ -209,11 +249,13 @@ def plot_real_memory(
     if not len(asking):
         raise ValueError("`labels` is empty: pass at least one row.")
 
-    shown = [plots._text(wrapped(name)) for name in names]
+    shown = [_side_name(name) for name in names]
     pitch = max(0.3, 0.15 * max(name.count("\n") + 1 for name in shown))
-    titles = [f"slots of each class (of {len(slot_labels)})", "% of its attention that a class pays to a class"]
-    width = max(3.6, 0.42 * (len(names) + 1) + 1.2)
-    figure, (bars, matrix) = plots._new_figure(2 * width, pitch * len(names) + 1.7, titles=titles, grid=False)
+    titles = [f"slots of each class (of {len(slot_labels)})", "% of attention, by class"]
+    inches = max(3.0, 0.42 * (len(names) + 1))
+    figure, (bars, matrix) = plots._new_figure(
+        2 * (inches + _width_of(shown) + 0.3), max(pitch * len(names) + 1.7, 3.2), titles=titles, grid=False
+    )
     drawn = bars.barh(range(len(names)), counts, 0.75, color=plots._COLOURS[0])
     bars.bar_label(drawn, [f"{count:,}" for count in counts], fontsize=8, padding=2, color=plots._DARK)
     bars.set_yticks(range(len(names)), shown, fontsize=8)
@@ -230,7 +272,7 @@ def plot_real_memory(
         colour = "white" if share > 0.6 * most else plots._DARK
         matrix.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=8, color=colour)
     matrix.axvline(len(names) - 0.5, color="white", linewidth=3)
-    _name_ticks(matrix, range(len(names) + 1), [*names, "itself"], 2 * (len(names) + 1))
+    _name_ticks(matrix, range(len(names) + 1), [*names, "itself"], inches / (len(names) + 1))
     matrix.set_yticks(range(len(asking)), [shown[label] for label in asking], fontsize=8)
     matrix.tick_params(length=0)
     matrix.spines[:].set_visible(False)
