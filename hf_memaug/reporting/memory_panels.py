@@ -210,7 +210,8 @@ def _side_name(name: str) -> str:
 
 
 def _shortened(name: str) -> str:
-    return name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 1]}…"
+    # In the middle: names of a kind often begin alike.
+    return name if len(name) <= _MOST_LETTERS else f"{name[:15]}…{name[15 + 1 - _MOST_LETTERS :]}"
 
 
 def _width_of(names: Sequence[str]) -> float:
@@ -252,7 +253,7 @@ def plot_real_memory(
     shown = [_side_name(name) for name in names]
     pitch = max(0.3, 0.15 * max(name.count("\n") + 1 for name in shown))
     titles = [f"slots of each class (of {len(slot_labels)})", "% of attention, by class"]
-    inches = max(3.0, 0.42 * (len(names) + 1))
+    inches = max(3.0, 0.48 * (len(names) + 1))
     figure, (bars, matrix) = plots._new_figure(
         2 * (inches + _width_of(shown) + 0.3), max(pitch * len(names) + 1.7, 3.2), titles=titles, grid=False
     )

@@ -196,6 +196,8 @@ class TestAttention:
         halves = weights[:, : len(labels)], weights[:, len(labels) :]
         memory_panels.plot_datapoint_attention(*halves, labels, labels, tmp_path / "a.png", names)
         check_layout(drawn[0])
+        shown = ticks(drawn[0].axes[0].yaxis)
+        assert shown[2] == "Great_Crested_F…rn_woods_2" and len(set(shown)) == classes
 
     def test_refusals(self, tmp_path):
         rows, slots = self.weights()
