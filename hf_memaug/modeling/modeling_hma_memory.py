@@ -69,6 +69,14 @@ class HeterogenousMemory(nn.Module):
         labels = torch.arange(self.unknown, device=rows.device).repeat_interleave(self.config.synthetic_slots)
         return self.aggregate(self.synthetic_slots.flatten(0, 1), labels).to(rows.dtype)
 
+    def after_real_memory(self, rows: torch.Tensor, read=read_slots) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """`C^2` of rows `C^1` as `aggregate` makes them, and what they read; where nothing reads, `C^1` and None."""
+        if self.real_reader is None:
+            return rows, None
+        memory = self.queue
+        slots, filled = (rows[:0], None) if memory is None else (memory.slots, memory.filled)
+        return self.real_reader(rows, slots, filled, read=read)  # Eq. 5
+
     def forward(
         self,
         features: torch.Tensor,
@@ -80,10 +88,8 @@ class HeterogenousMemory(nn.Module):
         rows, weights = self.aggregate(features), []
         if support_features is not None:
             rows = torch.cat([rows, self.aggregate(support_features.to(features.dtype), support_classes)])
+        rows, real_weights = self.after_real_memory(rows, read)
         if self.real_reader is not None:
-            memory = self.queue
-            slots, filled = (rows[:0], None) if memory is None else (memory.slots, memory.filled)
-            rows, real_weights = self.real_reader(rows, slots, filled, read=read)  # Eq. 5
             weights.append(real_weights)
         rows, support = rows[: len(features)], rows[len(features) :]
         if self.synthetic_reader is not None:

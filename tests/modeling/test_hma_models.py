@@ -73,6 +73,17 @@ class TestAugmentations:
         }
         assert {name for name, part in has.items() if part is not None} == parts - {"between rows"}
 
+    def test_rows_that_have_read_the_real_memory(self):
+        """C^2 of section 4.2."""
+        memory = head("hma").memory
+        rows = memory.aggregate(features())
+        expected = torch.cat([_alone(memory.real_reader, row[None], memory.queue.slots[:20]) for row in rows])
+        found, weights = memory.after_real_memory(rows)
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+        assert weights.shape == (5, 4, 25) and not weights[..., 20:24].any()
+        same, nothing = head("abd+syn").memory.after_real_memory(rows)
+        assert same is rows and nothing is None
+
     def test_param_has_as_many_weights_as_all_but_the_slots(self):
         count = {name: sum(p.numel() for p in head(name).parameters()) for name in ("param", "hma")}
         assert count["hma"] - count["param"] == 3 * 2 * 32
