@@ -162,7 +162,7 @@ def test_the_guide_to_hma_runs(run, capsys):
     run(next(block for block in blocks("python") if "HMAFor" in block))
     run("print(model(pixel_values).logits.shape)")
     assert "Size([2, 7])" in capsys.readouterr().out
-    whole, own = blocks("python", HMA_GUIDE)
+    whole, own = blocks("python", HMA_GUIDE)[:2]
     run(whole)
     run("print(output.logits.shape, output.memory_weights.shape, text_model.config.num_labels)")
     assert "Size([2, 7]) torch.Size([2, 4, 571]) 3" in capsys.readouterr().out, "512 + 1 + 7 * 8 + 2"
