@@ -180,6 +180,8 @@ class TestBackbones:
             name = type(backbone.base_model).__name__
             with pytest.raises(ValueError, match=f"`prompt_tokens=2` is for .* `{name}`. Leave `prompt_tokens` out"):
                 HMAForImageClassification.from_backbone(backbone, prompt_tokens=2, **MEMORY)
+        with pytest.raises(ValueError, match="`prompt_tokens=2` is for .* `GraphNetworkModel`. Leave"):
+            Case("hma", "HMAForGraphClassification").model(prompt_tokens=2)
         with pytest.raises(ValueError, match="`prompt_tokens=2` go into an encoder .* Leave `prompt_tokens` out"):
             HMAForImageClassification.from_backbone(nn.Flatten(), feature_size=12, prompt_tokens=2, **MEMORY)
         with pytest.raises(ValueError, match="`prompt_tokens=2` go into an encoder"):
@@ -389,12 +391,13 @@ class TestAdapters:
         plain, inputs = TEXT.model(**fields).train(), TEXT.inputs(labels=True)
         inputs["attention_mask"][1, 6:] = 0
         plain.head.memory.queue.clear()
-        config = getattr(peft, name)(task_type="SEQ_CLS", num_virtual_tokens=3)
+        config = getattr(peft, name)(task_type="SEQ_CLS", num_virtual_tokens=3, modules_to_save=["memory"])
         model = peft.get_peft_model(copy.deepcopy(plain), config).train()
         model(**inputs).loss.backward()
         learned = [name for name, parameter in model.named_parameters() if parameter.grad is not None]
         assert any(name.startswith("prompt_encoder.") for name in learned)
-        assert any("head.classifier" in name for name in learned) and not any("backbone" in name for name in learned)
+        assert {name.split(".")[2] for name in learned if ".head." in name} == {"classifier", "memory"}
+        assert not any("backbone" in name for name in learned)
         # What the momentum encoder gave has been read with the same prompts, once.
         hma = model.get_base_model()
         hma.update_memory()
@@ -423,7 +426,7 @@ class TestAdapters:
     def test_lora_beside_them(self, tmp_path):
         peft = pytest.importorskip("peft")
         model, inputs = IMAGES.model(prompt_depth="all", **VIT), IMAGES.inputs(labels=True)
-        config = peft.LoraConfig(modules_to_save=["head", "prompt_tokens"], init_lora_weights=False)
+        config = peft.LoraConfig(modules_to_save=["memory", "classifier", "prompt_tokens"], init_lora_weights=False)
         adapted = peft.get_peft_model(copy.deepcopy(model), config).train()
         adapted(**inputs).loss.backward()
         learned = [name for name, p in adapted.named_parameters() if p.grad is not None and "prompt_tokens" in name]

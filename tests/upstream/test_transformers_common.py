@@ -27,8 +27,8 @@ class Tester:
         self.num_attention_heads = config.num_attention_heads
         self.is_image = hasattr(config, "image_size")
         if self.is_image:
-            # The first tokens, and one for each patch.
-            first = 1 + getattr(config, "distillation_token", False)
+            # The first tokens, one for each patch, and prompts.
+            first = 1 + getattr(config, "distillation_token", False) + getattr(config, "prompt_tokens", 0)
             self.seq_length = first + (config.image_size // config.patch_size) ** 2
         else:
             self.vocab_size = config.vocab_size
@@ -144,7 +144,11 @@ def _variants(model_type: str):
         # The head alone is fed with features, which these tests have not. Each other class has a backbone of its own.
         for case in (case for case in CASES if case.model_type == "hma" and case.has_head):
             # Rows of several backward passes wait for a step that does not come.
-            yield case.backbone.title(), (case.model_class,), {"kind": case.backbone, "real_memory_size": 400}
+            few = {"kind": case.backbone, "real_memory_size": 400}
+            yield case.backbone.title(), (case.model_class,), few
+            if case.is_image:
+                prompts = {"prompt_tokens": 3, "prompt_depth": "all"}
+                yield f"{case.backbone.title()}Prompts", (case.model_class,), {**few, **prompts}
         return
     prompts = tuple(c for c in classes if c.__name__.endswith("PromptClassification"))
     words = {"verbalizer_token_ids": [[5], [6, 7], [8]], "memory_pooling": "mask"}
