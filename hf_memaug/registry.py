@@ -270,9 +270,9 @@ def public_names() -> dict[str, Family | Backbone]:
 
 
 def row_name(config, algorithm: str) -> str:
-    """What a table calls a trained model: `erm`, `+memory`, `irm+memory`, `gmoe`, `gmoe+coral`."""
+    """What a table calls a trained model: `erm`, `+memory`, `irm+memory`, `gmoe`, `gmoe+coral`, `prompt-a+hma`."""
     family = FAMILIES.get(config.model_type)
-    if family is None or not getattr(config, "reads_memory", True):
+    if family is None or not (getattr(config, "reads_memory", True) or getattr(config, "prompt_tokens", 0)):
         return algorithm
     row = getattr(config, "method_row", family.method.row)
     if algorithm == "erm":

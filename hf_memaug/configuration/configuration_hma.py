@@ -63,6 +63,11 @@ class HMAConfig(PreTrainedConfig):
         inference (`str`, *optional*, defaults to `"batch"`):
             `"batch"`: rows of one batch read each other, as in the paper and as in training, so that a prediction
             depends on its batch. `"independent"`: each row reads the memories and itself.
+        prompt_tokens (`int`, *optional*, defaults to 0):
+            How many learned tokens stand behind those of the input, in backbones that are encoders of images or text.
+        prompt_depth (`str`, *optional*, defaults to `"input"`):
+            `"input"`: they go in once, and through all layers (PROMPT-P of section 5.1). `"all"`: every layer has its
+            own (PROMPT-A).
         memory_initializer_range (`float`, *optional*, defaults to 1.0):
             Standard deviation of fresh slots and label embeddings: that of a normalised feature.
         initializer_range (`float`, *optional*, defaults to 0.02):
@@ -79,7 +84,15 @@ class HMAConfig(PreTrainedConfig):
     # Trainer would otherwise gather these beside the logits and hand `compute_metrics` a tuple.
     keys_to_ignore_at_inference = ["features", "augmented_features", "memory_weights"]
     # What a model card says of the method.
-    method_fields = ("augmentation", "real_memory_size", "synthetic_slots", "momentum_encoder", "inference")
+    method_fields = (
+        "augmentation",
+        "real_memory_size",
+        "synthetic_slots",
+        "momentum_encoder",
+        "inference",
+        "prompt_tokens",
+        "prompt_depth",
+    )
 
     backbone_config: dict | PreTrainedConfig | None = None
     feature_size: int | None = None
@@ -94,15 +107,16 @@ class HMAConfig(PreTrainedConfig):
     momentum_encoder: Literal["copy", "none"] = "copy"
     momentum: float | int = 0.999
     inference: Literal["batch", "independent"] = "batch"
+    prompt_tokens: int = 0
+    prompt_depth: Literal["input", "all"] = "input"
     memory_initializer_range: float | int = 1.0
     initializer_range: float | int = 0.02
     layer_norm_eps: float = 1e-5
     run_facts: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs):
-        refuse_misspelt_fields(
-            type(self), kwargs, own_prefixes=("memory_", "real_", "synthetic_", "momentum", "augment", "inference")
-        )
+        own_prefixes = ("memory_", "real_", "synthetic_", "momentum", "augment", "inference", "prompt_")
+        refuse_misspelt_fields(type(self), kwargs, own_prefixes=own_prefixes)
         if isinstance(self.backbone_config, dict):
             fields = dict(self.backbone_config)
             if "model_type" not in fields:
@@ -123,6 +137,8 @@ class HMAConfig(PreTrainedConfig):
         for name in ("feature_size", "memory_intermediate_size"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        if self.prompt_tokens < 0:
+            raise ValueError(f"`prompt_tokens` must be at least 0, which is none; got {self.prompt_tokens}.")
         for name in ("momentum", "memory_dropout"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"`{name}` lies between 0 and 1; got {getattr(self, name)}.")
@@ -138,7 +154,18 @@ class HMAConfig(PreTrainedConfig):
     @property
     def method_row(self) -> str:
         """What a table calls it: the paper's own names."""
-        return self.augmentation
+        if not self.prompt_tokens:
+            return self.augmentation
+        prompts = {"input": "prompt-p", "all": "prompt-a"}[self.prompt_depth]
+        return f"{prompts}+{self.augmentation}" if self.reads_memory else prompts
+
+    @property
+    def without_memory(self) -> str:
+        """What a model card calls `augmentation="none"`."""
+        if not self.prompt_tokens:
+            return "the backbone and a linear head, without a memory"
+        where = {"input": "at its input", "all": "at each of its layers"}[self.prompt_depth]
+        return f"a linear head on a backbone that has {self.prompt_tokens} learned prompt tokens {where}"
 
     @property
     def hidden_size(self) -> int:
@@ -177,6 +204,11 @@ class HMAConfig(PreTrainedConfig):
             raise ValueError(
                 f"HMA embeds classes, of which a row has one: `num_labels` is {self.num_labels} and `problem_type` "
                 f"{self.problem_type!r}. Choose two labels or more, and leave `problem_type` out."
+            )
+        if self.prompt_tokens and self.backbone_config is None:
+            raise ValueError(
+                f"`prompt_tokens={self.prompt_tokens}` go into an encoder of transformers, and there is no "
+                "`backbone_config`. Leave `prompt_tokens` out: a module of yours has its own where you put them."
             )
         width, heads = self.memory_width, self.memory_heads
         if self.reads_memory and width % heads:

@@ -8,7 +8,7 @@ from dataclasses import fields
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import PreTrainedModel
+from transformers import Cache, PreTrainedModel
 from transformers import initialization as init
 from transformers.utils import auto_docstring, can_return_tuple
 
@@ -16,8 +16,18 @@ from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.kernels.fused_slots import can_fuse, read_slots_fused
 from hf_memaug.layers.datapoint_reader import read_slots
 from hf_memaug.layers.real_memory import RealMemory, over_processes
-from hf_memaug.modeling.modeling_hma_backbones import keep_weights, load_backbone, make_backbone, pooled_feature
-from hf_memaug.modeling.modeling_hma_memory import HeterogenousMemory, HMAOutput
+from hf_memaug.modeling.modeling_hma_backbones import (
+    for_the_backbone,
+    freeze,
+    keep_weights,
+    make_backbone,
+    pooled_feature,
+    see_prompts,
+    take_backbone,
+    with_own_cache,
+    with_prompt_tokens,
+)
+from hf_memaug.modeling.modeling_hma_memory import HeterogenousMemory, HMAOutput, check_labels
 from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, split_arguments
 from hf_memaug.suggestions import nearest
 
@@ -34,6 +44,8 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         "label_embedding_size",
         "memory_heads",
         "memory_intermediate_size",
+        "prompt_tokens",
+        "prompt_depth",
     )
     # The readers' own attention is either plain or fused; what else there is is for the backbone.
     _supports_sdpa = True
@@ -124,7 +136,7 @@ class HMAHead(HMAPreTrainedModel):
                 f'`augmentation="{self.config.augmentation}"` reads none. Use one with attention between datapoints.'
             )
         for name, given in (("labels", labels), ("support_classes", support_classes)):
-            self._check_labels(name, given)
+            check_labels(name, given, self.config.num_labels)
         rows, weights = features.to(self.classifier.weight.dtype), []
         if self.memory is not None:
             plain = output_memory_weights or self.config._attn_implementation == "eager" or not can_fuse(features)
@@ -146,17 +158,6 @@ class HMAHead(HMAPreTrainedModel):
             memory_weights=torch.cat(weights, dim=-1) if output_memory_weights and weights else None,
         )
 
-    def _check_labels(self, name: str, labels: torch.Tensor | None) -> None:
-        """On a CPU: a GPU would have to be waited for, and stops by itself."""
-        if labels is None or labels.device.type != "cpu" or torch.compiler.is_compiling() or not labels.numel():
-            return
-        wrong = labels[(labels < 0) | (labels >= self.config.num_labels)]
-        if len(wrong):
-            raise ValueError(
-                f"`{name}` has the label {int(wrong[0])}, and the model embeds the labels 0 to "
-                f"{self.config.num_labels - 1}. Build it with `num_labels={int(wrong.max()) + 1}`, or mend the labels."
-            )
-
     @torch.no_grad()
     def _keep_for_writing(self, features: torch.Tensor, labels: torch.Tensor | None) -> None:
         size = self.config.real_memory_size
@@ -167,10 +168,8 @@ class HMAHead(HMAPreTrainedModel):
                 'or choose an `augmentation` without a real memory, such as "abd+syn".'
             )
         if len(features) > size:
-            raise ValueError(
-                f"`real_memory_size={size}` is less than a batch of {len(features)}. Choose `real_memory_size="
-                f"{len(features)}` or more, or smaller batches."
-            )
+            mend = f"Choose `real_memory_size={len(features)}` or more, or smaller batches."
+            raise ValueError(f"`real_memory_size={size}` is less than a batch of {len(features)}. {mend}")
         if sum(len(rows) for rows, _ in self._waiting) + len(features) > size:
             raise RuntimeError(
                 f"More rows wait for the real memory than its `real_memory_size={size}`. In a loop of your own, call "
@@ -209,7 +208,8 @@ class HMAForClassification(HMAPreTrainedModel):
                 "There is no `backbone_config`: the backbone is a module of yours. Pass it as `backbone`, also to "
                 "`from_pretrained`."
             )
-        self.backbone = make_backbone(config.backbone_config) if backbone is None else keep_weights(backbone)
+        backbone = make_backbone(config.backbone_config) if backbone is None else keep_weights(backbone)
+        self.backbone = with_prompt_tokens(backbone, config)
         follows = config.has("real") and config.momentum_encoder == "copy"
         self.momentum_backbone = copy.deepcopy(self.backbone) if follows else None
         self.head = HMAHead(config)
@@ -251,13 +251,7 @@ class HMAForClassification(HMAPreTrainedModel):
         for name in kwargs:
             if name not in known:
                 raise TypeError(f"`from_backbone` takes no `{name}`. Did you mean `{nearest(name, known | takes, 0)}`?")
-        if not isinstance(backbone, nn.Module):
-            backbone = load_backbone(backbone, how)
-        elif set(how) - {"attn_implementation"}:
-            name = sorted(set(how) - {"attn_implementation"})[0]
-            raise TypeError(f"`{name}` is for checkpoints, and `backbone` is a module, whose type and place are kept.")
-        else:
-            backbone = copy.deepcopy(getattr(backbone, "base_model", backbone))
+        backbone = take_backbone(backbone, how)
         theirs = getattr(backbone, "config", None) if isinstance(backbone, PreTrainedModel) else None
         model = cls(cls.config_class.from_backbone_config(copy.deepcopy(theirs), **kwargs), backbone=backbone)
         first = next(backbone.parameters(), None)
@@ -276,6 +270,24 @@ class HMAForClassification(HMAPreTrainedModel):
             # Again and again, because adapters and loading make parameters that learn.
             self.momentum_backbone.requires_grad_(False)
         return self
+
+    def freeze_backbone(self, keep: tuple[str, ...] = ("cls_token",)):
+        """
+        Keeps the backbone as it is while the rest trains: memories, head, prompt tokens, and the backbone's parameters
+        that `keep` names, by default the class token (Table 2). Returns the model. It is not part of a checkpoint: a
+        model that is loaded learns as a whole. `model.backbone.requires_grad_(True)` takes it back.
+
+        Args:
+            keep (`tuple[str, ...]`, *optional*, defaults to `("cls_token",)`):
+                Names of parameters, or of modules, that learn on.
+        """
+        freeze(self.backbone, keep)
+        return self
+
+    @property
+    def classifier(self) -> nn.Module:
+        """The linear head, where those look for it who adapt classifiers."""
+        return self.head.classifier
 
     def get_input_embeddings(self):
         return self.backbone.get_input_embeddings()
@@ -301,7 +313,10 @@ class HMAForClassification(HMAPreTrainedModel):
             inputs = {name: value for name, value in inputs.items() if name != "return_dict"}
             output = backbone(*inputs.values()) if len(inputs) == 1 else backbone(**inputs)
         else:
-            output = backbone(**inputs)
+            prompts = self.config.prompt_tokens
+            output = backbone(**see_prompts(inputs, prompts))
+            if prompts:
+                output.last_hidden_state = output.last_hidden_state[:, :-prompts]
         pooled = pooled_feature(output, self.config.pooling, self.config.hidden_size, inputs.get("attention_mask"))
         return pooled, output
 
@@ -309,7 +324,7 @@ class HMAForClassification(HMAPreTrainedModel):
         follows = self.training and self.momentum_backbone is not None and torch.is_grad_enabled()
         if follows:
             self._begin_to_follow()
-        features, output = self._features(self.backbone, inputs)
+        features, output = self._features(self.backbone, with_own_cache(inputs))
         momentum_features = None
         if follows:
             with torch.no_grad():
@@ -387,7 +402,7 @@ class HMAForImageClassification(HMAForClassification):
         """
         if pixel_values is None:
             raise ValueError("`pixel_values` are missing. The checkpoint's image processor makes them of images.")
-        inputs = {"pixel_values": pixel_values, **_for_the_backbone(kwargs)}
+        inputs = {"pixel_values": pixel_values, **for_the_backbone(kwargs)}
         return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)
 
 
@@ -404,6 +419,7 @@ class HMAForSequenceClassification(HMAForClassification):
         token_type_ids: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
         labels: torch.Tensor | None = None,
         support_features: torch.Tensor | None = None,
         support_classes: torch.Tensor | None = None,
@@ -411,6 +427,8 @@ class HMAForSequenceClassification(HMAForClassification):
         **kwargs,
     ) -> HMAOutput:
         r"""
+        past_key_values (`Cache`, *optional*):
+            Keys and values that all tokens of a layer read before their own: prefix tuning.
         support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
             Further rows that all rows read, beside the synthetic slots. `model.features(input_ids=..., ...)` makes
             them.
@@ -425,8 +443,9 @@ class HMAForSequenceClassification(HMAForClassification):
             "token_type_ids": token_type_ids,
             "position_ids": position_ids,
             "inputs_embeds": inputs_embeds,
+            "past_key_values": past_key_values,
         }
-        inputs = {name: value for name, value in given.items() if value is not None} | _for_the_backbone(kwargs)
+        inputs = {name: value for name, value in given.items() if value is not None} | for_the_backbone(kwargs)
         return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)
 
 
@@ -477,10 +496,5 @@ class HMAForGraphClassification(HMAForClassification):
             "edge_features": edge_features,
             "num_graphs": num_graphs,
         }
-        inputs = {name: value for name, value in given.items() if value is not None} | _for_the_backbone(kwargs)
+        inputs = {name: value for name, value in given.items() if value is not None} | for_the_backbone(kwargs)
         return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)
-
-
-def _for_the_backbone(kwargs: dict) -> dict:
-    # Outputs are taken by their names.
-    return {**{name: value for name, value in kwargs.items() if value is not None}, "return_dict": True}

@@ -2,12 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What HMA asks of a backbone, whatever its kind: a feature for each row (Qiu et al., 2023, section 4.1)."""
 
+import copy
 import inspect
+from collections.abc import Iterable
 
 import torch
 from torch import nn
-from transformers import MODEL_MAPPING, AutoConfig, AutoModel, PreTrainedConfig, PreTrainedModel
+from torch.nn import functional as F
+from transformers import MODEL_MAPPING, AutoConfig, AutoModel, Cache, PreTrainedConfig, PreTrainedModel
 
+from hf_memaug.configuration.configuration_hma import HMAConfig
+from hf_memaug.layers.prompt_tokens import PromptTokens, add_prompt_tokens
 from hf_memaug.modeling.modeling_utils import WHERE
 
 
@@ -22,6 +27,22 @@ def load_backbone(name_or_path, how: dict) -> PreTrainedModel:
     return AutoModel.from_pretrained(name_or_path, use_safetensors=True, **how, **_without_pooler(config))
 
 
+def take_backbone(backbone, how: dict) -> nn.Module:
+    """One that is ours: loaded, or a copy."""
+    if not isinstance(backbone, nn.Module):
+        return load_backbone(backbone, how)
+    foreign = sorted(set(how) - {"attn_implementation"})
+    if foreign:
+        raise TypeError(
+            f"`{foreign[0]}` is for checkpoints, and `backbone` is a module, whose type and place are kept."
+        )
+    backbone = copy.deepcopy(getattr(backbone, "base_model", backbone))
+    if isinstance(backbone, PreTrainedModel) and _without_pooler(backbone.config):
+        # A checkpoint of the whole would be loaded without it, and predict something else.
+        backbone.pooler = None
+    return backbone
+
+
 def _without_pooler(config: PreTrainedConfig) -> dict:
     model_class = MODEL_MAPPING.get(type(config), None)
     model_class = model_class[0] if isinstance(model_class, tuple | list) else model_class
@@ -34,6 +55,88 @@ def keep_weights(module: nn.Module) -> nn.Module:
     for one in module.modules():
         one._is_hf_initialized = True
     return module
+
+
+def with_prompt_tokens(backbone: nn.Module, config: HMAConfig) -> nn.Module:
+    """PROMPT-P and PROMPT-A of section 5.1: learned tokens at the input, or at every layer."""
+    if any(isinstance(module, PromptTokens) for module in backbone.modules()):
+        raise ValueError(
+            "The backbone has prompt tokens of another model. Pass it without: a plain one, or its folder."
+        )
+    if not config.prompt_tokens:
+        return backbone
+    embeddings = getattr(backbone, "embeddings", None)
+    positions = getattr(embeddings, "position_embeddings", None)
+    layers = _layers(backbone)
+    encodes = isinstance(backbone, PreTrainedModel) and not getattr(backbone.config, "is_decoder", False)
+    # Positions that are added at the input: where layers add or rotate by them, tokens that have none do not fit in.
+    if layers is None or not encodes or not isinstance(positions, nn.Parameter | nn.Embedding):
+        raise ValueError(
+            f"`prompt_tokens={config.prompt_tokens}` is for encoders of images or text that have `embeddings` with "
+            "`position_embeddings` and a list of layers, such as ViT, DeiT, DINOv2, BERT and RoBERTa; the backbone is "
+            f"a `{type(backbone).__name__}`. Leave `prompt_tokens` out, or choose such a backbone."
+        )
+    width = getattr(positions, "weight", positions).shape[-1]
+    # The first layer's own tokens are those at the input.
+    add_prompt_tokens(embeddings, layers[1:] if config.prompt_depth == "all" else [], config.prompt_tokens, width)
+    # All else is initialised, and the momentum encoder is to begin with the same tokens.
+    backbone.init_weights()
+    return backbone
+
+
+def _layers(backbone: nn.Module) -> nn.ModuleList | None:
+    encoder = getattr(backbone, "encoder", None)
+    places = ((backbone, "layers"), (encoder, "layers"), (encoder, "layer"))
+    found = (getattr(owner, name, None) for owner, name in places)
+    return next((layers for layers in found if isinstance(layers, nn.ModuleList) and len(layers)), None)
+
+
+def for_the_backbone(kwargs: dict) -> dict:
+    # Outputs are taken by their names.
+    return {**{name: value for name, value in kwargs.items() if value is not None}, "return_dict": True}
+
+
+def see_prompts(inputs: dict, prompt_tokens: int) -> dict:
+    """An attention mask is given for the input, and the tokens behind it are seen by all."""
+    mask = inputs.get("attention_mask")
+    if not prompt_tokens or mask is None:
+        return inputs
+    if mask.ndim != 2:
+        raise ValueError(
+            f"With `prompt_tokens`, `attention_mask` has the shape (rows, length); got {tuple(mask.shape)}. Say of "
+            "each token whether it is seen."
+        )
+    return {**inputs, "attention_mask": F.pad(mask, (0, prompt_tokens), value=1)}
+
+
+def with_own_cache(inputs: dict) -> dict:
+    """A backbone appends to the keys and values that it is given. The momentum encoder reads them as they were."""
+    cache = inputs.get("past_key_values")
+    return inputs if cache is None else {**inputs, "past_key_values": _copied(cache)}
+
+
+def _copied(cache: Cache) -> Cache:
+    # Not deeply: what is learned must get its gradient.
+    twin = copy.copy(cache)
+    for name, part in vars(cache).items():
+        if isinstance(part, Cache):
+            setattr(twin, name, _copied(part))
+        elif name == "layers":
+            twin.layers = [copy.copy(layer) for layer in part]
+    return twin
+
+
+def freeze(backbone: nn.Module, keep: Iterable[str]) -> None:
+    """All but its prompt tokens, and the parameters that have one of the names `keep` in theirs."""
+    keep = {keep} if isinstance(keep, str) else set(keep)
+    parameters = {name: set(name.split(".")) for name, _ in backbone.named_parameters()}
+    missing = sorted(keep - set().union(*parameters.values()))
+    if missing:
+        raise ValueError(
+            f"`keep` names `{missing[0]}`, and no parameter of the backbone is called so. `keep=()` freezes it whole."
+        )
+    for name, parameter in backbone.named_parameters():
+        parameter.requires_grad_(not parameters[name].isdisjoint({*keep, "prompt_tokens"}))
 
 
 def pooled_feature(output, pooling: str, width: int, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
@@ -62,6 +165,8 @@ def _pooled(output, pooling: str, attention_mask: torch.Tensor | None) -> torch.
         return None
     if pooling in ("auto", "first"):
         return output[:, 0]
+    if attention_mask is not None:
+        attention_mask = attention_mask[:, -output.shape[1] :]  # without a prefix, which has keys but no output
     if attention_mask is None:
         return output[:, -1] if pooling == "last" else output.mean(dim=1)
     seen = attention_mask.to(output.dtype)

@@ -98,3 +98,15 @@ class HeterogenousMemory(nn.Module):
             rows, synthetic_weights = self.synthetic_reader(rows, slots, between_rows=between_rows, read=read)  # Eq. 6
             weights.append(synthetic_weights)
         return rows, weights
+
+
+def check_labels(name: str, labels: torch.Tensor | None, num_labels: int) -> None:
+    """On a CPU: a GPU would have to be waited for, and stops by itself."""
+    if labels is None or labels.device.type != "cpu" or torch.compiler.is_compiling() or not labels.numel():
+        return
+    wrong = labels[(labels < 0) | (labels >= num_labels)]
+    if len(wrong):
+        raise ValueError(
+            f"`{name}` has the label {int(wrong[0])}, and the model embeds the labels 0 to {num_labels - 1}. Build it "
+            f"with `num_labels={int(wrong.max()) + 1}`, or mend the labels."
+        )

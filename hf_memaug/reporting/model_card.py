@@ -170,9 +170,8 @@ def _opening(config, architecture, method, task_in_words, facts, data_name) -> s
     trained = f" It was trained on {data_name}." if data_name else " It has not been trained yet."
     if facts.get("left_out"):
         trained += f" The domain **{facts['left_out']}** was left out: neither training nor selection saw it."
-    what = (
-        method.what if _reads_memory(config) else "the plain encoder, for its memory has the weight 0 and is not read"
-    )
+    plain = getattr(config, "without_memory", "the plain encoder, for its memory has the weight 0 and is not read")
+    what = method.what if _reads_memory(config) else plain
     return f"`{architecture}` for {task_in_words}, {start}: {what}.{trained}"
 
 
