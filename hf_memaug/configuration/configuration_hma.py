@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """HMA: real and synthetic memory on top of any backbone. Configuration."""
 
+from functools import partial
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
 from hf_memaug.configuration.checks import refuse_misspelt_fields
+from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
 
 # What backbones call the width of what they give, in the order in which they are asked.
 _WIDTHS = ("hidden_size", "hidden_sizes", "num_features", "d_model", "dim", "n_embd")
@@ -121,7 +123,11 @@ class HMAConfig(PreTrainedConfig):
             fields = dict(self.backbone_config)
             if "model_type" not in fields:
                 raise ValueError('`backbone_config` names no `model_type`, such as "vit".')
-            self.backbone_config = AutoConfig.for_model(fields.pop("model_type"), **fields)
+            model_type = fields.pop("model_type")
+            # Ours by its class: a checkpoint that carries its code brings it, and registers nothing.
+            ours = model_type == GraphNetworkConfig.model_type
+            make = GraphNetworkConfig if ours else partial(AutoConfig.for_model, model_type)
+            self.backbone_config = make(**fields)
         for name in ("hidden_size", *(_SIZES if self.backbone_config is not None else ())):
             kwargs.pop(name, None)  # what `to_dict` adds for others to read
         # Auto classes that offer two models walk through this list, and stumble over None.

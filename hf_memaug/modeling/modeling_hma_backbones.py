@@ -13,11 +13,14 @@ from transformers import MODEL_MAPPING, AutoConfig, AutoModel, Cache, PreTrained
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.layers.prompt_tokens import PromptTokens, add_prompt_tokens
+from hf_memaug.modeling.modeling_graph_network import GraphNetworkModel
 from hf_memaug.modeling.modeling_utils import WHERE
 
 
 def make_backbone(config: PreTrainedConfig) -> PreTrainedModel:
     """A fresh one, without a head, and without a pooler that has weights."""
+    if config.model_type == GraphNetworkModel.config_class.model_type:
+        return GraphNetworkModel(config)
     return AutoModel.from_config(config, **_without_pooler(config))
 
 
