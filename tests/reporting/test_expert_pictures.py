@@ -15,7 +15,7 @@ from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPi
 
 from hf_memaug import DomainDataset, ViTGMoEForImageClassification
 from hf_memaug.data.generated import generated_digits
-from hf_memaug.reporting import expert_maps, expert_panels, expert_pictures, plots
+from hf_memaug.reporting import expert_maps, expert_panels, expert_pictures
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install hf_memaug[report]")
 
@@ -42,20 +42,6 @@ def make_dataset(classes=CLASSES, domains=DOMAINS, labels=(0, 2, 0, 0, 2, 2)):
 
 def processor_of(height, width):
     return ViTImageProcessorPil(size={"height": height, "width": width})
-
-
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures saved, kept open."""
-    figures, save = [], plots._save
-
-    def keep(figure, *args):
-        figures.append(figure)
-        figure.clear = lambda: None
-        return save(figure, *args)
-
-    monkeypatch.setattr(plots, "_save", keep)
-    return figures
 
 
 def legend_of(figure) -> list[str]:

@@ -23,20 +23,6 @@ def features(rows=6, seed=3) -> torch.Tensor:
     return torch.randn(rows, 32, generator=torch.Generator().manual_seed(seed))
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures saved, kept open."""
-    figures, save = [], plots._save
-
-    def keep(figure, *args):
-        figures.append(figure)
-        figure.clear = lambda: None
-        return save(figure, *args)
-
-    monkeypatch.setattr(plots, "_save", keep)
-    return figures
-
-
 def legend_of(figure) -> list[str]:
     return [text.get_text() for text in figure.legends[0].get_texts()]
 

@@ -41,20 +41,6 @@ def make_dataset(rows=12, classes=CLASSES) -> DomainDataset:
     return DomainDataset({"image": list(blots), "label": [row % 3 for row in range(rows)], "domain": domains}, classes)
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures saved, kept open."""
-    figures, save = [], plots._save
-
-    def keep(figure, *args):
-        figures.append(figure)
-        figure.clear = lambda: None
-        return save(figure, *args)
-
-    monkeypatch.setattr(plots, "_save", keep)
-    return figures
-
-
 def legend_of(figure) -> list[str]:
     return [text.get_text() for text in figure.legends[0].get_texts()]
 

@@ -39,20 +39,6 @@ def log_history():
     return history + [{"step": 12, "train_runtime": 3.0, "train_loss": 0.2}]
 
 
-@pytest.fixture
-def drawn(monkeypatch):
-    """The figures saved, kept open."""
-    figures, save = [], plots._save
-
-    def keep(figure, *args):
-        figures.append(figure)
-        figure.clear = lambda: None
-        return save(figure, *args)
-
-    monkeypatch.setattr(plots, "_save", keep)
-    return figures
-
-
 def legend_of(figure) -> list[str]:
     return [text.get_text() for text in figure.legends[0].get_texts()]
 
