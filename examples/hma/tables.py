@@ -61,6 +61,8 @@ TABLES = {
 }
 SIZES = {"real_memory_size": [0, 32, 64, 128], "synthetic_slots": [0, 4, 8, 16, 32]}
 GRID = {"learning_rate": [3e-4, 1e-3, 3e-3], "synthetic_slots": [8, 32]}
+# As many tries for a method without slots.
+RATES = [2e-4, 3e-4, 6e-4, 1e-3, 2e-3, 3e-3]
 TUNING_SEEDS = 1000
 
 
@@ -80,27 +82,28 @@ def make_jobs(options, done: dict[Job, dict]) -> list[Job]:
         return [_sized(job, *sizes) for job in jobs for sizes in itertools.product(*SIZES.values())]
     if options.tune:
         return [candidate for job in jobs for candidate in _candidates(job)]
-    return [_tuned(job, done) for job in jobs]
+    free = [name for name in GRID if getattr(options.job, name) is None]
+    return [_tuned(job, done, free) for job in jobs]
 
 
 def _candidates(job: Job) -> list[Job]:
-    """The backbone has no slots: as many tries for it are as many rates."""
-    grid = dict(GRID)
-    if job.method in ("backbone", "param", "rma", "abd", "abd+rma"):
-        del grid["synthetic_slots"]
+    grid = GRID if job.method in ("abd+syn", "hma") else {"learning_rate": RATES}
     return [replace(job, **dict(zip(grid, values, strict=True))) for values in itertools.product(*grid.values())]
 
 
-def _tuned(job: Job, done: dict[Job, dict]) -> Job:
-    """With what `--tune` found best for this method on dev rows, over all settings of this data."""
+def _tuned(job: Job, done: dict[Job, dict], free: list[str]) -> Job:
+    """
+    With what `--tune` found best for a job that differs in these fields alone, on dev rows. Of the same setting: dev
+    rows of one fold are test rows of another.
+    """
     found: dict[tuple, list[float]] = {}
     for other, result in done.items():
-        same = (other.data, other.backbone, other.method) == (job.data, job.backbone, job.method)
-        if other.seed >= TUNING_SEEDS and same and other.epochs == job.epochs:
-            found.setdefault(tuple(getattr(other, name) for name in GRID), []).append(result["dev"])
+        given = {name: getattr(other, name) for name in free}
+        if other.seed >= TUNING_SEEDS and replace(job, seed=other.seed, **given) == other:
+            found.setdefault(tuple(given.values()), []).append(result["dev"])
     if not found:
         return job
-    return replace(job, **dict(zip(GRID, max(found, key=lambda values: fmean(found[values])), strict=True)))
+    return replace(job, **dict(zip(free, max(found, key=lambda values: fmean(found[values])), strict=True)))
 
 
 def _sized(job: Job, real_memory_size: int, synthetic_slots: int) -> Job:

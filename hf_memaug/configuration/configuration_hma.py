@@ -158,6 +158,11 @@ class HMAConfig(PreTrainedConfig):
         return self.augmentation != "none"
 
     @property
+    def writes_memory(self) -> bool:
+        """Whether rows are written in training."""
+        return self.has("real")
+
+    @property
     def method_row(self) -> str:
         """What a table calls it: the paper's own names."""
         if not self.prompt_tokens:

@@ -7,189 +7,26 @@ from dataclasses import fields
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 from transformers import Cache, PreTrainedModel
-from transformers import initialization as init
 from transformers.utils import auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
-from hf_memaug.kernels.fused_slots import can_fuse, read_slots_fused
-from hf_memaug.layers.datapoint_reader import read_slots
-from hf_memaug.layers.real_memory import RealMemory, over_processes
 from hf_memaug.modeling.modeling_hma_backbones import (
     for_the_backbone,
     freeze,
     keep_weights,
     make_backbone,
     pooled_feature,
+    pooling_for,
     see_prompts,
     take_backbone,
     with_own_cache,
     with_prompt_tokens,
 )
-from hf_memaug.modeling.modeling_hma_memory import HeterogenousMemory, HMAOutput, check_labels
-from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, split_arguments
+from hf_memaug.modeling.modeling_hma_head import HMAHead, HMAPreTrainedModel
+from hf_memaug.modeling.modeling_hma_memory import HMAOutput
+from hf_memaug.modeling.modeling_utils import WHERE, split_arguments
 from hf_memaug.suggestions import nearest
-
-
-@auto_docstring
-class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
-    config: HMAConfig
-    base_model_prefix = "head"
-    memory_modules = (HeterogenousMemory,)
-    memory_shape_fields = (
-        "augmentation",
-        "real_memory_size",
-        "synthetic_slots",
-        "label_embedding_size",
-        "memory_heads",
-        "memory_intermediate_size",
-        "prompt_tokens",
-        "prompt_depth",
-    )
-    # The readers' own attention is either plain or fused; what else there is is for the backbone.
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
-
-    def __init__(self, config: HMAConfig, *args, **kwargs):
-        # Assignments to a configuration are not validated by transformers, and would surface as a shape error later.
-        config.validate_memory()
-        config.check_memory()
-        super().__init__(config, *args, **kwargs)
-
-    @torch.no_grad()
-    def _init_weights(self, module):
-        super()._init_weights(module)
-        if isinstance(module, HeterogenousMemory):
-            std = self.config.memory_initializer_range
-            init.normal_(module.label_embedding.weight, mean=0.0, std=std)
-            if module.synthetic_slots is not None:
-                # Random: from zeros, all slots of a class would get the same gradient for ever.
-                init.normal_(module.synthetic_slots, mean=0.0, std=std)
-        elif isinstance(module, RealMemory):
-            for buffer in (module.slots, module.slot_labels, module.written):
-                init.zeros_(buffer)
-
-    @classmethod
-    def how_to_begin_with(cls, model_type: str) -> str | None:
-        return "`from_backbone` adds fresh memories to it."
-
-
-@auto_docstring(
-    custom_intro="""
-    The memories and a linear head: features in, logits out. It stands on any features of yours; the classes that have a
-    backbone stand on it.
-    """
-)
-class HMAHead(HMAPreTrainedModel):
-    main_input_name = "features"
-
-    def __init__(self, config: HMAConfig):
-        super().__init__(config)
-        self.memory = HeterogenousMemory(config) if config.reads_memory else None
-        self.classifier = nn.Linear(config.augmented_size, config.num_labels)
-        # Rows of this optimizer step, which are written after it.
-        self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.post_init()
-
-    @classmethod
-    def from_backbone(cls, name_or_path, **kwargs):
-        raise TypeError(
-            "`HMAHead` has no backbone: `HMAHead(HMAConfig(feature_size=..., num_labels=...))` makes one. "
-            "`HMAForImageClassification` and its siblings have `from_backbone`."
-        )
-
-    def get_input_embeddings(self):
-        return None
-
-    @can_return_tuple
-    @auto_docstring
-    def forward(
-        self,
-        features: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        momentum_features: torch.Tensor | None = None,
-        support_features: torch.Tensor | None = None,
-        support_classes: torch.Tensor | None = None,
-        output_memory_weights: bool | None = None,
-        **kwargs,
-    ) -> HMAOutput:
-        r"""
-        features (`torch.FloatTensor` of shape `(batch_size, feature_size)`):
-            `h^1`, what a backbone gives.
-        momentum_features (`torch.FloatTensor` of shape `(batch_size, feature_size)`, *optional*):
-            What a momentum encoder gives, for the real memory. Left out, `features`.
-        support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
-            Further rows that all rows read, beside the synthetic slots.
-        support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
-            Their labels. Left out, they are unknown.
-        output_memory_weights (`bool`, *optional*):
-            Whether to return how much each row reads of what.
-        """
-        if features is None:
-            raise ValueError("`features` are missing: a tensor of shape (batch, feature_size).")
-        if support_features is not None and not self.config.has("synthetic reader"):
-            raise ValueError(
-                "`support_features` are read beside the synthetic slots, and "
-                f'`augmentation="{self.config.augmentation}"` reads none. Use one with attention between datapoints.'
-            )
-        for name, given in (("labels", labels), ("support_classes", support_classes)):
-            check_labels(name, given, self.config.num_labels)
-        rows, weights = features.to(self.classifier.weight.dtype), []
-        if self.memory is not None:
-            plain = output_memory_weights or self.config._attn_implementation == "eager" or not can_fuse(features)
-            rows, weights = self.memory(
-                rows,
-                support_features,
-                support_classes,
-                between_rows=self.training or self.config.inference == "batch",
-                read=read_slots if plain else read_slots_fused,
-            )
-            if self.training and self.config.has("real") and torch.is_grad_enabled():
-                self._keep_for_writing(features if momentum_features is None else momentum_features, labels)
-        logits = self.classifier(rows)
-        return HMAOutput(
-            loss=None if labels is None else F.cross_entropy(logits.float(), labels.view(-1)),
-            logits=logits,
-            features=features,
-            augmented_features=rows,
-            memory_weights=torch.cat(weights, dim=-1) if output_memory_weights and weights else None,
-        )
-
-    @torch.no_grad()
-    def _keep_for_writing(self, features: torch.Tensor, labels: torch.Tensor | None) -> None:
-        size = self.config.real_memory_size
-        if labels is None:
-            raise ValueError(
-                "`labels` are missing: in training, rows go into the real memory with their labels. Pass them "
-                "(`Trainer` keeps them back with `label_smoothing_factor` or `compute_loss_func`), call `model.eval()` "
-                'or choose an `augmentation` without a real memory, such as "abd+syn".'
-            )
-        if len(features) > size:
-            mend = f"Choose `real_memory_size={len(features)}` or more, or smaller batches."
-            raise ValueError(f"`real_memory_size={size}` is less than a batch of {len(features)}. {mend}")
-        if sum(len(rows) for rows, _ in self._waiting) + len(features) > size:
-            raise RuntimeError(
-                f"More rows wait for the real memory than its `real_memory_size={size}`. In a loop of your own, call "
-                "`model.update_memory()` after each `optimizer.step()`. If you do, choose a `real_memory_size` of at "
-                "least the rows of one optimizer step."
-            )
-        # [E_m(X), E_label(Y)] of section 4.2
-        self._waiting.append((self.memory.aggregate(features.detach(), labels.view(-1)), labels.view(-1)))
-
-    @torch.no_grad()
-    def update_memory(self) -> None:
-        """
-        Writes the rows of this optimizer step into the real memory (section 4.2). `Trainer` calls it after each step;
-        a loop of your own calls it after `optimizer.step()`. All processes call it, and all write the same rows.
-        """
-        if not self._waiting:
-            return
-        rows, labels = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
-        self._waiting = []
-        self.memory.queue.write(over_processes(rows), over_processes(labels))
 
 
 class HMAForClassification(HMAPreTrainedModel):
@@ -219,11 +56,13 @@ class HMAForClassification(HMAPreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
-        found = super().from_pretrained(*args, **kwargs)
-        model = found[0] if isinstance(found, tuple) else found
+        wanted = kwargs.pop("output_loading_info", False)
+        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         # Loading makes fresh parameters, which all learn.
         model.train(model.training)
-        return found
+        if any(name.startswith("momentum_backbone.") for name in info["missing_keys"]):
+            model._follow(0.0)  # the checkpoint was left without one
+        return (model, info) if wanted else model
 
     def save_pretrained(self, *args, **kwargs):
         # transformers would give a backbone's weights the names of its first versions, by which `Trainer`, when it
@@ -299,7 +138,11 @@ class HMAForClassification(HMAPreTrainedModel):
         """As in transformers, and in the momentum encoder."""
         embeddings = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
         if self.momentum_backbone is not None:
-            self.momentum_backbone.resize_token_embeddings(new_num_tokens, *args, **kwargs)
+            following = self.momentum_backbone.get_input_embeddings().weight
+            known = min(len(following), len(embeddings.weight))
+            following = self.momentum_backbone.resize_token_embeddings(new_num_tokens, *args, **kwargs).weight
+            with torch.no_grad():
+                following[known:] = embeddings.weight[known:]  # new words are new to both
             self.train(self.training)
         return embeddings
 
@@ -317,7 +160,7 @@ class HMAForClassification(HMAPreTrainedModel):
             output = backbone(**see_prompts(inputs, prompts))
             if prompts:
                 output.last_hidden_state = output.last_hidden_state[:, :-prompts]
-        pooled = pooled_feature(output, self.config.pooling, self.config.hidden_size, inputs.get("attention_mask"))
+        pooled = pooled_feature(output, pooling_for(self.config), self.config.hidden_size, inputs.get("attention_mask"))
         return pooled, output
 
     def _classify(self, inputs: dict, labels, support_features, support_classes, output_memory_weights) -> HMAOutput:
@@ -347,6 +190,13 @@ class HMAForClassification(HMAPreTrainedModel):
         """The copy starts as what the backbone is when the first row is written, adapters included."""
         if not self._follows_yet:
             self._follows_yet = True
+            half = {p.dtype for p in self.backbone.parameters()} & {torch.bfloat16, torch.float16}
+            if half and self.config.momentum > 0.5:
+                raise ValueError(
+                    f"The weights are {half.pop()}, in which a momentum encoder does not move: a step of it is rounded "
+                    'away. Load the model with `dtype="float32"` and train in mixed precision (`bf16=True`), or choose '
+                    '`momentum_encoder="none"`.'
+                )
             if int(self.head.memory.queue.written) == 0:
                 self._follow(0.0)
 

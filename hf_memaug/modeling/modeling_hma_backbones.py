@@ -10,6 +10,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import MODEL_MAPPING, AutoConfig, AutoModel, Cache, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+)
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.layers.prompt_tokens import PromptTokens, add_prompt_tokens
@@ -142,6 +146,13 @@ def freeze(backbone: nn.Module, keep: Iterable[str]) -> None:
         parameter.requires_grad_(not parameters[name].isdisjoint({*keep, "prompt_tokens"}))
 
 
+def pooling_for(config: HMAConfig) -> str:
+    """`"auto"` of a decoder is the last token: the first has seen nothing of the text."""
+    model_type = getattr(config.backbone_config, "model_type", None)
+    decodes = model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    return "last" if config.pooling == "auto" and decodes else config.pooling
+
+
 def pooled_feature(output, pooling: str, width: int, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
     """`h^1` of section 4.1, `(rows, width)`, of what a backbone gives."""
     feature = _pooled(output, pooling, attention_mask)
@@ -166,15 +177,13 @@ def _pooled(output, pooling: str, attention_mask: torch.Tensor | None) -> torch.
         return output.mean(dim=(2, 3))
     if output.ndim != 3:
         return None
-    if pooling in ("auto", "first"):
-        return output[:, 0]
-    if attention_mask is not None:
-        attention_mask = attention_mask[:, -output.shape[1] :]  # without a prefix, which has keys but no output
     if attention_mask is None:
-        return output[:, -1] if pooling == "last" else output.mean(dim=1)
+        return output.mean(dim=1) if pooling == "mean" else output[:, -1 if pooling == "last" else 0]
+    attention_mask = attention_mask[:, -output.shape[1] :]  # without a prefix, which has keys but no output
     seen = attention_mask.to(output.dtype)
     if pooling == "mean":
         return (output * seen[..., None]).sum(dim=1) / seen.sum(dim=1, keepdim=True)
     places = torch.arange(output.shape[1], device=output.device)
-    last = (places * attention_mask).argmax(dim=1)
-    return output[torch.arange(len(output), device=output.device), last]
+    # Of the tokens that are seen, the last, or the first: padding may be on either side.
+    chosen = (places * attention_mask if pooling == "last" else attention_mask).argmax(dim=1)
+    return output[torch.arange(len(output), device=output.device), chosen]

@@ -106,7 +106,8 @@ def check_labels(name: str, labels: torch.Tensor | None, num_labels: int) -> Non
         return
     wrong = labels[(labels < 0) | (labels >= num_labels)]
     if len(wrong):
+        more = f"Build it with `num_labels={int(wrong.max()) + 1}`, or mend the labels."
         raise ValueError(
-            f"`{name}` has the label {int(wrong[0])}, and the model embeds the labels 0 to {num_labels - 1}. Build it "
-            f"with `num_labels={int(wrong.max()) + 1}`, or mend the labels."
+            f"`{name}` has the label {int(wrong[0])}, and the model embeds the labels 0 to {num_labels - 1}. "
+            f"{more if wrong.max() >= 0 else 'Every row has a class here: leave rows without one out.'}"
         )

@@ -189,6 +189,9 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
                 "`train` takes `resume_from_checkpoint=True` alone: it finds the stage and the checkpoint itself."
             )
         stages = self.strategy.stages(self.plan)
+        if not resume_from_checkpoint and any(tuple(stage["domains"]) in stages for stage in self.record.stages):
+            mend = "Make a new trainer, or go on with a run that was broken off: `resume_from_checkpoint=True`."
+            raise ValueError(f"`train` has trained domains of this plan, and would delete what it left. {mend}")
         if resume_from_checkpoint:
             self._resume()
         else:
@@ -306,9 +309,8 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         found = self.evaluate()
         wanted = self.args.matrix_metric
         if f"eval_{self.plan[0]}_{wanted}" not in found:
-            there = sorted(
-                name.removeprefix(f"eval_{self.plan[0]}_") for name in found if name.startswith(f"eval_{self.plan[0]}_")
-            )
+            prefix = f"eval_{self.plan[0]}_"
+            there = sorted(name.removeprefix(prefix) for name in found if name.startswith(prefix))
             raise ValueError(
                 f'`matrix_metric` is "{wanted}", and the scores are: {", ".join(there)}. Name one of them.'
             )

@@ -109,7 +109,13 @@ class DomainTrainer(Trainer):
                 "`optimizers` leaves no place for the rates of the memory and of the discriminators. Give "
                 "`optimizer_cls_and_kwargs` instead."
             )
-        if args.cuda_graphs and any(hasattr(type(one), "update_memory") for one in self.model.modules()):
+        writes = any(hasattr(type(one), "update_memory") for one in self.model.modules())
+        if args.algorithm == "mixup" and writes and getattr(self.model.config, "writes_memory", True):
+            raise ValueError(
+                '`algorithm="mixup"` would write mixed rows into the real memory, each with one of its two labels. '
+                'Choose another algorithm, or an `augmentation` without a real memory, such as "abd+syn".'
+            )
+        if args.cuda_graphs and writes:
             raise ValueError(
                 "`cuda_graphs=True` cannot be had with a memory that is written in training: a graph that is replayed "
                 "keeps no rows for it. Leave it out."

@@ -214,11 +214,28 @@ class TestBackbones:
         assert torch.equal(model.features(**inputs), resnet.eval()(**inputs).pooler_output.flatten(1))
         assert model.config.hidden_size == 16
 
-    def test_a_decoder(self):
+    def test_a_decoder_is_read_at_its_last_token(self):
+        """Its first has seen nothing of the text."""
         config = transformers.GPT2Config(n_embd=32, n_layer=1, n_head=2, vocab_size=99)
-        model = HMAForSequenceClassification.from_backbone(transformers.GPT2Model(config), pooling="last", **MEMORY)
+        model = HMAForSequenceClassification.from_backbone(transformers.GPT2Model(config), **MEMORY)
         inputs = TEXT.inputs()
-        torch.testing.assert_close(model.features(**inputs), model.backbone(**inputs).last_hidden_state[:, -1])
+        inputs["attention_mask"][1, 6:] = 0
+        states = model.backbone(**inputs).last_hidden_state
+        expected = torch.stack([states[0, -1], states[1, 5], states[2, -1]])
+        torch.testing.assert_close(model.features(**inputs), expected)
+
+    @pytest.mark.parametrize("pooling", ["auto", "first"])
+    def test_the_first_token_is_no_padding(self, pooling):
+        model, inputs = TEXT.model(pooling=pooling), TEXT.inputs()
+        inputs["attention_mask"][1, :4] = 0
+        states = model.backbone(**inputs).last_hidden_state
+        torch.testing.assert_close(model.features(**inputs)[1], states[1, 4])
+
+    def test_a_momentum_encoder_that_a_checkpoint_lacks_begins_as_the_backbone(self, tmp_path):
+        IMAGES.model().drop_momentum_encoder().save_pretrained(tmp_path)
+        model = HMAForImageClassification.from_pretrained(tmp_path, momentum_encoder="copy")
+        leading, following = model.backbone.state_dict(), model.momentum_backbone.state_dict()
+        assert all(torch.equal(value, following[name]) for name, value in leading.items())
 
     def test_a_module_of_ones_own(self, tmp_path):
         torch.manual_seed(0)
@@ -267,6 +284,8 @@ class TestBackbones:
         for backbone in (model.backbone, model.momentum_backbone):
             assert backbone.get_input_embeddings().weight.shape[0] == 120
         assert not any(p.requires_grad for p in model.momentum_backbone.parameters())
+        new = [one.get_input_embeddings().weight[99:] for one in (model.backbone, model.momentum_backbone)]
+        assert torch.equal(*new)
         model(input_ids=torch.full((2, 5), 119), labels=torch.arange(2)).loss.backward()
 
     def test_a_head_out_of_a_whole_checkpoint(self, tmp_path):

@@ -97,6 +97,12 @@ class TestWriting:
         torch.testing.assert_close(memory.queue.slots[:8], expected)
         assert memory.queue.slot_labels[:8].tolist() == labels.tolist()
 
+    def test_rows_of_a_step_that_was_not_made_are_not_written(self, tmp_path):
+        model = empty()
+        model.train()(**IMAGES.inputs(labels=True))
+        trainer(tmp_path, model, rows=8).train()
+        assert int(model.head.memory.queue.written) == 8
+
     def test_evaluation_writes_nothing(self, tmp_path):
         model = empty()
         run = trainer(tmp_path, model)
@@ -141,6 +147,23 @@ class TestRefusals:
         with pytest.raises(RuntimeError, match="`model.update_memory..` after each `optimizer.step"):
             for _ in range(9):
                 model(**IMAGES.inputs(labels=True))
+
+    def test_labels_below_zero(self):
+        with pytest.raises(ValueError, match="has the label -100, .* Every row has a class here"):
+            empty()(**IMAGES.inputs(), labels=torch.tensor([0, -100, 1]))
+
+    def test_weights_in_which_the_momentum_encoder_would_stand_still(self):
+        model = empty().to(torch.bfloat16).train()
+        inputs = {**IMAGES.inputs(), "labels": torch.arange(3)}
+        with pytest.raises(ValueError, match='bfloat16, in which a momentum encoder does not move.*`dtype="float32"`'):
+            model(**inputs)
+        empty(momentum_encoder="none").to(torch.bfloat16).train()(**inputs)
+
+    def test_mixup(self, tmp_path):
+        with pytest.raises(ValueError, match='`algorithm="mixup"` would write mixed rows into the real memory'):
+            image_trainer("gmoe", tmp_path, model=empty(num_labels=10), algorithm="mixup")
+        model = IMAGES.model(num_labels=10, augmentation="abd+syn")
+        image_trainer("gmoe", tmp_path, model=model, algorithm="mixup").train()
 
     def test_cuda_graphs(self, tmp_path):
         model = empty(num_labels=10)

@@ -114,6 +114,7 @@ class ProgressiveColumns(PreTrainedModel):
         config.run_facts = getattr(model.config, "run_facts", None)
         whole = cls(config).to(model.device)
         whole.columns[0].load_state_dict(model.state_dict())
+        _learn_alike(whole.columns[0], model)
         return whole
 
     @property
@@ -126,6 +127,7 @@ class ProgressiveColumns(PreTrainedModel):
         new = type(self.column)(self.column.config).to(device)
         if start == "previous":
             new.load_state_dict(self.column.state_dict())
+        _learn_alike(new, self.column)
         width = find_head(new).in_features
         self.columns.append(new)
         # The laterals of earlier columns answer to nobody any more.
@@ -138,8 +140,12 @@ class ProgressiveColumns(PreTrainedModel):
 
     def freeze_earlier(self) -> "ProgressiveColumns":
         self.columns[:-1].requires_grad_(False)
-        self.column.requires_grad_(True)
         return self
+
+    def update_memory(self) -> None:
+        """For columns whose memory is written in training: the newest is."""
+        if hasattr(self.column, "update_memory"):
+            self.column.update_memory()
 
     def train(self, mode: bool = True):
         super().train(mode)
@@ -149,7 +155,9 @@ class ProgressiveColumns(PreTrainedModel):
         return self
 
     def forward(self, labels: torch.Tensor | None = None, **inputs) -> SequenceClassifierOutput:
-        logits, _, outputs = _run(self.column, inputs)
+        # A memory that is written in training is written with labels.
+        known = {"labels": labels} if hasattr(self.column, "update_memory") else {}
+        logits, _, outputs = _run(self.column, {**inputs, **known})
         for column, lateral in zip(self.columns[:-1], self.laterals, strict=True):
             with torch.no_grad():
                 _, read, _ = _run(column, inputs)
@@ -161,6 +169,12 @@ class ProgressiveColumns(PreTrainedModel):
             more, weight = outputs.get("aux_loss"), getattr(self.column.config, "aux_loss_weight", None)
             loss = loss if more is None or weight is None else loss + weight * more
         return SequenceClassifierOutput(loss=loss, logits=logits)
+
+
+def _learn_alike(column: nn.Module, model: nn.Module) -> None:
+    """What is frozen in the model, a memory for one, is frozen in the column."""
+    for ours, theirs in zip(column.parameters(), model.parameters(), strict=True):
+        ours.requires_grad_(theirs.requires_grad)
 
 
 def find_class(name: str) -> type[PreTrainedModel]:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What has been trained so far, and how it scored: `continual.json`, and `config.run_facts["continual"]`."""
 
+import copy
 import json
 import math
 import os
@@ -114,6 +115,6 @@ class ContinualRecord:
                 )
             source = json.loads(path.read_text(encoding="utf-8"))
         try:
-            return cls(**source)
+            return cls(**copy.deepcopy(dict(source)))
         except TypeError as error:
             raise ValueError(f"`history` is not a record of `ContinualTrainer`: {error}.") from None

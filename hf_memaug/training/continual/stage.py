@@ -76,8 +76,8 @@ def named_state(optimizer, model) -> OptimizerState:
 
 def adopt_state(optimizer, model, stored: OptimizerState, appends_rows: bool) -> None:
     """
-    Gives each parameter the state that one of its name had. Where rows were added, the old rows keep theirs and the new
-    ones begin with zeros; a parameter of another shape begins with none.
+    Gives each parameter the state that one of its name had. Where slots or words were added, along whichever axis, the
+    old ones keep theirs and the new ones begin with zeros; a parameter of another shape begins with none.
     """
     for name, parameter in model.named_parameters():
         values = {key: value for key, value in stored.get(name, {}).items() if value.ndim}
@@ -85,17 +85,22 @@ def adopt_state(optimizer, model, stored: OptimizerState, appends_rows: bool) ->
             continue
         shapes = {value.shape for value in values.values()}
         same = shapes <= {parameter.shape}
-        longer = appends_rows and all(
-            shape[1:] == parameter.shape[1:] and shape[0] < parameter.shape[0] for shape in shapes
-        )
+        longer = appends_rows and all(_has_grown(shape, parameter.shape) for shape in shapes)
         if not same and not longer:
             continue
         state = {}
         for key, value in stored[name].items():
             if value.ndim and not same:
                 padded = torch.zeros(parameter.shape, dtype=value.dtype)
-                padded[: len(value)] = value
+                padded[tuple(map(slice, value.shape))] = value
                 value = padded
             # The count of steps stays where the optimizer looks for it, on the CPU.
             state[key] = value.to(parameter.device) if value.ndim else value.clone()
         optimizer.state[parameter] = state
+
+
+def _has_grown(old: torch.Size, new: torch.Size) -> bool:
+    """Along one axis, and no other."""
+    return (
+        len(old) == len(new) and sum(a != b for a, b in zip(old, new, strict=True)) == 1 and old.numel() < new.numel()
+    )

@@ -1,0 +1,183 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""HMA's head: features in, logits out (Qiu et al., 2023, section 4)."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+from transformers import initialization as init
+from transformers.utils import auto_docstring, can_return_tuple
+
+from hf_memaug.configuration.configuration_hma import HMAConfig
+from hf_memaug.kernels.fused_slots import can_fuse, read_slots_fused
+from hf_memaug.layers.datapoint_reader import read_slots
+from hf_memaug.layers.real_memory import RealMemory, over_processes
+from hf_memaug.modeling.modeling_hma_memory import HeterogenousMemory, HMAOutput, check_labels
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin
+
+
+@auto_docstring
+class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
+    config: HMAConfig
+    base_model_prefix = "head"
+    memory_modules = (HeterogenousMemory,)
+    memory_shape_fields = (
+        "augmentation",
+        "real_memory_size",
+        "synthetic_slots",
+        "label_embedding_size",
+        "memory_heads",
+        "memory_intermediate_size",
+        "prompt_tokens",
+        "prompt_depth",
+    )
+    # The readers' own attention is either plain or fused; what else there is is for the backbone.
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+
+    def __init__(self, config: HMAConfig, *args, **kwargs):
+        # Assignments to a configuration are not validated by transformers, and would surface as a shape error later.
+        config.validate_memory()
+        config.check_memory()
+        super().__init__(config, *args, **kwargs)
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if isinstance(module, HeterogenousMemory):
+            std = self.config.memory_initializer_range
+            init.normal_(module.label_embedding.weight, mean=0.0, std=std)
+            if module.synthetic_slots is not None:
+                # Random: from zeros, all slots of a class would get the same gradient for ever.
+                init.normal_(module.synthetic_slots, mean=0.0, std=std)
+        elif isinstance(module, RealMemory):
+            for buffer in (module.slots, module.slot_labels, module.written):
+                init.zeros_(buffer)
+
+    @classmethod
+    def how_to_begin_with(cls, model_type: str) -> str | None:
+        return "`from_backbone` adds fresh memories to it."
+
+
+@auto_docstring(
+    custom_intro="""
+    The memories and a linear head: features in, logits out. It stands on any features of yours; the classes that have a
+    backbone stand on it.
+    """
+)
+class HMAHead(HMAPreTrainedModel):
+    main_input_name = "features"
+
+    def __init__(self, config: HMAConfig):
+        super().__init__(config)
+        self.memory = HeterogenousMemory(config) if config.reads_memory else None
+        self.classifier = nn.Linear(config.augmented_size, config.num_labels)
+        # Rows of this optimizer step, which are written after it.
+        self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self.post_init()
+
+    @classmethod
+    def from_backbone(cls, name_or_path, **kwargs):
+        raise TypeError(
+            "`HMAHead` has no backbone: `HMAHead(HMAConfig(feature_size=..., num_labels=...))` makes one. "
+            "`HMAForImageClassification` and its siblings have `from_backbone`."
+        )
+
+    def get_input_embeddings(self):
+        return None
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        features: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        momentum_features: torch.Tensor | None = None,
+        support_features: torch.Tensor | None = None,
+        support_classes: torch.Tensor | None = None,
+        output_memory_weights: bool | None = None,
+        **kwargs,
+    ) -> HMAOutput:
+        r"""
+        features (`torch.FloatTensor` of shape `(batch_size, feature_size)`):
+            `h^1`, what a backbone gives.
+        momentum_features (`torch.FloatTensor` of shape `(batch_size, feature_size)`, *optional*):
+            What a momentum encoder gives, for the real memory. Left out, `features`.
+        support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
+            Further rows that all rows read, beside the synthetic slots.
+        support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
+            Their labels. Left out, they are unknown.
+        output_memory_weights (`bool`, *optional*):
+            Whether to return how much each row reads of what.
+        """
+        if features is None:
+            raise ValueError("`features` are missing: a tensor of shape (batch, feature_size).")
+        if support_features is not None and not self.config.has("synthetic reader"):
+            raise ValueError(
+                "`support_features` are read beside the synthetic slots, and "
+                f'`augmentation="{self.config.augmentation}"` reads none. Use one with attention between datapoints.'
+            )
+        for name, given in (("labels", labels), ("support_classes", support_classes)):
+            check_labels(name, given, self.config.num_labels)
+        rows, weights = features.to(self.classifier.weight.dtype), []
+        if self.memory is not None:
+            plain = output_memory_weights or self.config._attn_implementation == "eager" or not can_fuse(features)
+            rows, weights = self.memory(
+                rows,
+                support_features,
+                support_classes,
+                between_rows=self.training or self.config.inference == "batch",
+                read=read_slots if plain else read_slots_fused,
+            )
+            if self.training and self.config.has("real") and torch.is_grad_enabled():
+                self._keep_for_writing(features if momentum_features is None else momentum_features, labels)
+        logits = self.classifier(rows)
+        return HMAOutput(
+            loss=None if labels is None else F.cross_entropy(logits.float(), labels.view(-1)),
+            logits=logits,
+            features=features,
+            augmented_features=rows,
+            memory_weights=torch.cat(weights, dim=-1) if output_memory_weights and weights else None,
+        )
+
+    @torch.no_grad()
+    def _keep_for_writing(self, features: torch.Tensor, labels: torch.Tensor | None) -> None:
+        size = self.config.real_memory_size
+        if labels is None:
+            raise ValueError(
+                "`labels` are missing: in training, rows go into the real memory with their labels. Pass them "
+                "(`Trainer` keeps them back with `label_smoothing_factor` or `compute_loss_func`), call `model.eval()` "
+                'or choose an `augmentation` without a real memory, such as "abd+syn".'
+            )
+        if len(features) > size:
+            mend = f"Choose `real_memory_size={len(features)}` or more, or smaller batches."
+            raise ValueError(f"`real_memory_size={size}` is less than a batch of {len(features)}. {mend}")
+        if sum(len(rows) for rows, _ in self._waiting) + len(features) > size:
+            raise RuntimeError(
+                f"More rows wait for the real memory than its `real_memory_size={size}`. In a loop of your own, call "
+                "`model.update_memory()` after each `optimizer.step()`. If you do, choose a `real_memory_size` of at "
+                "least the rows of one optimizer step."
+            )
+        # [E_m(X), E_label(Y)] of section 4.2
+        self._waiting.append((self.memory.aggregate(features.detach(), labels.view(-1)), labels.view(-1)))
+
+    @torch.no_grad()
+    def update_memory(self) -> None:
+        """
+        Writes the rows of this optimizer step into the real memory (section 4.2). `Trainer` calls it after each step;
+        a loop of your own calls it after `optimizer.step()`. All processes call it, and all write the same rows.
+        """
+        if not self.config.has("real"):
+            return
+        # With nothing to write too: all processes gather, or those that do would wait for ever.
+        queue, waiting, self._waiting = self.memory.queue, self._waiting, []
+        rows = torch.cat([queue.slots[:0], *(rows.to(queue.slots.dtype) for rows, _ in waiting)])
+        labels = torch.cat([queue.slot_labels[:0], *(labels for _, labels in waiting)])
+        queue.write(over_processes(rows), over_processes(labels))
+
+    def forget_waiting(self) -> None:
+        """Rows of a step that was not made are not written."""
+        self._waiting = []
