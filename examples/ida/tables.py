@@ -8,7 +8,7 @@ paper. What has run already is not run again.
     python examples/ida/tables.py table4 --vectors glove.6B.300d.txt --device cuda   # five genres of MultiNLI
     python examples/ida/tables.py table3 --vectors glove.6B.300d.txt --device cuda   # R of f+m+v, from the same models
     python examples/ida/tables.py figure4 --device cuda                              # new slots of each domain
-    python examples/ida/tables.py amazon --backbones FOLDER --device cuda            # a pretrained encoder with a memory
+    python examples/ida/tables.py amazon --backbones FOLDER --device cuda            # pretrained, with a memory
     python examples/ida/tables.py vader4 --backbones FOLDER --device cuda
     python examples/ida/tables.py table4 --strategies ewc --options '{"fisher_weight": 100}'
 
@@ -254,11 +254,11 @@ def main() -> None:
     )
     keep_runs(options.output / f"{options.table}_runs.jsonl", [done[job] for job in jobs])
     print(f"wrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} --baseline LINE")
-    if options.table != "figure4":
-        for place in dict.fromkeys(job.backbone for job in jobs):
-            for pair in (("f+m+v", "f+v"), ("f+m+v", "f"), ("f+m", "f")):
-                chosen = [job for job in jobs if job.backbone == place]
-                print("\n".join(compare(chosen, done, *pair)), end="\n" if chosen else "")
+    for place in dict.fromkeys(job.backbone for job in jobs) if options.table != "figure4" else ():
+        chosen = [job for job in jobs if job.backbone == place]
+        for pair in (("f+m+v", "f+v"), ("f+m+v", "f"), ("f+m", "f")):
+            for line in compare(chosen, done, *pair):
+                print(line)
 
 
 if __name__ == "__main__":
