@@ -314,7 +314,9 @@ def test_tables_from_the_command_line(folder, monkeypatch, capsys, tmp_path):
         "fwt",
         "forgetting",
     }
-    assert "f+m+v − f+v, mean over domains" in said and "over 2 seeds" in said
+    for baseline in ("f+v", "in_domain"):
+        assert f"f+m+v − {baseline}, mean over domains: " in said
+    assert "over 2 seeds" in said and "f+m+v − f+m+v" not in said
     assert all(f"  {name}: " in said for name in DOMAINS) and "one-tailed Wilcoxon" in said
     assert "[6/6, 0 min left] in_domain on memory-rnn, mnli5, seed 1: fiction" in said
 

@@ -170,10 +170,10 @@ def drawn_accuracies(right: dict[int, str], other: dict[int, str]) -> tuple[list
 
 
 def compare(jobs: list[Job], done: dict[Job, dict], method: str, baseline: str) -> list[str]:
-    """A strategy against another: over seeds, and by the test of the paper for each domain."""
+    """A line against another: over seeds, and by the test of the paper for each domain."""
     from hf_memaug.evaluation.statistics import paired_t_test, wilcoxon
 
-    of = {name: {job.seed: done[job] for job in jobs if job.strategy == name} for name in (method, baseline)}
+    of = {name: {job.seed: done[job] for job in jobs if line_of(job) == name} for name in (method, baseline)}
     seeds = sorted(set(of[method]) & set(of[baseline]))
     if not seeds:
         return []
@@ -194,7 +194,7 @@ def compare(jobs: list[Job], done: dict[Job, dict], method: str, baseline: str) 
             f"  {domain}: {fmean(drawn[0]) - fmean(drawn[1]):+.2f}, one-tailed Wilcoxon of {DRAWS} draws of "
             f"{DRAWN_ROWS} rows p = {p_value:.3f}"
         )
-    return [*said, "  (Draws of rows know nothing of other seeds: the p-values over seeds are those to go by.)"]
+    return said
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -254,11 +254,17 @@ def main() -> None:
     )
     keep_runs(options.output / f"{options.table}_runs.jsonl", [done[job] for job in jobs])
     print(f"wrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} --baseline LINE")
+    said = []
     for place in dict.fromkeys(job.backbone for job in jobs) if options.table != "figure4" else ():
         chosen = [job for job in jobs if job.backbone == place]
-        for pair in (("f+m+v", "f+v"), ("f+m+v", "f"), ("f+m", "f")):
-            for line in compare(chosen, done, *pair):
-                print(line)
+        lines = list(dict.fromkeys(map(line_of, chosen)))
+        # As the paper does, what grows a memory against every other line.
+        method = next((name for name in ("f+m+v", "f+m") if name in lines), None)
+        for baseline in lines if method else ():
+            said += compare(chosen, done, method, baseline) if baseline != method else []
+    if said:
+        print("\n".join(said))
+        print("Draws of rows know nothing of other seeds: the p-values over seeds are those to go by.")
 
 
 if __name__ == "__main__":
