@@ -19,7 +19,9 @@ def check_new_words(words: Iterable[str], tokenizer=None) -> list[str]:
         twice = sorted({word for word in words if words.count(word) > 1})
         raise ValueError(f"`words` has {_some(twice)} more than once. Name each word once.")
     if tokenizer is not None:
-        known = [word for word in words if word in tokenizer.get_vocab()]
+        # Each call copies the whole vocabulary.
+        vocabulary = tokenizer.get_vocab()
+        known = [word for word in words if word in vocabulary]
         if known:
             raise ValueError(
                 f"`words` has {_some(known)}, which the tokenizer knows already. Leave known words out: "

@@ -74,6 +74,13 @@ def test_growth_by_what_is_known_is_refused():
     assert "owl" not in tokenizer.get_vocab()
 
 
+def test_many_words_are_looked_up_in_one_copy_of_the_vocabulary(monkeypatch):
+    tokenizer, calls, whole = word_tokenizer(TEXTS), [], PreTrainedTokenizerFast.get_vocab
+    monkeypatch.setattr(PreTrainedTokenizerFast, "get_vocab", lambda self: calls.append(1) or whole(self))
+    add_words(tokenizer, [f"word{number}" for number in range(50)])
+    assert len(calls) < 5, "each call copies all words"
+
+
 def test_vectors_from_a_file(tmp_path):
     file = tmp_path / "vectors.txt"
     file.write_text("the 1 2 3\n. . . 4 5 6\nart 7 8 9\nbad 1 x 3\n")

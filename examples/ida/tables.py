@@ -1,0 +1,271 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+The tables of progressive memory banks (IDA): models that take in one domain after another, by each strategy of the
+paper. What has run already is not run again.
+
+    python examples/ida/tables.py table2 --vectors glove.6B.300d.txt --device cuda   # fiction, then government
+    python examples/ida/tables.py table4 --vectors glove.6B.300d.txt --device cuda   # five genres of MultiNLI
+    python examples/ida/tables.py table3 --vectors glove.6B.300d.txt --device cuda   # R of f+m+v, from the same models
+    python examples/ida/tables.py figure4 --device cuda                              # new slots of each domain
+    python examples/ida/tables.py amazon --backbones FOLDER --device cuda            # pretrained, with a memory
+    python examples/ida/tables.py vader4 --backbones FOLDER --device cuda
+    python examples/ida/tables.py table4 --strategies ewc --options '{"fisher_weight": 100}'
+
+Each domain's best epoch is chosen by dev rows of that domain, and what is reported is of other rows.
+"""
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import fields, replace
+from pathlib import Path
+from statistics import fmean
+
+from experiment import ALONE, MEMORY_RNN, Job, run
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
+
+from run_lines import keep_runs, read_runs
+
+GENRES = ["fiction", "government", "slate", "telephone", "travel"]
+# What a line of Table 2 is called, and what trains it. Other lines are called as their strategies, with a memory.
+TRAINED_ALONE = {
+    f"{architecture} {name}": (architecture, name) for architecture in ("rnn", "rnn+mem") for name in ALONE
+}
+GROWING = ["f", "f+m", "f+v", "f+m+v", "f+h", "f+h+v"]
+STRATEGIES = [*GROWING, "ewc", "progressive", "replay", "lwf", "in_domain", "multi_task"]
+LINES = [*TRAINED_ALONE, "multi_task", "f", "f+m", "f+m+v", "f+h", "f+h+v", "ewc", "progressive"]
+GENRE_LINES = ["in_domain", "multi_task", "f+v", "f+m+v", "ewc", "progressive"]
+PRETRAINED_LINES = ["f", "f+m", "ewc", "lwf", "replay"]
+PRETRAINED = {"learning_rate": 5e-5, "memory_learning_rate": 1e-3, "epochs": 3}
+# A table: its data, their order, its lines, its backbone, and what a job has beside its defaults.
+TABLES = {
+    "table2": ("mnli5", GENRES[:2], LINES, MEMORY_RNN, {}),
+    "table3": ("mnli5", GENRES, ["f+m+v"], MEMORY_RNN, {}),
+    "table4": ("mnli5", GENRES, GENRE_LINES, MEMORY_RNN, {}),
+    "figure4": ("mnli5", GENRES[:2], ["f+m+v"], MEMORY_RNN, {}),
+    "amazon": (
+        "amazon",
+        ["books", "dvd", "electronics", "kitchen"],
+        PRETRAINED_LINES,
+        "minilm",
+        {**PRETRAINED, "max_length": 192},
+    ),
+    "vader4": (
+        "vader4",
+        ["tweets", "movie", "product", "nyt"],
+        PRETRAINED_LINES,
+        "minilm",
+        {**PRETRAINED, "max_length": 48},
+    ),
+}
+NEW_SLOTS = [0, 100, 300, 500, 1000]
+# The paper's test: accuracies on so many rows, drawn so many times.
+DRAWS, DRAWN_ROWS = 10, 200
+
+
+def make_jobs(options) -> list[Job]:
+    data, domains, lines, backbone, kwargs = TABLES[options.table]
+    given = {field.name: getattr(options, field.name, None) for field in fields(Job)}
+    given = {name: value for name, value in given.items() if value is not None}
+    jobs = []
+    for seed in range(options.seeds):
+        for place in options.backbones or [backbone]:
+            for line in options.strategies or lines:
+                architecture, strategy = TRAINED_ALONE.get(line, ("rnn+mem", line))
+                # A pretrained encoder has settings of its own, and a network from scratch those of the paper.
+                own = kwargs if place != MEMORY_RNN else {n: v for n, v in kwargs.items() if n not in PRETRAINED}
+                job = Job(
+                    data=data,
+                    strategy=strategy,
+                    architecture=architecture if place == MEMORY_RNN else "encoder+mem",
+                    backbone=place,
+                    seed=seed,
+                    **{**own, "domains": domains, **given},
+                )
+                jobs += [_with_new_slots(job, slots) for slots in NEW_SLOTS] if options.table == "figure4" else [job]
+    return jobs
+
+
+def _with_new_slots(job: Job, slots: int) -> Job:
+    """Figure 4. Without new slots, `f+m+v` is `f+v`."""
+    return replace(job, slots=slots) if slots else replace(job, strategy="f+v")
+
+
+def work(job: Job, folder: str, device: str) -> dict:
+    import torch
+    from transformers import logging
+
+    torch.set_num_threads(1)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return run(job, folder, device)
+
+
+def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
+    from hf_memaug.reporting.results import here
+
+    done = {Job(**result["job"]): result for result in read_runs(options.record)}
+    todo = [job for job in dict.fromkeys(jobs) if job not in done]
+    print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
+    if not todo:
+        return done
+    options.record.parent.mkdir(parents=True, exist_ok=True)
+    begin, made_with = time.time(), here()
+    pool = multiprocessing.get_context("spawn").Pool(options.jobs)
+    with pool, open(options.record, "a", encoding="utf-8") as file:
+        waiting = [pool.apply_async(work, (job, options.folder, options.device)) for job in todo]
+        for number, (job, result) in enumerate(zip(todo, waiting, strict=True), start=1):
+            done[job] = {**result.get(), "made_with": made_with}
+            file.write(json.dumps(done[job]) + "\n")
+            file.flush()
+            left = (time.time() - begin) / number * (len(todo) - number)
+            scores = ", ".join(f"{name} {value:.1f}" for name, value in done[job]["final"].items())
+            print(
+                f"[{number}/{len(todo)}, {left / 60:.0f} min left] {line_of(job)} on {job.backbone}, {job.data}, "
+                f"seed {job.seed}: {scores} ({done[job]['seconds']:.0f} s)",
+                flush=True,
+            )
+    return done
+
+
+def line_of(job: Job) -> str:
+    return f"{job.architecture} {job.strategy}" if job.strategy in ALONE else job.strategy
+
+
+def rows_of(job: Job, result: dict, table: str) -> Iterator[dict]:
+    same = {"data": job.data, "backbone": job.backbone, "seed": job.seed}
+    method = line_of(job)
+    if job.options:
+        same["options"] = job.options
+        method += f", {job.options}"
+    if table == "figure4":
+        same["slots"] = job.slots if job.strategy == "f+m+v" else 0
+        method += f", {same['slots']} slots"
+    lines = {method: result["final"]}
+    if table == "table3":
+        lines = {f"{method}, after {stage}": scores for stage, scores in result["matrix"].items()}
+    for name, scores in lines.items():
+        for target, value in scores.items():
+            yield {"method": name, **same, "target": target, "metric": "accuracy", "value": round(value, 4)}
+    # A model of one domain alone has nothing to forget, and its ACC would be of another kind.
+    for metric, value in result["figures"].items() if job.strategy not in ALONE else ():
+        if value is not None:
+            yield {"method": method, **same, "target": "all", "metric": metric, "value": round(value, 4)}
+
+
+def drawn_accuracies(right: dict[int, str], other: dict[int, str]) -> tuple[list[float], list[float]]:
+    """Accuracies of two strategies on the same rows, drawn with replacement from those of all seeds (section 4)."""
+    import numpy as np
+
+    draw = np.random.default_rng(0)
+    seeds = sorted(set(right) & set(other))
+    a, b = (np.array(list("".join(one[seed] for seed in seeds)), dtype=float) for one in (right, other))
+    chosen = [draw.integers(0, len(a), DRAWN_ROWS) for _ in range(DRAWS)]
+    return [100 * a[rows].mean() for rows in chosen], [100 * b[rows].mean() for rows in chosen]
+
+
+def compare(jobs: list[Job], done: dict[Job, dict], method: str, baseline: str) -> list[str]:
+    """A line against another: over seeds, and by the test of the paper for each domain."""
+    from hf_memaug.evaluation.statistics import paired_t_test, wilcoxon
+
+    of = {name: {job.seed: done[job] for job in jobs if line_of(job) == name} for name in (method, baseline)}
+    seeds = sorted(set(of[method]) & set(of[baseline]))
+    if not seeds:
+        return []
+    means = [[fmean(of[name][seed]["final"].values()) for seed in seeds] for name in (method, baseline)]
+    said = [
+        f"{method} − {baseline}, mean over domains: {fmean(means[0]) - fmean(means[1]):+.2f} over {len(seeds)} seeds"
+    ]
+    if len(seeds) > 1:
+        t_test, ranks = paired_t_test(*means), wilcoxon(*means, alternative="greater")
+        said.append(
+            f"  over seeds: paired t-test p = {t_test.p_value:.3f}; one-tailed Wilcoxon p = {ranks.p_value:.3f}"
+        )
+    for domain in done[jobs[0]]["final"]:
+        right = [{seed: of[name][seed]["right"][domain] for seed in seeds} for name in (method, baseline)]
+        drawn = drawn_accuracies(*right)
+        p_value = wilcoxon(*drawn, alternative="greater").p_value
+        said.append(
+            f"  {domain}: {fmean(drawn[0]) - fmean(drawn[1]):+.2f}, one-tailed Wilcoxon of {DRAWS} draws of "
+            f"{DRAWN_ROWS} rows p = {p_value:.3f}"
+        )
+    return said
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("table", choices=list(TABLES))
+    parser.add_argument(
+        "--folder", default="../shared", help="with sets in `data/`, and encoders in `weights/` (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--strategies",
+        nargs="+",
+        choices=[*TRAINED_ALONE, *STRATEGIES],
+        metavar="STRATEGY",
+        help="lines of the table, or other strategies of ContinualTrainer (default: the table's)",
+    )
+    parser.add_argument(
+        "--backbones", nargs="+", help=f"`{MEMORY_RNN}`, or folders in `weights/` (default: the table's)"
+    )
+    parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
+    job = parser.add_argument_group("of all jobs (default: the table's own)")
+    job.add_argument("--domains", nargs="+", help="in the order of their training")
+    job.add_argument("--vectors", help="a text file of word vectors, such as GloVe's (default: random ones)")
+    for name in ("epochs", "learning_rate", "memory_learning_rate"):
+        job.add_argument(f"--{name.replace('_', '-')}", type=float)
+    for name in ("batch_size", "first_slots", "slots", "hidden_size", "max_words", "max_length"):
+        job.add_argument(f"--{name.replace('_', '-')}", type=int)
+    job.add_argument("--rows", type=int, help="the most training rows of a domain (default: all)")
+    job.add_argument("--options", help="of the strategy, as JSON (for one strategy)")
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="default: %(default)s")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time (default: %(default)s)")
+    parser.add_argument("--record", type=Path, default="runs/ida/runs.jsonl", help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default="docs/results/ida", help="default: %(default)s")
+    options = parser.parse_args()
+    if options.options and len(options.strategies or ()) != 1:
+        parser.error("--options are those of one strategy: give one with --strategies")
+    if options.table in ("table3", "figure4") and options.strategies:
+        parser.error(f"{options.table} is of f+m+v: leave --strategies out")
+    if options.table == "figure4" and options.slots is not None:
+        parser.error("figure4 says the slots itself: leave --slots out")
+    return options
+
+
+def main() -> None:
+    options = parse_arguments()
+    jobs = make_jobs(options)
+    done = run_jobs(jobs, options)
+    from hf_memaug.reporting.results import write_results
+
+    rows = [row for job in jobs for row in rows_of(job, done[job], options.table)]
+    path = options.output / f"{options.table}.json"
+    write_results(
+        path,
+        table=options.table,
+        command="python " + " ".join(sys.argv),
+        rows=rows,
+        made_with=[done[job]["made_with"] for job in jobs],
+    )
+    keep_runs(options.output / f"{options.table}_runs.jsonl", [done[job] for job in jobs])
+    print(f"wrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} --baseline LINE")
+    said = []
+    for place in dict.fromkeys(job.backbone for job in jobs) if options.table != "figure4" else ():
+        chosen = [job for job in jobs if job.backbone == place]
+        lines = list(dict.fromkeys(map(line_of, chosen)))
+        # As the paper does, what grows a memory against every other line.
+        method = next((name for name in ("f+m+v", "f+m") if name in lines), None)
+        for baseline in lines if method else ():
+            said += compare(chosen, done, method, baseline) if baseline != method else []
+    if said:
+        print("\n".join(said))
+        print("Draws of rows know nothing of other seeds: the p-values over seeds are those to go by.")
+
+
+if __name__ == "__main__":
+    main()
