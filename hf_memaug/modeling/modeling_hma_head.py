@@ -99,7 +99,6 @@ class HMAHead(HMAPreTrainedModel):
         support_features: torch.Tensor | None = None,
         support_classes: torch.Tensor | None = None,
         output_memory_weights: bool | None = None,
-        **kwargs,
     ) -> HMAOutput:
         r"""
         features (`torch.FloatTensor` of shape `(batch_size, feature_size)`):
