@@ -17,6 +17,7 @@ _EXPORTS = {
         "forgetting",
         "forward_transfer",
     ),
+    "dialogue": ("bleu", "embedding_similarity"),
     "domain_selection": ("SELECTIONS", "Choice", "best_of_trials", "choose"),
     "records": ("Record", "read_records", "split_finished", "write_records"),
     "masked_lm": ("masked_lm_loss",),
