@@ -1,0 +1,275 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+IDA's Tables 5 and 6: replies in a dialogue, learned from films first and from a help channel then. Scores are BLEU-2
+and the similarity of word vectors; some replies are shown. What has run already is not run again. Progressive networks
+are not among the lines: their columns are of classifiers.
+
+    python examples/ida/dialogue.py --vectors glove.6B.50d.txt --device cuda
+    python examples/ida/dialogue.py --lines f+v f+m+v --seeds 5 --device cuda
+"""
+
+import argparse
+import copy
+import gzip
+import json
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
+
+from run_lines import keep_runs, read_runs
+
+SOURCE, TARGET = "cornell_dialog", "ubuntu_irc"
+LINES = ["rnn s", "rnn t", "rnn+mem s", "rnn+mem t", "s+t", "f", "f+m", "f+v", "f+m+v", "f+h", "f+h+v", "ewc"]
+SAMPLES = 8
+Pairs = list[tuple[str, str]]
+
+
+@dataclass(frozen=True)
+class Job:
+    """
+    Args:
+        line: of the table: what the model is, and what it is trained on, or how it takes in the second domain.
+        epochs: of each domain; the best by the loss of its dev rows is kept.
+        rows, test_rows: the most of each domain to train on, and to reply to.
+    """
+
+    line: str
+    seed: int
+    epochs: int = 5
+    learning_rate: float = 1e-3
+    batch_size: int = 64
+    hidden_size: int = 1024
+    embedding_size: int = 50
+    first_slots: int = 500
+    slots: int = 500
+    max_words: int = 20000
+    max_length: int = 20
+    rows: int | None = None
+    test_rows: int | None = 1000
+    fisher_weight: float = 1000.0
+    fisher_samples: int = 200
+    num_beams: int = 1
+    vectors: str | None = None
+
+
+def load(folder: str, name: str, split: str) -> Pairs:
+    with gzip.open(Path(folder) / "data" / name / f"{split}.jsonl.gz", "rt", encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file]
+    return [(row["text"], row["text_pair"]) for row in rows]
+
+
+def batches(pairs: Pairs, tokenizer, job: Job, device: str, seed: int | None = None) -> Iterator[dict]:
+    order = torch.arange(len(pairs))
+    if seed is not None:
+        order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
+    limit = {"truncation": True, "max_length": job.max_length, "padding": True, "return_tensors": "pt"}
+    for chosen in order.split(job.batch_size):
+        asked = tokenizer([pairs[row][0] for row in chosen], **limit)
+        said = tokenizer([pairs[row][1] for row in chosen], **limit)
+        labels = said["input_ids"].masked_fill(said["attention_mask"] == 0, -100)
+        yield {
+            "input_ids": asked["input_ids"].to(device),
+            "attention_mask": asked["attention_mask"].to(device),
+            "labels": labels.to(device),
+        }
+
+
+@torch.no_grad()
+def dev_loss(model, pairs: Pairs, tokenizer, job: Job, device: str) -> float:
+    """The mean over all words."""
+    model.eval()
+    total = words = 0
+    for batch in batches(pairs, tokenizer, job, device):
+        count = int((batch["labels"] != -100).sum())
+        total, words = total + float(model(**batch).loss) * count, words + count
+    return total / words
+
+
+def train(model, parts: dict[str, Pairs], tokenizer, job: Job, device: str, penalty=None, turn: int = 0) -> int:
+    """All parameters, on the rows of one domain or of two."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=job.learning_rate)
+    best, kept, steps = None, None, 0
+    for epoch in range(job.epochs):
+        model.train()
+        for batch in batches(parts["train"], tokenizer, job, device, seed=1000 * job.seed + 100 * turn + epoch):
+            loss = model(**batch).loss
+            if penalty is not None:
+                loss = loss + penalty(model)
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            steps += 1
+        found = dev_loss(model, parts["dev"], tokenizer, job, device)
+        if best is None or found < best:
+            best, kept = found, copy.deepcopy(model.state_dict())
+    model.load_state_dict(kept)
+    return steps
+
+
+def consolidation(model, pairs: Pairs, tokenizer, job: Job, device: str):
+    """(λ/2) Σ F (θ − θ*)², with F from the replies that were given (the empirical Fisher), one row at a time."""
+    fisher = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+    chosen = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(job.seed))[: job.fisher_samples]
+    model.eval()
+    for row in chosen:
+        model.zero_grad()
+        (batch,) = batches([pairs[row]], tokenizer, job, device)
+        # The loss is a mean over words, and the likelihood of a reply their sum.
+        (model(**batch).loss * (batch["labels"] != -100).sum()).backward()
+        for name, parameter in model.named_parameters():
+            fisher[name] += parameter.grad.square() / len(chosen)
+    model.zero_grad()
+    start = {name: value.detach().clone() for name, value in model.named_parameters()}
+
+    def penalty(now):
+        terms = [(fisher[name] * (value - start[name]).square()).sum() for name, value in now.named_parameters()]
+        return job.fisher_weight / 2 * torch.stack(terms).sum()
+
+    return penalty
+
+
+@torch.no_grad()
+def replies(model, pairs: Pairs, tokenizer, job: Job, device: str) -> list[str]:
+    model.eval()
+    found = []
+    for batch in batches(pairs, tokenizer, job, device):
+        del batch["labels"]
+        said = model.generate(**batch, max_new_tokens=job.max_length, num_beams=job.num_beams, do_sample=False)
+        found += tokenizer.batch_decode(said, skip_special_tokens=True)
+    return found
+
+
+def words_of(tokenizer, text: str) -> list[str]:
+    """As the tokenizer parts them, known or not."""
+    backend = tokenizer.backend_tokenizer
+    text = backend.normalizer.normalize_str(text) if backend.normalizer is not None else text
+    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
+
+
+def run(job: Job, folder: str, device: str = "cpu") -> dict:
+    from hf_memaug import MemoryRNNConfig, MemoryRNNForConditionalGeneration
+    from hf_memaug.data import new_words, read_word_vectors, word_tokenizer
+    from hf_memaug.evaluation import bleu, embedding_similarity
+
+    begin = time.perf_counter()
+    data = {name: {split: load(folder, name, split) for split in ("train", "dev", "test")} for name in (SOURCE, TARGET)}
+    for parts in data.values():
+        parts["train"], parts["test"] = parts["train"][: job.rows], parts["test"][: job.test_rows]
+    both = {split: data[SOURCE][split] + data[TARGET][split] for split in ("train", "dev")}
+    first = {"rnn t": data[TARGET], "rnn+mem t": data[TARGET], "s+t": both}.get(job.line, data[SOURCE])
+    texts = [text for pair in first["train"] for text in pair]
+    tokenizer = word_tokenizer(texts, max_words=job.max_words, end_of_text=True)
+    torch.manual_seed(job.seed)
+    model = MemoryRNNForConditionalGeneration(
+        MemoryRNNConfig(
+            vocab_size=len(tokenizer),
+            cell="gru",
+            hidden_size=job.hidden_size,
+            embedding_size=job.embedding_size,
+            memory_slots=[] if job.line in ("rnn s", "rnn t") else [job.first_slots],
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=tokenizer.bos_token_id,
+            eos_token_id=tokenizer.eos_token_id,
+            decoder_start_token_id=tokenizer.bos_token_id,
+        )
+    ).to(device)
+    if job.vectors:
+        table = model.get_input_embeddings().weight
+        with torch.no_grad():
+            for word, vector in read_word_vectors(job.vectors, tokenizer.get_vocab()).items():
+                table[tokenizer.get_vocab()[word]] = vector.to(table)
+    steps = train(model, first, tokenizer, job, device)
+    if job.line in ("f", "f+m", "f+v", "f+m+v", "f+h", "f+h+v", "ewc"):
+        penalty = None
+        if job.line == "ewc":
+            penalty = consolidation(model, first["train"], tokenizer, job, device)
+        grows = job.line.split("+")
+        torch.manual_seed(job.seed + 10_000)
+        if "m" in grows:
+            model.grow_memory(job.slots)
+        if "h" in grows:
+            model.grow_hidden(model.units_for(job.slots))
+        if "v" in grows:
+            later = [text for pair in data[TARGET]["train"] for text in pair]
+            words = new_words(tokenizer, later, max_words=job.max_words)
+            vectors = read_word_vectors(job.vectors, words) if job.vectors else None
+            model.grow_vocabulary(words, vectors, tokenizer=tokenizer)
+        steps += train(model, data[TARGET], tokenizer, job, device, penalty, turn=1)
+    scores, samples = {}, {}
+    for name, parts in data.items():
+        found = replies(model, parts["test"], tokenizer, job, device)
+        said = [words_of(tokenizer, text) for text in found]
+        wanted = [words_of(tokenizer, reply) for _, reply in parts["test"]]
+        scores[name] = {"bleu2": 100 * bleu(said, wanted)}
+        if job.vectors:
+            known = read_word_vectors(job.vectors, {word for words in (*said, *wanted) for word in words})
+            scores[name]["similarity"] = 100 * embedding_similarity(said, wanted, known)
+        samples[name] = [
+            {"text": text, "given": given, "reply": reply}
+            for (text, given), reply in zip(parts["test"][:SAMPLES], found, strict=False)
+        ]
+    seconds = round(time.perf_counter() - begin, 1)
+    return {"job": asdict(job), "scores": scores, "samples": samples, "steps": steps, "seconds": seconds}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lines", nargs="+", choices=LINES, default=LINES, help="default: all")
+    parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--folder", default="../shared", help="with the sets in `data/` (default: %(default)s)")
+    parser.add_argument("--vectors", help="a text file of word vectors, such as GloVe's: for words, and for similarity")
+    own = asdict(Job("", 0))
+    for name in list(own)[2:-1]:
+        kind = float if isinstance(own[name], float) else int
+        parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=own[name], help="default: %(default)s")
+    parser.add_argument("--device", default="cpu", help="default: %(default)s")
+    parser.add_argument("--record", type=Path, default="runs/ida/dialogue.jsonl", help="default: %(default)s")
+    parser.add_argument("--output", type=Path, default="docs/results/ida", help="default: %(default)s")
+    options = parser.parse_args()
+    settings = {name: getattr(options, name) for name in list(own)[2:]}
+    jobs = [Job(line, seed, **settings) for seed in range(options.seeds) for line in options.lines]
+    from hf_memaug.reporting.results import here, write_results
+
+    done = {Job(**result["job"]): result for result in read_runs(options.record)}
+    todo = [job for job in jobs if job not in done]
+    print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
+    options.record.parent.mkdir(parents=True, exist_ok=True)
+    begin = time.time()
+    for number, job in enumerate(todo, start=1):
+        done[job] = {**run(job, options.folder, options.device), "made_with": here()}
+        with open(options.record, "a", encoding="utf-8") as file:
+            file.write(json.dumps(done[job]) + "\n")
+        left = (time.time() - begin) / number * (len(todo) - number)
+        said = ", ".join(f"{name} {scores['bleu2']:.2f}" for name, scores in done[job]["scores"].items())
+        print(f"[{number}/{len(todo)}, {left / 60:.0f} min left] {job.line}, seed {job.seed}: {said}", flush=True)
+    rows = [
+        {"method": job.line, "data": "dialogue", "target": name, "backbone": "memory-rnn", "seed": job.seed}
+        | {"metric": metric, "value": round(value, 4)}
+        for job in jobs
+        for name, scores in done[job]["scores"].items()
+        for metric, value in scores.items()
+    ]
+    path = options.output / "dialogue.json"
+    command = "python " + " ".join(sys.argv)
+    made_with = [done[job]["made_with"] for job in jobs]
+    write_results(path, table="dialogue", command=command, rows=rows, made_with=made_with)
+    # What people wrote is not ours to publish: replies stay in the record.
+    kept = [{name: value for name, value in done[job].items() if name != "samples"} for job in jobs]
+    keep_runs(options.output / "dialogue_runs.jsonl", kept)
+    for name, samples in done[jobs[-1]]["samples"].items():
+        print(f"\n{jobs[-1].line} on {name}")
+        for one in samples:
+            print(f"  > {one['text']}\n    given: {one['given']}\n    said:  {one['reply']}")
+    print(f"\nwrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} --baseline f")
+
+
+if __name__ == "__main__":
+    main()
