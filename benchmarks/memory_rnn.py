@@ -5,7 +5,9 @@ What a memory bank costs a recurrent layer: forward and backward pass of a bidir
 each step, beside `nn.LSTM` of the same size, in one run.
 
 By arithmetic a layer of 300 units with 500 slots takes about 1.9 times as many multiplications, with 2500 slots 3.6
-times as many. `infer` is the forward pass alone, with 500 slots, beside that of `nn.LSTM`.
+times as many. `infer` is the forward pass alone, with 500 slots, beside that of `nn.LSTM`. `..._graphed`, on a GPU, has
+both recorded as CUDA graphs, which is how `DomainTrainer(cuda_graphs=True)` trains. `domains_20` is the layer after 20
+domains beside itself after one; `generate` is how many words an encoder-decoder says in a second with four beams.
 
     python benchmarks/memory_rnn.py --output docs/results/benchmarks/memory_rnn_cpu.json     # on a CPU
     python benchmarks/memory_rnn.py --output docs/results/benchmarks/memory_rnn_h200.json    # on a GPU
@@ -14,7 +16,7 @@ times as many. `infer` is the forward pass alone, with 500 slots, beside that of
 import argparse
 
 from record import write_result
-from timing import compare
+from timing import compare, seconds
 
 AGAINST = "nn.LSTM"
 
@@ -26,6 +28,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=300, help="units, and numbers of a word vector (default: 300)")
     parser.add_argument("--slots", type=int, nargs="+", default=[500, 2500], help="slots (default: 500 2500)")
     parser.add_argument("--rounds", type=int, default=20, help="pairs of measurements (default: 20)")
+    parser.add_argument("--cells", type=int, default=1024, help="units of the encoder-decoder (default: 1024)")
     parser.add_argument("--threads", type=int, help="of the CPU (default: all)")
     parser.add_argument("--output", help="write the JSON here as well")
     return parser.parse_args()
@@ -49,6 +52,41 @@ def both_passes(layer, words):
         layer(words)[0].sum().backward()
 
     return step
+
+
+def graphed(layer, words):
+    """The same, recorded once and replayed."""
+    from hf_memaug.kernels.cuda_graphs import GraphedFunction
+
+    # The recording holds on to the words of its own: their gradient is taken as well.
+    run = GraphedFunction(lambda inputs: _gradients(layer, inputs["words"]))
+    return lambda: run({"words": words.detach()})
+
+
+def _gradients(layer, words):
+    import torch
+
+    words = words.detach().requires_grad_()
+    return torch.autograd.grad(layer(words)[0].sum(), [words, *layer.parameters()], allow_unused=True)
+
+
+def words_a_second(options: argparse.Namespace, device: str, beams: int) -> float:
+    """Of an encoder-decoder as in the paper's appendix C, for as many texts at once."""
+    import torch
+
+    from hf_memaug import MemoryRNNConfig, MemoryRNNForConditionalGeneration
+
+    sizes = {"hidden_size": options.cells, "embedding_size": options.size, "memory_slots": [500], "vocab_size": 10000}
+    ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
+    model = MemoryRNNForConditionalGeneration(MemoryRNNConfig(cell="gru", **sizes, **ids)).to(device).eval()
+    texts = torch.randint(4, 10000, (options.batch, options.steps), device=device)
+
+    def step():
+        length = {"min_new_tokens": options.steps, "max_new_tokens": options.steps}
+        model.generate(input_ids=texts, attention_mask=torch.ones_like(texts), num_beams=beams, **length)
+
+    seconds(step, device, 1)
+    return options.batch * options.steps / min(seconds(step, device, 1) for _ in range(3))
 
 
 def forward(layer, words):
@@ -84,8 +122,21 @@ def main() -> None:
         if slots == options.slots[0]:
             steps = [forward(one, words) for one in (plain, layer)]
             rows.append(compare("infer", AGAINST, *steps, device, 2 * options.rounds, repeats))
+        if on_gpu:
+            steps = [graphed(one, words) for one in (plain, layer)]
+            rows.append(compare(f"slots_{slots}_graphed", AGAINST, *steps, device, options.rounds, repeats))
         # After each: what was measured stays, also where the rest is broken off.
         write_result("memory_rnn", name, setting, rows, options.output)
+    few, many = 300, 300 + 19 * 500
+    steps = [both_passes(make_layer(options, slots, device), words) for slots in (few, many)]
+    against = f"one domain, {few} slots (as many slots: {many / few:.1f})"
+    rows.append(compare("domains_20", against, *steps, device, max(3, options.rounds // 4), repeats))
+    write_result("memory_rnn", name, setting, rows, options.output)
+    greedy, beams = (words_a_second(options, device, beams) for beams in (1, 4))
+    print(f"generate         {beams:9.0f} words/s with 4 beams, {greedy:.0f} without", flush=True)
+    row = {"what": "generate", "value": round(beams), "unit": "words/s"}
+    rows.append({**row, "against": f"greedy {greedy:.0f} words/s", "ratio": round(beams / greedy, 4)})
+    write_result("memory_rnn", name, setting, rows, options.output)
 
 
 if __name__ == "__main__":
