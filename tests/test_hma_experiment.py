@@ -185,6 +185,17 @@ def test_images_from_parquet_files(tmp_path):
     assert len(set(torch.cat(values).tolist())) == 40, "a row is in two parts"
     made = job(data="pacs", setting="photo", backbone="tiny", batch_size=8, epochs=1, evaluations=1)
     assert set(run(made, str(tmp_path))["scores"]["batch"]) == {"test"}
+    from experiment import make_model
+
+    made = job(data="pacs", setting="photo", backbone="tiny", method="prompt-a+hma", tuning="head", epochs=1)
+    model = make_model(made, task)
+    assert (model.config.prompt_tokens, model.config.prompt_depth, model.config.augmentation) == (4, "all", "hma")
+    learns = {name for name, p in model.backbone.named_parameters() if p.requires_grad}
+    assert learns and all("cls_token" in name or "prompt_tokens" in name for name in learns)
+    plain = make_model(job(data="pacs", backbone="tiny", method="prompt-p"), task)
+    assert plain.config.prompt_depth == "input" and plain.config.augmentation == "none"
+    assert all(p.requires_grad for p in plain.backbone.parameters())
+    assert run(made, str(tmp_path))["steps"] == 1
 
 
 def test_nothing_of_the_target_is_trained_on(tmp_path):

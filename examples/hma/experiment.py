@@ -18,7 +18,9 @@ class Job:
     """
     Args:
         data, setting, backbone: of a task in tasks.py.
-        method: `backbone`, or an augmentation of `HMAConfig`.
+        method: `backbone`, an augmentation of `HMAConfig`, or `prompt-p` or `prompt-a` (tokens at the input, or at every
+            layer), also with `+hma`.
+        tuning: `full`, or `head`: of the backbone, the class token and prompts alone (Table 2).
         head_learning_rate: of what is fresh, the memories and the head. None: as the backbone's.
         epochs: passes over the training rows; every method takes as many steps.
         evaluations: times that dev rows are scored; the best weights are kept.
@@ -37,16 +39,25 @@ class Job:
     real_memory_size: int = 64
     synthetic_slots: int = 8
     momentum_encoder: str = "copy"
+    prompt_tokens: int = 4
+    tuning: str = "full"
 
 
 def make_model(job: Job, task: Task):
-    augmentation = "none" if job.method == "backbone" else job.method
+    prompts, method = {}, job.method
+    if method.startswith("prompt-"):
+        place, _, method = method.partition("+")
+        depth = {"prompt-p": "input", "prompt-a": "all"}[place]
+        prompts = {"prompt_tokens": job.prompt_tokens, "prompt_depth": depth}
+    augmentation = "none" if method in ("", "backbone") else method
     memory = {
         "real_memory_size": job.real_memory_size,
         "synthetic_slots": job.synthetic_slots,
         "momentum_encoder": job.momentum_encoder,
     }
-    return task.model_class.from_backbone(task.backbone, augmentation=augmentation, **memory, **task.options)
+    kwargs = {**memory, **prompts, **task.options}
+    model = task.model_class.from_backbone(task.backbone, augmentation=augmentation, **kwargs)
+    return model.freeze_backbone() if job.tuning == "head" else model
 
 
 @torch.no_grad()

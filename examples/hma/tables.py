@@ -11,6 +11,7 @@ dev rows.
     python examples/hma/tables.py size_shift                                   # Table 6: small graphs to large ones
     python examples/hma/tables.py memory_sizes                                 # Figure 5, on BACE
     python examples/hma/tables.py images --device cuda                         # Table 1 form: CIFAR-10, PACS by domain
+    python examples/hma/tables.py head_tuning --device cuda                    # Table 2 form: a frozen backbone
     python examples/hma/tables.py text --backbones FOLDER --device cuda        # amazon, each domain left out
     python examples/hma/tables.py bace --tune                                  # the settings, on dev rows
 """
@@ -32,6 +33,12 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 from run_lines import keep_runs, read_runs
 
 METHODS = ["backbone", "param", "rma", "abd", "abd+rma", "abd+syn", "hma"]
+PROMPTS = ["prompt-p", "prompt-a"]
+# Tables of vision transformers, which take prompt tokens.
+WITH_PROMPTS = {
+    "images": [*METHODS, *PROMPTS],
+    "head_tuning": ["backbone", "hma", *PROMPTS, *(f"{name}+hma" for name in PROMPTS)],
+}
 SHIFTS = ["0.2/0.1", "0.15/0.08", "0.1/0.06", "0.05/0.04", "0/0.02"]
 FOLDS = [str(fold) for fold in range(10)]
 GRAPHS = {"learning_rate": 1e-3, "batch_size": 32, "epochs": 30, "evaluations": 30, "real_memory_size": 64}
@@ -43,6 +50,7 @@ PRETRAINED = {
     "evaluations": 10,
     "real_memory_size": 128,
 }
+HEAD_TUNING = {**PRETRAINED, "learning_rate": 1e-3, "tuning": "head"}
 DOMAINS = {"cifar10": [""], "pacs": ["art_painting", "cartoon", "photo", "sketch"]}
 # A table: its data, their settings, its backbones, and what a job has beside its defaults.
 TABLES = {
@@ -56,6 +64,7 @@ TABLES = {
     "graphs": (["proteins", "imdb-binary"], FOLDS, ["gin-3x64"], GRAPHS),
     "size_shift": (["proteins_size"], ["size"], ["gin-3x64"], GRAPHS),
     "images": (["cifar10", "pacs"], None, ["vit-s8-64"], PRETRAINED),
+    "head_tuning": (["cifar10", "pacs"], None, ["vit-s8-64"], HEAD_TUNING),
     "text": (["amazon"], ["books", "dvd", "electronics", "kitchen"], ["minilm"], PRETRAINED),
     "memory_sizes": (["bace"], [""], ["gin-3x64"], GRAPHS),
 }
@@ -76,7 +85,7 @@ def make_jobs(options, done: dict[Job, dict]) -> list[Job]:
         for name in data
         for setting in options.settings or settings or DOMAINS[name]
         for backbone in options.backbones or backbones
-        for method in options.methods
+        for method in options.methods or WITH_PROMPTS.get(options.table, METHODS)
     ]
     if options.table == "memory_sizes":
         return [_sized(job, *sizes) for job in jobs for sizes in itertools.product(*SIZES.values())]
@@ -170,7 +179,7 @@ def rows_of(job: Job, result: dict, table: str, tuning: bool) -> list[dict]:
         same |= {"real_memory_size": real, "synthetic_slots": slots}
     rows = []
     for inference, scores in result["scores"].items():
-        if inference == "independent" and job.method not in ("abd", "abd+rma", "abd+syn", "hma"):
+        if inference == "independent" and not ("abd" in job.method or "hma" in job.method):
             continue  # rows are read one by one in any case
         method = job.method if inference == "batch" else f"{job.method}, independent"
         for name, value in scores.items():
@@ -185,7 +194,8 @@ def main() -> None:
     parser.add_argument(
         "--folder", default="../shared", help="with sets in `data/`, and encoders in `weights/` (default: %(default)s)"
     )
-    parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS, help="default: all")
+    every = list(dict.fromkeys([*METHODS, *(name for names in WITH_PROMPTS.values() for name in names)]))
+    parser.add_argument("--methods", nargs="+", choices=every, help="default: those of the table")
     parser.add_argument(
         "--backbones",
         nargs="+",
@@ -197,7 +207,7 @@ def main() -> None:
     job = parser.add_argument_group("of all jobs (default: what --tune found best, else the table's own)")
     for name in ("learning_rate", "head_learning_rate", "epochs"):
         job.add_argument(f"--{name.replace('_', '-')}", type=float)
-    for name in ("batch_size", "real_memory_size", "synthetic_slots", "evaluations"):
+    for name in ("batch_size", "real_memory_size", "synthetic_slots", "evaluations", "prompt_tokens"):
         job.add_argument(f"--{name.replace('_', '-')}", type=int)
     job.add_argument("--momentum-encoder", choices=["copy", "none"])
     parser.add_argument("--device", default="cpu", help="default: %(default)s")
