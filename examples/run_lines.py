@@ -3,7 +3,9 @@
 """Files of JSON lines, one for each trained model, beside the tables that are made of them."""
 
 import json
-from collections.abc import Iterable
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 
@@ -23,3 +25,28 @@ def keep_runs(path: Path, runs: Iterable[dict]) -> None:
     every = {json.dumps(run["job"], sort_keys=True): run for run in [*read_runs(path), *runs]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(run) + "\n" for run in every.values()), encoding="utf-8")
+
+
+def run_in_processes(jobs: list, work: Callable, arguments: tuple, processes: int, record: Path) -> Iterator[tuple]:
+    """
+    Runs `work(job, *arguments)` for each job, so many at a time. As each is done, its result becomes a line of the
+    record, so that a kill loses none that is done, and `(job, result, what to say of the progress)` is yielded.
+    """
+    from hf_memaug.reporting.results import here
+
+    record.parent.mkdir(parents=True, exist_ok=True)
+    begin, made_with, number = time.time(), here(), 0
+    pool = multiprocessing.get_context("spawn").Pool(processes)
+    with pool, open(record, "a", encoding="utf-8") as file:
+        waiting = {pool.apply_async(work, (job, *arguments)): job for job in jobs}
+        while waiting:
+            ready = [one for one in waiting if one.ready()]
+            for one in ready:
+                job, result = waiting.pop(one), {**one.get(), "made_with": made_with}
+                file.write(json.dumps(result) + "\n")
+                file.flush()
+                number += 1
+                left = (time.time() - begin) / number * (len(jobs) - number)
+                yield job, result, f"[{number}/{len(jobs)}, {left / 60:.0f} min left]"
+            if not ready:
+                time.sleep(0.1)

@@ -241,29 +241,12 @@ def test_tuned_settings_are_those_that_were_best_on_dev_rows():
     assert _tuned(given, done, ["synthetic_slots"]).learning_rate == 3e-3
 
 
-def test_a_table_from_the_command_line(folder, monkeypatch, capsys, tmp_path):
+def test_a_table_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp_path):
     import experiment
     import tables
 
     small(monkeypatch)
 
-    class AtOnce:
-        """Jobs in this process, which has the smaller data."""
-
-        def __init__(self, jobs):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def apply_async(self, work, arguments):
-            result = work(*arguments)
-            return type("Result", (), {"get": lambda self: result})()
-
-    monkeypatch.setattr(tables.multiprocessing, "get_context", lambda kind: type("Context", (), {"Pool": AtOnce}))
     calls = []
     monkeypatch.setattr(tables, "run", lambda *args: calls.append(args) or experiment.run(*args))
     record, output = tmp_path / "runs.jsonl", tmp_path / "results"

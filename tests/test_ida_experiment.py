@@ -268,28 +268,10 @@ def test_the_test_of_the_paper_draws_the_same_rows_for_both():
     assert better == [100.0] * DRAWS and worse == [0.0] * DRAWS, "seeds that both have"
 
 
-class AtOnce:
-    """Jobs in this process."""
-
-    def __init__(self, jobs):
-        pass
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *error):
-        pass
-
-    def apply_async(self, work, arguments):
-        result = work(*arguments)
-        return type("Result", (), {"get": lambda self: result})()
-
-
-def test_tables_from_the_command_line(folder, monkeypatch, capsys, tmp_path):
+def test_tables_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp_path):
     import experiment
     import tables
 
-    monkeypatch.setattr(tables.multiprocessing, "get_context", lambda kind: type("Context", (), {"Pool": AtOnce}))
     calls = []
     monkeypatch.setattr(tables, "run", lambda *args: calls.append(args) or experiment.run(*args))
     output = tmp_path / "results"

@@ -12,10 +12,7 @@ is held out of the domains that are trained on). What has run already is not run
 """
 
 import argparse
-import json
-import multiprocessing
 import sys
-import time
 from pathlib import Path
 from statistics import fmean
 
@@ -24,7 +21,7 @@ from pixels import Pixels
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
-from run_lines import keep_runs, read_runs
+from run_lines import keep_runs, read_runs, run_in_processes
 
 # A table: its models, its algorithms, and whether they are trained on one domain.
 TABLES = {
@@ -96,30 +93,22 @@ def read_record(options) -> dict[Job, dict]:
 
 
 def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
-    from hf_memaug.reporting.results import here
-
     done = read_record(options)
     todo = [job for job in jobs if job not in done]
     print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
     if not todo:
         return done
-    options.record.parent.mkdir(parents=True, exist_ok=True)
-    begin, made_with = time.time(), here()
-    pool = multiprocessing.get_context("spawn").Pool(options.jobs)
-    with pool, open(options.record, "a", encoding="utf-8") as file:
-        waiting = [pool.apply_async(work, (job, options.data, options.size, options.backbone)) for job in todo]
-        for number, (job, result) in enumerate(zip(todo, waiting, strict=True), start=1):
-            done[job] = {**result.get(), "made_with": made_with}
-            file.write(json.dumps(done[job]) + "\n")
-            file.flush()
-            left = (time.time() - begin) / number * (len(todo) - number)
-            score = fmean(done[job]["target"].values())
-            print(
-                f"[{number}/{len(todo)}, {left / 60:.0f} min left] {job.method} without {job.target}, seed {job.seed}, "
-                f"rate {job.learning_rate:g}: sources {done[job]['validation']:.1f}, target {score:.1f} "
-                f"(step {done[job]['step']}, {done[job]['seconds']:.0f} s)",
-                flush=True,
-            )
+    for job, result, progress in run_in_processes(
+        todo, work, (options.data, options.size, options.backbone), options.jobs, options.record
+    ):
+        done[job] = result
+        score = fmean(done[job]["target"].values())
+        print(
+            f"{progress} {job.method} without {job.target}, seed {job.seed}, "
+            f"rate {job.learning_rate:g}: sources {done[job]['validation']:.1f}, target {score:.1f} "
+            f"(step {done[job]['step']}, {done[job]['seconds']:.0f} s)",
+            flush=True,
+        )
     return done
 
 

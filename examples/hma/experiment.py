@@ -18,8 +18,8 @@ class Job:
     """
     Args:
         data, setting, backbone: of a task in tasks.py.
-        method: `backbone`, an augmentation of `HMAConfig`, or `prompt-p` or `prompt-a` (tokens at the input, or at every
-            layer), also with `+hma`.
+        method: `backbone`, an augmentation of `HMAConfig`, or `prompt-p` or `prompt-a` (tokens at the input, or at
+            every layer), also with `+hma`.
         tuning: `full`, or `head`: of the backbone, the class token and prompts alone (Table 2).
         head_learning_rate: of what is fresh, the memories and the head. None: as the backbone's.
         epochs: passes over the training rows; every method takes as many steps.

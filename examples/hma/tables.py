@@ -18,10 +18,7 @@ dev rows.
 
 import argparse
 import itertools
-import json
-import multiprocessing
 import sys
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
@@ -30,7 +27,7 @@ from experiment import Job, run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
-from run_lines import keep_runs, read_runs
+from run_lines import keep_runs, read_runs, run_in_processes
 
 METHODS = ["backbone", "param", "rma", "abd", "abd+rma", "abd+syn", "hma"]
 PROMPTS = ["prompt-p", "prompt-a"]
@@ -137,29 +134,21 @@ def work(job: Job, folder: str, device: str) -> dict:
 
 
 def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
-    from hf_memaug.reporting.results import here
-
     done = read_record(options.record)
     todo = [job for job in dict.fromkeys(jobs) if job not in done]
     print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
     if not todo:
         return done
-    options.record.parent.mkdir(parents=True, exist_ok=True)
-    begin, made_with = time.time(), here()
-    pool = multiprocessing.get_context("spawn").Pool(options.jobs)
-    with pool, open(options.record, "a", encoding="utf-8") as file:
-        waiting = [pool.apply_async(work, (job, options.folder, options.device)) for job in todo]
-        for number, (job, result) in enumerate(zip(todo, waiting, strict=True), start=1):
-            done[job] = {**result.get(), "made_with": made_with}
-            file.write(json.dumps(done[job]) + "\n")
-            file.flush()
-            left = (time.time() - begin) / number * (len(todo) - number)
-            tests = ", ".join(f"{name} {value:.1f}" for name, value in done[job]["scores"]["batch"].items())
-            print(
-                f"[{number}/{len(todo)}, {left / 60:.0f} min left] {job.method} on {job.backbone}, {job.data} "
-                f"{job.setting}, seed {job.seed}: dev {done[job]['dev']:.1f}, {tests} ({done[job]['seconds']:.0f} s)",
-                flush=True,
-            )
+    for job, result, progress in run_in_processes(
+        todo, work, (options.folder, options.device), options.jobs, options.record
+    ):
+        done[job] = result
+        tests = ", ".join(f"{name} {value:.1f}" for name, value in done[job]["scores"]["batch"].items())
+        print(
+            f"{progress} {job.method} on {job.backbone}, {job.data} "
+            f"{job.setting}, seed {job.seed}: dev {done[job]['dev']:.1f}, {tests} ({done[job]['seconds']:.0f} s)",
+            flush=True,
+        )
     return done
 
 

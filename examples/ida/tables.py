@@ -16,10 +16,7 @@ Each domain's best epoch is chosen by dev rows of that domain, and what is repor
 """
 
 import argparse
-import json
-import multiprocessing
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
@@ -29,7 +26,7 @@ from experiment import ALONE, MEMORY_RNN, Job, run
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
-from run_lines import keep_runs, read_runs
+from run_lines import keep_runs, read_runs, run_in_processes
 
 GENRES = ["fiction", "government", "slate", "telephone", "travel"]
 # What a line of Table 2 is called, and what trains it. Other lines are called as their strategies, with a memory.
@@ -107,29 +104,21 @@ def work(job: Job, folder: str, device: str) -> dict:
 
 
 def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
-    from hf_memaug.reporting.results import here
-
     done = {Job(**result["job"]): result for result in read_runs(options.record)}
     todo = [job for job in dict.fromkeys(jobs) if job not in done]
     print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
     if not todo:
         return done
-    options.record.parent.mkdir(parents=True, exist_ok=True)
-    begin, made_with = time.time(), here()
-    pool = multiprocessing.get_context("spawn").Pool(options.jobs)
-    with pool, open(options.record, "a", encoding="utf-8") as file:
-        waiting = [pool.apply_async(work, (job, options.folder, options.device)) for job in todo]
-        for number, (job, result) in enumerate(zip(todo, waiting, strict=True), start=1):
-            done[job] = {**result.get(), "made_with": made_with}
-            file.write(json.dumps(done[job]) + "\n")
-            file.flush()
-            left = (time.time() - begin) / number * (len(todo) - number)
-            scores = ", ".join(f"{name} {value:.1f}" for name, value in done[job]["final"].items())
-            print(
-                f"[{number}/{len(todo)}, {left / 60:.0f} min left] {line_of(job)} on {job.backbone}, {job.data}, "
-                f"seed {job.seed}: {scores} ({done[job]['seconds']:.0f} s)",
-                flush=True,
-            )
+    for job, result, progress in run_in_processes(
+        todo, work, (options.folder, options.device), options.jobs, options.record
+    ):
+        done[job] = result
+        scores = ", ".join(f"{name} {value:.1f}" for name, value in done[job]["final"].items())
+        print(
+            f"{progress} {line_of(job)} on {job.backbone}, {job.data}, "
+            f"seed {job.seed}: {scores} ({done[job]['seconds']:.0f} s)",
+            flush=True,
+        )
     return done
 
 
