@@ -144,7 +144,7 @@ class MemoryRNNModel(MemoryRNNPreTrainedModel):
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give either `input_ids` or `inputs_embeds`: one of them, and not both.")
         if inputs_embeds is None:
-            if _can_look_at(input_ids):
+            if _can_look_at(input_ids) and input_ids.shape[1]:
                 self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
             inputs_embeds = self.embeddings(input_ids)
         if attention_mask is not None and _can_look_at(attention_mask) and attention_mask.all():
