@@ -116,17 +116,12 @@ def train(model, parts: dict[str, Pairs], tokenizer, job: Job, device: str, pena
 
 def consolidation(model, pairs: Pairs, tokenizer, job: Job, device: str):
     """(λ/2) Σ F (θ − θ*)², with F from the replies that were given (the empirical Fisher), one row at a time."""
-    fisher = {name: torch.zeros_like(value) for name, value in model.named_parameters()}
+    from hf_memaug.training.continual.consolidation import diagonal_fisher
+
     chosen = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(job.seed))[: job.fisher_samples]
-    model.eval()
-    for row in chosen:
-        model.zero_grad()
-        (batch,) = batches([pairs[row]], tokenizer, job, device)
-        # The loss is a mean over words, and the likelihood of a reply their sum.
-        (model(**batch).loss * (batch["labels"] != -100).sum()).backward()
-        for name, parameter in model.named_parameters():
-            fisher[name] += parameter.grad.square() / len(chosen)
-    model.zero_grad()
+    rows = (batch for row in chosen for batch in batches([pairs[row]], tokenizer, job, device))
+    inputs = ({**one, "decoder_input_ids": model.prepare_decoder_input_ids_from_labels(one["labels"])} for one in rows)
+    fisher = diagonal_fisher(model, inputs, len(chosen), "empirical", job.seed)
     start = {name: value.detach().clone() for name, value in model.named_parameters()}
 
     def penalty(now):

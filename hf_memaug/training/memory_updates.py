@@ -8,15 +8,24 @@ from transformers import TrainerCallback
 class UpdateMemory(TrainerCallback):
     """Among the default callbacks of `Trainer`: after each optimizer step, a model that has `update_memory` hears."""
 
-    def on_step_begin(self, args, state, control, model=None, **kwargs):
-        # A step may have been broken off, for a smaller batch.
-        for module in () if model is None else model.modules():
-            if hasattr(type(module), "forget_waiting"):
-                module.forget_waiting()
+    def __init__(self):
+        self.writer, self.waiting = None, []
 
-    def on_optimizer_step(self, args, state, control, model=None, **kwargs):
-        for module in () if model is None else model.modules():
-            # The outermost one: under adapters or wrappers it is not `model` itself.
-            if hasattr(type(module), "update_memory"):
-                module.update_memory()
-                return
+    def on_train_begin(self, args, state, control, model=None, **kwargs):
+        # Once: most models have none, and are not to pay for the search at each step.
+        modules = [] if model is None else list(model.modules())
+        # The outermost one: under adapters or wrappers it is not `model` itself.
+        self.writer = next((module for module in modules if hasattr(type(module), "update_memory")), None)
+        self.waiting = [module for module in modules if hasattr(type(module), "forget_waiting")]
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        # A step may have been broken off, for a smaller batch.
+        for module in self.waiting:
+            module.forget_waiting()
+
+    def on_optimizer_step(self, args, state, control, **kwargs):
+        if self.writer is not None:
+            self.writer.update_memory()
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.writer, self.waiting = None, []
