@@ -5,7 +5,6 @@
 import copy
 import os
 from contextlib import nullcontext
-from dataclasses import fields
 
 import torch
 from torch import nn
@@ -31,8 +30,7 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
     shared_weights,
 )
 from hf_memaug.modeling.modeling_gmap_outputs import GMAPHeadOutput, GMAPOutput, GMAPQuestionAnsweringOutput
-from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, split_arguments
-from hf_memaug.suggestions import nearest
+from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, check_arguments, split_arguments
 
 LM_HEADS = {"roberta": RobertaLMHead, "bert": BertLMPredictionHead}
 
@@ -118,17 +116,7 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         """
         how, kwargs = split_arguments(kwargs)
         takes = WHERE | {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code", "variant"}
-        refused = sorted(set(how) - takes)
-        if refused:
-            raise TypeError(
-                f"`from_general_and_domain` takes no `{refused[0]}`. Save the model, and load it with that."
-            )
-        known = {field.name for field in fields(cls.config_class)} | {"num_labels"}
-        for name in kwargs:
-            if name not in known:
-                raise TypeError(
-                    f"`from_general_and_domain` takes no `{name}`. Did you mean `{nearest(name, known, 0)}`?"
-                )
+        check_arguments("from_general_and_domain", cls.config_class, how, kwargs, takes)
         _check_vocabularies(general, domain, {name: how[name] for name in WHERE if name in how})
         plain = general if isinstance(general, PreTrainedModel) else load_encoder(general, how)
         if not isinstance(domain, PreTrainedModel):

@@ -3,7 +3,6 @@
 """HMA: real and synthetic memory on top of any backbone (Qiu et al., 2023, section 4)."""
 
 import copy
-from dataclasses import fields
 
 import torch
 from torch import nn
@@ -25,8 +24,7 @@ from hf_memaug.modeling.modeling_hma_backbones import (
 )
 from hf_memaug.modeling.modeling_hma_head import HMAHead, HMAPreTrainedModel
 from hf_memaug.modeling.modeling_hma_memory import HMAOutput
-from hf_memaug.modeling.modeling_utils import WHERE, split_arguments
-from hf_memaug.suggestions import nearest
+from hf_memaug.modeling.modeling_utils import WHERE, check_arguments, split_arguments
 
 
 class HMAForClassification(HMAPreTrainedModel):
@@ -83,13 +81,7 @@ class HMAForClassification(HMAPreTrainedModel):
         """
         how, kwargs = split_arguments(kwargs)
         takes = WHERE | {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code", "variant"}
-        known = {field.name for field in fields(cls.config_class)} | {"num_labels"}
-        refused = sorted(set(how) - takes)
-        if refused:
-            raise TypeError(f"`from_backbone` takes no `{refused[0]}`. Save the model, and load it with that.")
-        for name in kwargs:
-            if name not in known:
-                raise TypeError(f"`from_backbone` takes no `{name}`. Did you mean `{nearest(name, known | takes, 0)}`?")
+        check_arguments("from_backbone", cls.config_class, how, kwargs, takes)
         backbone = take_backbone(backbone, how)
         theirs = getattr(backbone, "config", None) if isinstance(backbone, PreTrainedModel) else None
         model = cls(cls.config_class.from_backbone_config(copy.deepcopy(theirs), **kwargs), backbone=backbone)

@@ -34,6 +34,20 @@ def split_arguments(kwargs: dict) -> tuple[dict, dict]:
     return {n: v for n, v in kwargs.items() if n in _HOW}, {n: v for n, v in kwargs.items() if n not in _HOW}
 
 
+def check_arguments(verb: str, config_class: type, how: dict, kwargs: dict, takes: set[str]) -> None:
+    """
+    Refuses what a verb that builds a model does not take: arguments of `from_pretrained` that are not in `takes`, and
+    names that are no field of the configuration.
+    """
+    refused = sorted(set(how) - takes)
+    if refused:
+        raise TypeError(f"`{verb}` takes no `{refused[0]}`. Save the model, and load it with that.")
+    known = {field.name for field in fields(config_class)} | {"num_labels"}
+    for name in kwargs:
+        if name not in known:
+            raise TypeError(f"`{verb}` takes no `{name}`. Did you mean `{nearest(name, known | takes, 0)}`?")
+
+
 class MemoryOutput(ModelOutput):
     """
     A `ModelOutput` whose fields are given by name, never as one iterator. That spares it the search through its fields
@@ -168,10 +182,7 @@ class MemoryModelMixin:
                 Fields of the configuration (`memory_slots`, `num_labels`, ...) and arguments of `from_pretrained`.
         """
         how, kwargs = split_arguments(kwargs)
-        known = {field.name for field in fields(cls.config_class)} | {"num_labels"}
-        for name in kwargs:
-            if name not in known:
-                raise TypeError(f"`from_backbone` takes no `{name}`. Did you mean `{nearest(name, known | _HOW, 0)}`?")
+        check_arguments("from_backbone", cls.config_class, how, kwargs, takes=_HOW)
         where = {name: how[name] for name in WHERE if name in how}
         config = cls.config_class.from_backbone_config(AutoConfig.from_pretrained(name_or_path, **where), **kwargs)
         return cls.from_pretrained(name_or_path, config=config, _fresh_memory=True, **how)

@@ -3,7 +3,7 @@
 """GMoE: a vision transformer with sparse experts in some of its layers (Li et al., 2023, sections 4 and C)."""
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import nn
@@ -22,8 +22,7 @@ from hf_memaug.kernels.fused_experts import can_fuse, fused_experts
 from hf_memaug.kernels.grouped_experts import grouped_experts
 from hf_memaug.layers.experts import Experts
 from hf_memaug.layers.router import CosineRouter, LinearRouter, Routing, importance_loss, load_loss, route
-from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, split_arguments
-from hf_memaug.suggestions import nearest
+from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, check_arguments, split_arguments
 
 
 @dataclass
@@ -212,16 +211,10 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
         how, kwargs = split_arguments(kwargs)
         switches = ("attn_implementation", "experts_implementation")
         takes = WHERE | {"dtype", "torch_dtype", "trust_remote_code", "variant"} | set(switches)
-        refused = sorted(set(how) - takes)
-        if refused:
-            raise TypeError(f"`from_vit` takes no `{refused[0]}`. Save the model, and load it with that.")
+        check_arguments("from_vit", cls.config_class, how, kwargs, takes)
         refused = sorted(set(how) - set(switches))
         if refused and isinstance(vit, PreTrainedModel):
             raise TypeError(f"`{refused[0]}` is for checkpoints, and `vit` is a model, whose type and place are kept.")
-        known = {field.name for field in fields(cls.config_class)} | {"num_labels"}
-        for name in kwargs:
-            if name not in known:
-                raise TypeError(f"`from_vit` takes no `{name}`. Did you mean `{nearest(name, known | takes, 0)}`?")
         chosen = {name: how.pop(name) for name in switches if name in how}
         new_labels = bool({"num_labels", "id2label"} & set(kwargs))
         plain = vit if isinstance(vit, PreTrainedModel) else cls._load_plain(vit, how, kwargs, new_labels)
