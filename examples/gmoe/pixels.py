@@ -15,6 +15,8 @@ from torch.nn import functional as F
 
 from hf_memaug.data.augmentation import CROP_RATIO, CROP_SCALE, GREY_RATE, JITTER
 
+GREY = (0.299, 0.587, 0.114)  # luma
+
 
 class Pixels:
     """
@@ -143,8 +145,12 @@ def _cropped(images: torch.Tensor) -> torch.Tensor:
 
 
 def _grey(images: torch.Tensor) -> torch.Tensor:
-    weights = images.new_tensor([0.299, 0.587, 0.114]).view(1, 3, 1, 1)
-    return (images * weights).sum(dim=1, keepdim=True).expand_as(images)
+    return _mixed(images, GREY).expand_as(images)
+
+
+def _mixed(images: torch.Tensor, shares: tuple[float, ...]) -> torch.Tensor:
+    """One channel of three. By numbers, not by a tensor of them: a CUDA graph cannot fetch one."""
+    return sum(share * one for share, one in zip(shares, images.split(1, dim=1), strict=True))
 
 
 def _jittered(images: torch.Tensor) -> torch.Tensor:
@@ -156,11 +162,10 @@ def _jittered(images: torch.Tensor) -> torch.Tensor:
     images = torch.lerp(_grey(images), images, factors[2]).clamp(0, 1)
     # A turn of the hue, as a rotation of the colours about grey, in YIQ.
     angle = 2 * torch.pi * JITTER * (2 * _chance(images) - 1)
-    to_yiq = images.new_tensor([[0.299, 0.587, 0.114], [0.596, -0.274, -0.322], [0.211, -0.523, 0.312]])
-    luma, i, q = torch.einsum("oc,rchw->rohw", to_yiq, images).split(1, dim=1)
+    luma, i, q = (_mixed(images, shares) for shares in (GREY, (0.596, -0.274, -0.322), (0.211, -0.523, 0.312)))
     turned = torch.cat([luma, i * angle.cos() - q * angle.sin(), i * angle.sin() + q * angle.cos()], dim=1)
-    to_rgb = images.new_tensor([[1.0, 0.956, 0.621], [1.0, -0.272, -0.647], [1.0, -1.106, 1.703]])
-    return torch.einsum("co,rohw->rchw", to_rgb, turned).clamp(0, 1)
+    to_rgb = ((1.0, 0.956, 0.621), (1.0, -0.272, -0.647), (1.0, -1.106, 1.703))
+    return torch.cat([_mixed(turned, shares) for shares in to_rgb], dim=1).clamp(0, 1)
 
 
 if __name__ == "__main__":

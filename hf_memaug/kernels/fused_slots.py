@@ -17,7 +17,9 @@ _SCALE = None  # the kernels' own, 1 / sqrt(size)
 
 def can_fuse(query: torch.Tensor) -> bool:
     """Whether there are kernels for it. What is traced keeps to plain operations."""
-    return query.device.type in ("cpu", "cuda") and not torch.compiler.is_compiling()
+    # On a GPU a row must be whole vectors of 16 bytes, in half precision as well.
+    fits = query.device.type == "cpu" or (query.device.type == "cuda" and query.shape[-1] % 8 == 0)
+    return fits and not torch.compiler.is_compiling()
 
 
 def read_slots_fused(query, keys, values, own_keys=None, own_values=None, filled=None) -> tuple[torch.Tensor, None]:
