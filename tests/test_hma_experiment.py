@@ -260,3 +260,30 @@ def test_a_table_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp
     assert {row["target"] for row in table["rows"]} == {"14/0.2/0.1 reversed", "14/0.2/0.1 grey"}
     tables.main()
     assert len(calls) == 4 and "4 of 4 models are in" in capsys.readouterr().out, "what has run is not run again"
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
+def test_recorded_steps_are_the_steps(folder, monkeypatch):
+    """Also with a last batch of another size, which is recorded on its own."""
+    small(monkeypatch)
+    import steps
+    from experiment import make_model
+    from tasks import TASKS
+
+    one = job(batch_size=60)
+    task = TASKS[one.data](folder, one.setting, one.backbone, 0)
+    found = {}
+    for graphed in (False, True):
+        torch.manual_seed(0)
+        model = make_model(one, task).to("cuda")
+        groups = [{"params": [value for value in model.parameters() if value.requires_grad], "lr": 1e-3}]
+        made = steps.Steps(model, groups, "cuda", graphed)
+        for epoch in range(3):
+            for batch in task.parts["train"].batches(60, seed=epoch):
+                made.train(batch)
+        found[graphed] = {name: value.clone() for name, value in model.state_dict().items()}
+    for name, value in found[False].items():
+        torch.testing.assert_close(
+            found[True][name], value, rtol=2e-2, atol=2e-3, msg=lambda said, name=name: f"{name}: {said}"
+        )

@@ -8,6 +8,7 @@ import time
 from dataclasses import asdict, dataclass
 
 import torch
+from steps import Steps
 from tasks import TASKS, Rows, Task
 
 from hf_memaug.evaluation.scores import accuracy, auroc, macro_f1, matthews_correlation
@@ -60,16 +61,13 @@ def make_model(job: Job, task: Task):
     return model.freeze_backbone() if job.tuning == "head" else model
 
 
-@torch.no_grad()
-def logits_of(model, rows: Rows, size: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
+def logits_of(steps: Steps, rows: Rows, size: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Of all rows and their labels, in batches as large as those of training."""
-    model.eval()
     found = []
     # In an order of its own: rows that lie side by side in a file may be of one kind.
     for batch in rows.batches(size, seed=0):
         labels = batch.pop("labels")
-        with precision(device):
-            found.append((model(**to(batch, device)).logits.float().cpu(), labels))
+        found.append((steps.logits(batch), labels))
     return tuple(torch.cat(parts) for parts in zip(*found, strict=True))
 
 
@@ -78,14 +76,6 @@ def score(metric: str, logits: torch.Tensor, labels: torch.Tensor) -> float:
         return 100 * auroc((logits[:, 1] - logits[:, 0]).numpy(), labels.numpy())
     measure = {"accuracy": accuracy, "macro_f1": macro_f1, "mcc": matthews_correlation}[metric]
     return 100 * measure(logits.argmax(dim=-1).numpy(), labels.numpy())
-
-
-def to(batch: dict, device: str) -> dict:
-    return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
-
-
-def precision(device: str):
-    return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")
 
 
 def run(job: Job, folder: str, device: str = "cpu") -> dict:
@@ -101,21 +91,15 @@ def run(job: Job, folder: str, device: str = "cpu") -> dict:
             (model.head, job.head_learning_rate or job.learning_rate),
         )
     ]
-    optimizer = torch.optim.Adam(groups)
+    steps = Steps(model, groups, device, graphed=device == "cuda" and task.same_shapes)
     rows = task.parts["train"]
-    steps = round(job.epochs * rows.count / job.batch_size)
+    count = round(job.epochs * rows.count / job.batch_size)
     best, chosen, at = None, None, 0
     epochs = (rows.batches(job.batch_size, seed=10_000 * job.seed + epoch) for epoch in itertools.count(1))
-    for step, batch in enumerate(itertools.islice(itertools.chain.from_iterable(epochs), steps), start=1):
-        model.train()
-        with precision(device):
-            loss = model(**to(batch, device)).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        model.update_memory()
-        if step * job.evaluations // steps > (step - 1) * job.evaluations // steps:
-            found = score(task.metric, *logits_of(model, task.parts["dev"], job.batch_size, device))
+    for step, batch in enumerate(itertools.islice(itertools.chain.from_iterable(epochs), count), start=1):
+        steps.train(batch)
+        if step * job.evaluations // count > (step - 1) * job.evaluations // count:
+            found = score(task.metric, *logits_of(steps, task.parts["dev"], job.batch_size))
             if best is None or found > best:
                 best, chosen, at = found, copy.deepcopy(model.state_dict()), step
     model.load_state_dict(chosen)
@@ -124,14 +108,14 @@ def run(job: Job, folder: str, device: str = "cpu") -> dict:
     for inference in ("batch", "independent"):
         model.config.inference = inference
         scores[inference] = {
-            name: score(task.metric, *logits_of(model, task.parts[name], job.batch_size, device)) for name in tests
+            name: score(task.metric, *logits_of(steps, task.parts[name], job.batch_size)) for name in tests
         }
     return {
         "job": asdict(job),
         "metric": task.metric,
         "dev": best,
         "step": at,
-        "steps": steps,
+        "steps": count,
         "scores": scores,
         "seconds": round(time.perf_counter() - begin, 1),
     }

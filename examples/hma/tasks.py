@@ -25,6 +25,7 @@ class Task:
         parts: the batches of `train`, of `dev`, and of each test; rows of one part are shuffled anew for each epoch.
         metric: of the scores, in points.
         options: of `from_backbone`.
+        same_shapes: whether batches of as many rows have the same shapes.
     """
 
     model_class: type
@@ -32,6 +33,7 @@ class Task:
     parts: dict[str, "Rows"]
     metric: str
     options: dict = field(default_factory=dict)
+    same_shapes: bool = True
 
 
 class Rows:
@@ -96,7 +98,8 @@ def _graph_task(parts: dict, backbone: str, metric: str, **sizes) -> Task:
 
     made = {name: rows(part) for name, part in parts.items()}
     labels = 1 + max(int(part.labels.max()) for part in made.values())
-    return Task(HMAForGraphClassification, GraphNetworkModel(config), made, metric, {"num_labels": labels})
+    model = GraphNetworkModel(config)
+    return Task(HMAForGraphClassification, model, made, metric, {"num_labels": labels}, same_shapes=False)
 
 
 @cache
@@ -204,15 +207,17 @@ def amazon(folder: str, setting: str, backbone: str, seed: int) -> Task:
 
     place = Path(folder) / "weights" / backbone
     tokenizer = AutoTokenizer.from_pretrained(place)
+    longest = min(192, tokenizer.model_max_length)
     found = {split: load_domains(Path(folder) / "data" / "amazon", split=split) for split in ("train", "test")}
 
     def rows(part):
-        encoded = tokenizer(part["text"], truncation=True, max_length=min(192, tokenizer.model_max_length))
+        encoded = tokenizer(part["text"], truncation=True, max_length=longest)
         labels = torch.tensor(part["label"])
 
         def collate(index):
             chosen = [{name: values[row] for name, values in encoded.items()} for row in index.tolist()]
-            return {**tokenizer.pad(chosen, return_tensors="pt"), "labels": labels[index]}
+            padded = tokenizer.pad(chosen, padding="max_length", max_length=longest, return_tensors="pt")
+            return {**padded, "labels": labels[index]}
 
         return Rows(len(labels), collate, labels)
 

@@ -10,6 +10,11 @@ from torch import nn
 POOLINGS = ("mean", "sum", "max")
 
 
+def count(index: torch.Tensor, kinds: int) -> torch.Tensor:
+    """How often each of 0 to `kinds - 1` is in `index`. Unlike `torch.bincount` it does not wait for a GPU."""
+    return index.new_zeros(kinds).index_add(0, index, torch.ones_like(index))
+
+
 def pool_nodes(states: torch.Tensor, graph_index: torch.Tensor, num_graphs: int, pooling: str = "mean") -> torch.Tensor:
     """
     One row for each graph of the rows of its nodes. A graph without nodes gets zeros.
@@ -31,7 +36,7 @@ def pool_nodes(states: torch.Tensor, graph_index: torch.Tensor, num_graphs: int,
         return pooled.scatter_reduce(0, graph_index[:, None].expand_as(states), states, "amax", include_self=False)
     pooled = pooled.index_add(0, graph_index, states)
     if pooling == "mean":
-        sizes = torch.bincount(graph_index, minlength=num_graphs).clamp(min=1)
+        sizes = count(graph_index, num_graphs).clamp(min=1)
         pooled = pooled / sizes[:, None].to(pooled.dtype)
     return pooled
 
@@ -106,7 +111,7 @@ class GraphConvolutionLayer(nn.Module):
         source, target = edge_index
         states = self.linear(states)
         edges = None if self.edge_encoder is None else self.edge_encoder(edge_features)
-        degrees = (torch.bincount(source, minlength=states.shape[0]) + 1).to(states.dtype)
+        degrees = (count(source, states.shape[0]) + 1).to(states.dtype)
         scale = degrees.rsqrt()
         messages = _messages(states, source, edges) * (scale[source] * scale[target])[:, None]
         received = torch.zeros_like(states, dtype=messages.dtype).index_add(0, target, messages)
