@@ -10,7 +10,19 @@ go through; the other leaves the gradients of all weights to one product each, a
 import torch
 
 
-def recur(cell, projected, recurrent, values, content_weight, candidate_bias, state, keep, begun, output_weights):
+def recur(
+    cell,
+    projected,
+    recurrent,
+    values,
+    content_weight,
+    candidate_bias,
+    state,
+    keep,
+    begun,
+    output_weights,
+    arithmetic=None,
+):
     """
     Args:
         cell (`str`): `"lstm"` or `"gru"`.
@@ -23,6 +35,7 @@ def recur(cell, projected, recurrent, values, content_weight, candidate_bias, st
         keep (`Tensor`, *optional*): true where there is a word, `(steps, directions, rows, 1)`.
         begun (`Tensor`, *optional*): true where a word came before.
         output_weights (`bool`): whether to return `α`.
+        arithmetic (*optional*): what computes between the products, as [`PlainArithmetic`] does.
 
     Returns:
         The hidden state after each step, the last state, and `α` or None.
@@ -42,7 +55,7 @@ def recur(cell, projected, recurrent, values, content_weight, candidate_bias, st
     if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         hidden_states, last_cell, weights = plain_steps(*tensors, *settings)
     else:
-        hidden_states, last_cell, weights = _Steps.apply(*tensors, *settings)
+        hidden_states, last_cell, weights = _Steps.apply(*tensors, *settings, arithmetic or PlainArithmetic)
     last = (hidden_states[-1], last_cell) if cell == "lstm" else (hidden_states[-1],)
     return hidden_states, last, weights
 
@@ -94,6 +107,87 @@ def plain_steps(
     return torch.stack(hidden_states), cell_state, torch.stack(all_weights) if wanted else None
 
 
+class PlainArithmetic:
+    """What lies between the products of a step. Results are written where the last arguments say."""
+
+    @staticmethod
+    def attend(scores, begun, weights) -> None:
+        torch.softmax(scores, dim=-1, out=weights)
+        if begun is not None:
+            weights *= begun
+
+    @staticmethod
+    def attend_back(to_weights, asked, weights, to_scores) -> None:
+        if asked is not None:
+            to_weights = to_weights + asked
+        to_scores.copy_(torch._softmax_backward_data(to_weights, weights, -1, weights.dtype))
+
+    @staticmethod
+    def lstm(from_words, from_hidden, before, word, gates, after, cell_before, cell_after) -> None:
+        size = before.shape[-1]
+        torch.add(from_words, from_hidden, out=gates)
+        gates[..., : 3 * size].sigmoid_()
+        gates[..., 3 * size :].tanh_()
+        taken, kept, shown, new = gates.split(size, dim=-1)
+        torch.mul(kept, cell_before, out=cell_after).addcmul_(taken, new)
+        if word is not None:
+            torch.where(word, cell_after, cell_before, out=cell_after)
+        torch.mul(shown, cell_after.tanh(), out=after)
+        if word is not None:
+            torch.where(word, after, before, out=after)
+
+    @staticmethod
+    def gru(from_words, from_hidden, before, word, gates, after, candidate_bias, inner) -> None:
+        size = before.shape[-1]
+        opened = torch.add(from_words[..., : 2 * size], from_hidden[..., : 2 * size], out=gates[..., : 2 * size])
+        reset, update = opened.sigmoid_().split(size, dim=-1)
+        torch.add(from_hidden[..., 2 * size :], candidate_bias.unsqueeze(1), out=inner)
+        candidate = gates[..., 2 * size :]
+        torch.addcmul(from_words[..., 2 * size :], reset, inner, out=candidate).tanh_()
+        torch.lerp(candidate, before, update, out=after)
+        if word is not None:
+            torch.where(word, after, before, out=after)
+
+    @staticmethod
+    def lstm_back(to_hidden, asked, word, opened, to_gates, to_cell, cell_before, cell_after):
+        """Returns what reaches the cell before, and what reaches the hidden state before by no product, or None."""
+        to_hidden, passed_hidden = _stopped(to_hidden if asked is None else to_hidden + asked, word)
+        to_cell, passed_cell = _stopped(to_cell, word)
+        size = to_hidden.shape[-1]
+        taken, kept, shown, new = opened.split(size, dim=-1)
+        seen = cell_after.tanh()
+        to_cell = torch.addcmul(to_cell, to_hidden * shown, 1 - seen * seen)
+        parts = to_gates.split(size, dim=-1)
+        torch.mul(to_cell, new, out=parts[0])
+        torch.mul(to_cell, cell_before, out=parts[1])
+        torch.mul(to_hidden, seen, out=parts[2])
+        three = opened[..., : 3 * size]
+        to_gates[..., : 3 * size] *= three * (1 - three)
+        torch.mul(to_cell * taken, 1 - new * new, out=parts[3])
+        to_cell = to_cell * kept
+        return to_cell if passed_cell is None else to_cell + passed_cell, passed_hidden
+
+    @staticmethod
+    def gru_back(to_hidden, asked, word, opened, to_gates, before, inner, to_joint):
+        """Returns what reaches the hidden state before by no product."""
+        to_hidden, passed = _stopped(to_hidden if asked is None else to_hidden + asked, word)
+        size = to_hidden.shape[-1]
+        reset, update, candidate = opened.split(size, dim=-1)
+        to_candidate = to_hidden * (1 - update) * (1 - candidate * candidate)
+        to_gates[..., 2 * size :] = to_candidate
+        to_gates[..., size : 2 * size] = to_hidden * (before - candidate) * update * (1 - update)
+        to_gates[..., :size] = to_candidate * inner * reset * (1 - reset)
+        to_joint[..., : 2 * size] = to_gates[..., : 2 * size]
+        torch.mul(to_candidate, reset, out=to_joint[..., 2 * size :])
+        residual = to_hidden * update
+        return residual if passed is None else residual + passed
+
+
+def _stopped(reaches, word):
+    """What reaches a step, and what goes by where there is no word."""
+    return (reaches, None) if word is None else (reaches * word, reaches.masked_fill(word, 0))
+
+
 class _Steps(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -110,6 +204,7 @@ class _Steps(torch.autograd.Function):
         keep,
         begun,
         wanted,
+        arithmetic,
     ):
         steps, directions, rows, width = projected.shape
         size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
@@ -129,42 +224,28 @@ class _Steps(torch.autograd.Function):
         if not reads_at_first:
             _nothing_at_first(all_weights, contents)
         inners = projected.new_empty(steps if learns else 1, directions, rows, size) if not is_lstm else None
+        # Once: of one direction, these are views of other orders.
+        all_words = projected.contiguous()
+        keep, begun = (None if flags is None else flags.contiguous() for flags in (keep, begun))
         for step in range(steps):
             before = hiddens[step]
+            word = None if keep is None else keep[step]
             place = step if learns else 0
             joint = torch.bmm(before, recurrent)
-            gates, from_hidden = activations[place], joint[..., slots:]
-            from_words = projected[step]
+            from_words = all_words[step]
             if slots and (step or reads_at_first):
                 weights = all_weights[step if learns or wanted else 0]
-                torch.softmax(joint[..., :slots], dim=-1, out=weights)  # Eq. 1
-                if begun is not None:
-                    weights *= begun[step]
+                arithmetic.attend(joint[..., :slots], None if begun is None else begun[step], weights)  # Eq. 1
                 content, through = weights, values
                 if content_weight is not None:
                     content, through = contents[place], content_weight
                     torch.bmm(weights, values, out=content)  # Eq. 2
                 from_words = torch.baddbmm(from_words, content, through)
+            given = (from_words, joint[..., slots:], before, word, activations[place], hiddens[step + 1])
             if is_lstm:
-                torch.add(from_words, from_hidden, out=gates)
-                gates[..., : 3 * size].sigmoid_()
-                gates[..., 3 * size :].tanh_()
-                taken, kept, shown, new = gates.split(size, dim=-1)
-                after_cell = torch.mul(kept, cells[step], out=cells[step + 1]).addcmul_(taken, new)
-                if keep is not None:
-                    torch.where(keep[step], after_cell, cells[step], out=after_cell)
-                after = torch.mul(shown, after_cell.tanh(), out=hiddens[step + 1])
+                arithmetic.lstm(*given, cells[step], cells[step + 1])
             else:
-                opened = torch.add(
-                    from_words[..., : 2 * size], from_hidden[..., : 2 * size], out=gates[..., : 2 * size]
-                )
-                reset, update = opened.sigmoid_().split(size, dim=-1)
-                inner = torch.add(from_hidden[..., 2 * size :], candidate_bias.unsqueeze(1), out=inners[place])
-                candidate = gates[..., 2 * size :]
-                torch.addcmul(from_words[..., 2 * size :], reset, inner, out=candidate).tanh_()
-                after = torch.lerp(candidate, before, update, out=hiddens[step + 1])
-            if keep is not None:
-                torch.where(keep[step], after, before, out=after)
+                arithmetic.gru(*given, candidate_bias, inners[place])
         if learns:
             ctx.save_for_backward(
                 projected, recurrent, values, content_weight, candidate_bias, hidden, cell_state,
@@ -172,6 +253,7 @@ class _Steps(torch.autograd.Function):
             )  # fmt: skip
             ctx.device_type = projected.device.type
             ctx.settings = (cell, reads_at_first, keep, begun, wanted)
+            ctx.arithmetic = arithmetic
             ctx.set_materialize_grads(False)
         return hiddens[1:], cells[-1] if is_lstm else None, all_weights if wanted else None
 
@@ -186,17 +268,17 @@ class _Steps(torch.autograd.Function):
         saved = ctx.saved_tensors  # once: checkpointing makes them again for each look
         given = saved[:7]
         if torch.is_grad_enabled():
-            return (*_plain_gradients(given, ctx, (from_states, from_cell, from_weights)), *(None,) * 5)
+            return (*_plain_gradients(given, ctx, (from_states, from_cell, from_weights)), *(None,) * 6)
         projected, recurrent, values, content_weight, candidate_bias = given[:5]
         hiddens, cells, activations, all_weights, contents, inners = saved[7:]
         cell, reads_at_first, keep, _, _ = ctx.settings
         steps, directions, rows, width = projected.shape
         size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
-        is_lstm = cell == "lstm"
+        is_lstm, arithmetic = cell == "lstm", ctx.arithmetic
         # What reaches scores and gates through the hidden state, and what reaches the gates through words and content:
         # of an LSTM these are the same numbers.
         to_joint = projected.new_empty(steps, directions, rows, slots + width)
-        to_gates = to_joint[..., slots:] if is_lstm else torch.empty_like(projected)
+        to_gates = to_joint[..., slots:] if is_lstm else projected.new_empty(projected.shape)
         to_contents = None if contents is None else torch.empty_like(contents)
         if not reads_at_first:
             _nothing_at_first(to_joint[..., :slots], to_contents)
@@ -206,54 +288,21 @@ class _Steps(torch.autograd.Function):
         to_hidden = projected.new_zeros(directions, rows, size)
         to_cell = projected.new_zeros(directions, rows, size) if from_cell is None else from_cell
         for step in reversed(range(steps)):
-            if from_states is not None:
-                to_hidden = to_hidden + from_states[step]
-            passed_hidden = passed_cell = None
-            if keep is not None:
-                word = keep[step]
-                passed_hidden, to_hidden = to_hidden.masked_fill(word, 0), to_hidden * word
-                if is_lstm:
-                    passed_cell, to_cell = to_cell.masked_fill(word, 0), to_cell * word
+            word = None if keep is None else keep[step]
             joint, gates = to_joint[step], to_gates[step]
-            opened = activations[step]
+            reaches = (to_hidden, None if from_states is None else from_states[step], word, activations[step], gates)
             if is_lstm:
-                taken, kept, shown, new = opened.split(size, dim=-1)
-                seen = cells[step + 1].tanh()
-                to_cell = torch.addcmul(to_cell, to_hidden * shown, 1 - seen * seen)
-                parts = gates.split(size, dim=-1)
-                torch.mul(to_cell, new, out=parts[0])
-                torch.mul(to_cell, cells[step], out=parts[1])
-                torch.mul(to_hidden, seen, out=parts[2])
-                three = opened[..., : 3 * size]
-                gates[..., : 3 * size] *= three * (1 - three)
-                torch.mul(to_cell * taken, 1 - new * new, out=parts[3])
-                to_cell = to_cell * kept
-                to_hidden = None
+                to_cell, residual = arithmetic.lstm_back(*reaches, to_cell, cells[step], cells[step + 1])
             else:
-                reset, update, candidate = opened.split(size, dim=-1)
-                to_candidate = to_hidden * (1 - update) * (1 - candidate * candidate)
-                gates[..., 2 * size :] = to_candidate
-                to_update = to_hidden * (hiddens[step] - candidate) * update * (1 - update)
-                gates[..., size : 2 * size] = to_update
-                gates[..., :size] = to_candidate * inners[step] * reset * (1 - reset)
-                joint[..., slots : slots + 2 * size] = gates[..., : 2 * size]
-                torch.mul(to_candidate, reset, out=joint[..., slots + 2 * size :])
-                to_hidden = to_hidden * update
+                residual = arithmetic.gru_back(*reaches, hiddens[step], inners[step], joint[..., slots:])
             if slots and (step or reads_at_first):
                 to_content = gates
                 if contents is not None:
                     to_content = torch.bmm(gates, back_weight, out=to_contents[step])
                 to_weights = torch.bmm(to_content, back_values)
-                if from_weights is not None:
-                    to_weights += from_weights[step]
-                weights = all_weights[step]
-                joint[..., :slots] = torch._softmax_backward_data(to_weights, weights, -1, weights.dtype)
-            through = torch.bmm(joint, back)
-            to_hidden = through if to_hidden is None else to_hidden.add_(through)
-            if keep is not None:
-                to_hidden += passed_hidden
-                if is_lstm:
-                    to_cell = to_cell + passed_cell
+                asked = None if from_weights is None else from_weights[step]
+                arithmetic.attend_back(to_weights, asked, all_weights[step], joint[..., :slots])
+            to_hidden = torch.bmm(joint, back) if residual is None else torch.baddbmm(residual, joint, back)
 
         def by_direction(tensor):
             return tensor.transpose(0, 1).reshape(directions, steps * rows, -1)
@@ -274,7 +323,7 @@ class _Steps(torch.autograd.Function):
             gradients[4] = to_joint[..., slots + 2 * size :].sum(dim=(0, 2))
         gradients[5] = to_hidden if needs[5] else None
         gradients[6] = to_cell if needs[6] else None
-        return (*gradients, *(None,) * 5)
+        return (*gradients, *(None,) * 6)
 
 
 def _nothing_at_first(*buffers) -> None:
