@@ -37,7 +37,7 @@ def mathml(latex: str) -> str:
 
 
 class _Inline(InlineProcessor):
-    def handleMatch(self, match, data):  # noqa: N802 (the name is Markdown's)
+    def handleMatch(self, match, data):
         element = ElementTree.fromstring(convert(match[1]))
         for part in element.iter():
             part.tag = part.tag.rpartition("}")[2]
@@ -47,6 +47,6 @@ class _Inline(InlineProcessor):
 class InlineFormulas(Extension):
     """`$x$`, with no space inside the dollars."""
 
-    def extendMarkdown(self, md):  # noqa: N802 (the name is Markdown's)
+    def extendMarkdown(self, md):
         # Above emphasis and escapes, whose signs formulas have too, and below code.
         md.inlinePatterns.register(_Inline(r"(?<![\\$\w])\$(?![\s$])([^$\n]+?)(?<!\s)\$(?![\w$])"), "formula", 185)

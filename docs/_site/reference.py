@@ -62,7 +62,7 @@ def _rooms() -> list[Page]:
     found = []
     for room, title in ROOMS.items():
         package = importlib.import_module(f"hf_memaug.{room}")
-        names = {name: package.__name__ for name in getattr(package, "__all__", ())}
+        names = dict.fromkeys(getattr(package, "__all__", ()), package.__name__)
         names |= {name: where for name, where in hf_memaug._FUNCTIONS.items() if where.split(".")[1] == room}
         values = {name: getattr(importlib.import_module(where), name) for name, where in names.items()}
         objects = [_where(value) for value in values.values() if inspect.isclass(value) or inspect.isroutine(value)]
