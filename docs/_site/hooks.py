@@ -17,6 +17,7 @@ import reference
 
 ROOT = Path(__file__).parents[2]
 _LINK = re.compile(r"(\]\()([^)#\s]+)(#[^)\s]*)?(\))")
+_TYPE = re.compile(r"(\(<code>)([^<\n]*[`*][^<\n]*)(</code>)")
 _LANGUAGES = {".py": "python", ".yml": "yaml", ".yaml": "yaml", ".sh": "bash", ".txt": "text"}
 
 
@@ -51,6 +52,14 @@ def on_page_markdown(markdown, page, config, files):
         return f"{match[1]}{path}{match[4]}"
 
     return _LINK.sub(link, markdown)
+
+
+def on_page_content(html, page, config, files):
+    """Types and names are written as transformers writes them, (`int`, *optional*) and [`Name`]: not so here."""
+    if not page.file.src_uri.startswith("reference/"):
+        return html
+    html = _TYPE.sub(lambda match: match[1] + re.sub(r"[`*]", "", match[2]) + match[3], html)
+    return re.sub(r"\[(<code>\w+</code>)\]", r"\1", html)
 
 
 def _changelog() -> str:

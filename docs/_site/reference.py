@@ -48,7 +48,10 @@ def _families() -> list[Page]:
         names = [name for row in rows for name in (row.config, *row.model_names)]
         method = getattr(rows[0], "method", None)
         introduction = f"[{method.title}]({method.url}): {method.what}." if method else "A backbone, without a head."
-        objects = tuple(_where(row.load(name)) for row in rows for name in (row.config, *row.model_names))
+        classes = [row.load(name) for row in rows for name in (row.config, *row.model_names)]
+        # Fields that several configurations share, and the only place where they are described.
+        shared = [base for one in classes for base in one.__mro__[1:] if base.__name__.endswith("Fields")]
+        objects = tuple(dict.fromkeys(map(_where, [*classes, *shared])))
         found.append(Page(f"reference/{module}.md", ", ".join(_heads(names)), introduction, objects))
     return found
 
