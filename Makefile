@@ -4,11 +4,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
-SOURCES := hf_memaug tests examples benchmarks setup.py
+SOURCES := hf_memaug tests examples benchmarks docs setup.py
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help demo test quality format bench clean
+.PHONY: help demo test quality format bench docs clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ format: $(VENV)/.dev  ## mend what can be mended by itself
 bench: $(VENV)/.runtime  ## speed against the same backbone without memory, on this machine
 	$(BIN)/python benchmarks/kv_memory.py --output docs/results/benchmarks/kv_memory_cpu.json
 	$(BIN)/python benchmarks/table.py
+
+docs: $(VENV)/.dev  ## the documentation site, into build/site; open its index.html, no server needed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean:  ## remove what is made here, but for your runs
 	rm -rf $(VENV) .cache build dist *.egg-info .pytest_cache .ruff_cache

@@ -12,15 +12,18 @@ VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "hf_memaug" / "__init__.py
 
 EXTRAS = {
     "report": ["matplotlib>=3.8"],
+    "docs": ["latex2mathml>=3.77", "mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.27"],
     "graph": ["torch-geometric>=2.6", "rdkit>=2024.3"],
 }
 EXTRAS["dev"] = [
+    *EXTRAS["docs"],
     *EXTRAS["report"],
     *EXTRAS["graph"],
     "build>=1.2",
     "onnxruntime>=1.20",
     "onnxscript>=0.5",
     "parameterized>=0.9",
+    "playwright>=1.50",
     "pytest>=8",
     "pytest-xdist>=3.5",
     "ruff>=0.12",

@@ -44,18 +44,6 @@ def test_the_record_is_one():
     assert record.train_envs == ["films", "phones"] and set(json.loads(text)) == set(Record.__dataclass_fields__)
 
 
-def test_the_example_reads_records_of_domainbed(tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "domainbed_output" / "0a1b").mkdir(parents=True)
-    args = {"dataset": "VLCS", "algorithm": "CORAL", "test_envs": [3], "trial_seed": 2, "hparams_seed": 0}
-    scores = {f"env{number}_{part}_acc": 0.5 for number in range(4) for part in ("in", "out")}
-    line = json.dumps({"args": args, "hparams": {}, "step": 600, "epoch": 1.5, **scores})
-    (tmp_path / "domainbed_output" / "0a1b" / "results.jsonl").write_text(line + "\n")
-    (code,) = blocks("python")
-    exec(compile(code, "bench.md", "exec"), {})
-    assert capsys.readouterr().out == "CORAL V 2 600 0.5\n"
-
-
 def test_every_range_and_way_to_select_is_told():
     for algorithm, ranges in OWN.items():
         (row,) = [

@@ -3,7 +3,6 @@
 import gzip
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -316,17 +315,6 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert "pip install hf_memaug[graph]" in done.stdout, done.stderr
-
-
-def test_the_guide():
-    """What docs/graphs.md shows works as it stands."""
-    pytest.importorskip("torch_geometric", reason="torch-geometric is not installed: the extra `graph`")
-    guide = (Path(__file__).resolve().parents[2] / "docs" / "graphs.md").read_text(encoding="utf-8")
-    names = {}
-    for code in re.findall(r"```python\n(.+?)```", guide, flags=re.DOTALL):
-        exec(code, names)
-    assert names["output"].pooler_output.shape == (32, 64)
-    assert names["backbone"](**names["batch"]).pooler_output.shape == (32, 64)
 
 
 class TestGenerated:
