@@ -230,15 +230,15 @@ def test_tuned_settings_are_those_that_were_best_on_dev_rows():
         for number, candidate in enumerate(_candidates(job(seed=TUNING_SEEDS + seed))):
             done[candidate] = {"dev": 50.0 + (10 if number == 3 else number)}
     best = _candidates(wanted)[3]
-    free = ["learning_rate", "synthetic_slots"]
+    free = ["learning_rate", "momentum"]
     assert len(_candidates(wanted)) == len(_candidates(job(method="backbone"))) == 6
     found = _tuned(wanted, done, free)
-    assert (found.learning_rate, found.synthetic_slots) == (best.learning_rate, best.synthetic_slots)
+    assert (found.learning_rate, found.momentum) == (best.learning_rate, best.momentum)
     for other in ({"method": "backbone"}, {"setting": "14/0/0.02"}, {"real_memory_size": 50}):
         assert _tuned(job(**other), done, free) == job(**other), "another job's settings"
     # What is given on the command line is given.
     given = job(learning_rate=3e-3)
-    assert _tuned(given, done, ["synthetic_slots"]).learning_rate == 3e-3
+    assert _tuned(given, done, ["momentum"]).learning_rate == 3e-3
 
 
 def test_a_table_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp_path):

@@ -40,6 +40,7 @@ class Job:
     real_memory_size: int = 64
     synthetic_slots: int = 8
     momentum_encoder: str = "copy"
+    momentum: float = 0.999
     prompt_tokens: int = 4
     tuning: str = "full"
 
@@ -55,6 +56,7 @@ def make_model(job: Job, task: Task):
         "real_memory_size": job.real_memory_size,
         "synthetic_slots": job.synthetic_slots,
         "momentum_encoder": job.momentum_encoder,
+        "momentum": job.momentum,
     }
     kwargs = {**memory, **prompts, **task.options}
     model = task.model_class.from_backbone(task.backbone, augmentation=augmentation, **kwargs)

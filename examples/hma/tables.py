@@ -66,9 +66,17 @@ TABLES = {
     "memory_sizes": (["bace"], [""], ["gin-3x64"], GRAPHS),
 }
 SIZES = {"real_memory_size": [0, 32, 64, 128], "synthetic_slots": [0, 4, 8, 16, 32]}
-GRID = {"learning_rate": [3e-4, 1e-3, 3e-3], "synthetic_slots": [8, 32]}
-# As many tries for a method without slots.
-RATES = [2e-4, 3e-4, 6e-4, 1e-3, 2e-3, 3e-3]
+# What `--tune` tries, as many settings for each method. A momentum encoder that starts from random weights and follows
+# too slowly fills the real memory with what nobody reads as it was meant.
+FEW_RATES = [3e-4, 1e-3, 3e-3]
+GRIDS = {
+    "hma": {"learning_rate": FEW_RATES, "momentum": [0.9, 0.999]},
+    "rma": {"learning_rate": FEW_RATES, "momentum": [0.9, 0.999]},
+    "abd+rma": {"learning_rate": FEW_RATES, "momentum": [0.9, 0.999]},
+    "abd+syn": {"learning_rate": FEW_RATES, "synthetic_slots": [8, 32]},
+}
+RATES = {"learning_rate": [2e-4, 3e-4, 6e-4, 1e-3, 2e-3, 3e-3]}
+TUNED = ("learning_rate", "momentum", "synthetic_slots")
 TUNING_SEEDS = 1000
 
 
@@ -88,12 +96,12 @@ def make_jobs(options, done: dict[Job, dict]) -> list[Job]:
         return [_sized(job, *sizes) for job in jobs for sizes in itertools.product(*SIZES.values())]
     if options.tune:
         return [candidate for job in jobs for candidate in _candidates(job)]
-    free = [name for name in GRID if getattr(options.job, name) is None]
+    free = [name for name in TUNED if getattr(options.job, name) is None]
     return [_tuned(job, done, free) for job in jobs]
 
 
 def _candidates(job: Job) -> list[Job]:
-    grid = GRID if job.method in ("abd+syn", "hma") else {"learning_rate": RATES}
+    grid = GRIDS.get(job.method, RATES)
     return [replace(job, **dict(zip(grid, values, strict=True))) for values in itertools.product(*grid.values())]
 
 
@@ -194,7 +202,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--tune", action="store_true", help="try settings on other seeds, and score dev rows alone")
     job = parser.add_argument_group("of all jobs (default: what --tune found best, else the table's own)")
-    for name in ("learning_rate", "head_learning_rate", "epochs"):
+    for name in ("learning_rate", "head_learning_rate", "epochs", "momentum"):
         job.add_argument(f"--{name.replace('_', '-')}", type=float)
     for name in ("batch_size", "real_memory_size", "synthetic_slots", "evaluations", "prompt_tokens"):
         job.add_argument(f"--{name.replace('_', '-')}", type=int)
