@@ -168,7 +168,7 @@ def rows_of(job: Job, result: dict, table: str, tuning: bool) -> list[dict]:
     same = {"method": job.method, "data": job.data, "backbone": job.backbone, "seed": job.seed}
     same["metric"] = result["metric"]
     if tuning:
-        name = f"{job.method}, " + ", ".join(f"{key} {getattr(job, key):g}" for key in GRID)
+        name = f"{job.method}, " + ", ".join(f"{key} {getattr(job, key):g}" for key in GRIDS.get(job.method, RATES))
         return [{**same, "method": name, "target": job.setting or "dev", "metric": "dev", "value": result["dev"]}]
     if table == "memory_sizes":
         real = job.real_memory_size if "rma" in job.method or job.method == "hma" else 0
