@@ -12,10 +12,13 @@ VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "hf_memaug" / "__init__.py
 
 EXTRAS = {
     "report": ["matplotlib>=3.8"],
+    # Colours of experts come from matplotlib.
+    "app": ["gradio>=6.0,<7", "matplotlib>=3.8"],
     "graph": ["torch-geometric>=2.6", "rdkit>=2024.3"],
 }
 EXTRAS["dev"] = [
     *EXTRAS["report"],
+    *EXTRAS["app"],
     *EXTRAS["graph"],
     "build>=1.2",
     "onnxruntime>=1.20",
