@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder of a Space is whole, runs as it stands, and publishes no rows unasked."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -86,3 +87,17 @@ def test_what_no_space_is_written_of(tmp_path):
     with pytest.raises(ValueError, match="no model of hf_memaug"):
         write_space(save_backbone("roberta", tmp_path / "plain"), tmp_path / "space")
     assert not (tmp_path / "space").exists()
+
+
+def test_what_the_guide_says_runs(tmp_path, monkeypatch, capsys):
+    guide = (Path(__file__).parents[2] / "docs" / "app.md").read_text(encoding="utf-8")
+    checkpoint = save(KV, tmp_path / "jobs" / "NAME" / "checkpoint")
+    serve, space, ask = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    for code in (space, ask):
+        # The hub is not there; a folder does as well.
+        code = code.replace("you/reviews-memory", checkpoint).replace("runs/reviews/jobs/NAME/checkpoint", checkpoint)
+        exec(compile(code, "app.md", "exec"), {})
+    assert (tmp_path / "space-copy" / "checkpoint" / "config.json").is_file()
+    assert "slot " in capsys.readouterr().out
+    assert 'launch("you/reviews-memory", baseline="you/reviews-plain")' in serve
