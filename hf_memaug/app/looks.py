@@ -141,6 +141,8 @@ def _prediction(title: str, prediction: Prediction, kind: str = "") -> str:
 
 def _reading(reading: Reading) -> str:
     parts = [f"<h2>{escape(reading.title)}</h2>", f'<p class="quiet">{_words(reading.about)}</p>']
+    if reading.source:
+        parts.append(f'<p class="quiet">{_words(reading.source)}</p>')
     if reading.groups:
         parts += [_bar(name, share) for name, share in _largest(reading.groups.items())]
         if reading.places:
@@ -148,8 +150,6 @@ def _reading(reading: Reading) -> str:
     parts += map(_place, reading.places)
     if reading.others:
         parts.append(f'<p class="quiet">{reading.others} others together: {reading.rest:.1%}</p>')
-    if reading.source:
-        parts.append(f'<p class="quiet">{_words(reading.source)}</p>')
     return f'<section class="card reading">{"".join(parts)}</section>'
 
 

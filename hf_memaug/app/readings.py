@@ -191,7 +191,7 @@ def _nearest_words(checkpoint: Checkpoint, memory) -> Callable[[int], tuple[str,
         said = memory.output.weight.float() @ memory.slot_values[:, slot].float().sum(dim=0)
         nearest = (table @ torch.nn.functional.normalize(said, dim=0)).topk(min(5, len(names)))
         found = zip(nearest.values.tolist(), nearest.indices.tolist(), strict=True)
-        return tuple(f"{names[place]} ({score:.2f})" for score, place in found)
+        return ("nearest words: " + ", ".join(f"{names[place]} ({score:.2f})" for score, place in found),)
 
     return words
 

@@ -202,7 +202,7 @@ def test_without_texts_the_nearest_words_say_it_plainly(tmp_path):
 
     (reading,) = answer(load_served(save(KV, tmp_path, great_in_slot_3)), text=TEXT).readings
     assert reading.places[0].name == "slot 3" and reading.places[0].share > 0.99
-    assert reading.places[0].contents[0] == "great (1.00)"
+    assert reading.places[0].contents[0].startswith("nearest words: great (1.00), ")
     assert "No `features.npz`" in reading.source and "hint" in reading.source
 
 
