@@ -13,11 +13,14 @@ VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "hf_memaug" / "__init__.py
 EXTRAS = {
     "report": ["matplotlib>=3.8"],
     "docs": ["latex2mathml>=3.77", "mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.27"],
+    # Colours of experts come from matplotlib.
+    "app": ["gradio>=6.0,<7", "matplotlib>=3.8"],
     "graph": ["torch-geometric>=2.6", "rdkit>=2024.3"],
 }
 EXTRAS["dev"] = [
     *EXTRAS["docs"],
     *EXTRAS["report"],
+    *EXTRAS["app"],
     *EXTRAS["graph"],
     "build>=1.2",
     "onnxruntime>=1.20",

@@ -37,8 +37,9 @@ def main() -> None:
         "# What the memory costs\n\n"
         "Each ratio is ours over theirs, in one run. Made by `python benchmarks/table.py`.\n\n"
         "Read eager ratios with care: runs of the same code differed by several per cent, more than the memory "
-        "costs. The rows with CUDA graphs (`..._compiled`) vary least. The H200 file of the key-value memory was measured before "
-        "inference was given three times the rounds of training, so its command now takes more measurements than the file shows."
+        "costs. The rows with CUDA graphs (`..._compiled`) vary least. The H200 file of the key-value memory was "
+        "measured before inference was given three times the rounds of training, so its command now takes more "
+        "measurements than the file shows."
     )
     sections = [section(file) for file in sorted(FOLDER.glob("*.json"))]
     (FOLDER / "README.md").write_text("\n\n".join([head, *sections]) + "\n", encoding="utf-8")

@@ -1,0 +1,150 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The app as a folder that can be pushed to the hub as a Space."""
+
+import os
+import shutil
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from hf_memaug.app.checkpoints import beside_file, read_config, served_task
+from hf_memaug.registry import FAMILIES
+
+# Where a copy of the checkpoint lies in the folder.
+COPY = "checkpoint"
+# The version that was tested, where Gradio is not installed here.
+_GRADIO = "6.31.0"
+# Of a checkpoint; not what training needs to go on: the optimizer, its schedule, the state of random numbers.
+_COPIED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py")
+_LEFT = ("trainer_state.json",)
+
+
+def write_space(
+    checkpoint: str | os.PathLike,
+    folder: str | os.PathLike,
+    baseline: str | os.PathLike | None = None,
+    rows: bool = False,
+) -> Path:
+    """
+    Writes `app.py`, `requirements.txt` and `README.md` of a Space that serves the checkpoint. Gives the folder.
+
+    Args:
+        checkpoint (`str`):
+            A repository of the hub, which the Space loads by name, or a folder, which is copied into the Space.
+        folder (`str`):
+            Where to write: a folder that is new, empty, or an earlier Space of this function.
+        baseline (`str`, *optional*):
+            A repository of the hub with the plain model, whose answer is shown beside.
+        rows (`bool`, *optional*, defaults to `False`):
+            Whether `features.npz`, with the texts that lie beside the checkpoint, is copied too. A Space is public
+            unless you say otherwise: with it, so are these texts.
+    """
+    name, folder = os.fspath(checkpoint), Path(folder)
+    config = read_config(name, "checkpoint")
+    served_task(config, name, "checkpoint")
+    if baseline is not None and os.path.isdir(baseline):
+        raise ValueError(
+            f"`baseline`: {os.fspath(baseline)!r} is a folder, and a Space can load only what is on the hub. Push it "
+            "first, and give its name."
+        )
+    _check_folder(folder)
+    if os.path.isdir(name) and folder.resolve().is_relative_to(Path(name).resolve()):
+        raise ValueError(f"`folder`: {str(folder)!r} lies inside the checkpoint. Choose one outside of it.")
+    folder.mkdir(parents=True, exist_ok=True)
+    # The copy first: a folder with an `app.py` is whole.
+    is_copy = os.path.isdir(name)
+    if is_copy:
+        _copy(Path(name), folder / COPY, rows)
+    served = f'Path(__file__).parent / "{COPY}"' if is_copy else repr(name)
+    arguments = [served, *([f"baseline={os.fspath(baseline)!r}"] if baseline is not None else [])]
+    (folder / "requirements.txt").write_text(_requirements(), encoding="utf-8")
+    (folder / "README.md").write_text(_readme(config, name, is_copy, baseline), encoding="utf-8")
+    (folder / "app.py").write_text(
+        _APP.format(path="from pathlib import Path\n\n" if is_copy else "", arguments=", ".join(arguments)),
+        encoding="utf-8",
+    )
+    return folder
+
+
+_APP = '''"""Made by hf_memaug: serves a checkpoint, and shows what its memory answered."""
+
+{path}from hf_memaug.app import launch
+
+launch({arguments})
+'''
+
+
+def _check_folder(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise ValueError(f"`folder`: {str(folder)!r} is a file. Give the name of a folder.")
+    app = folder / "app.py"
+    ours = app.is_file() and "Made by hf_memaug" in app.read_text(encoding="utf-8")
+    if folder.exists() and any(folder.iterdir()) and not ours:
+        raise ValueError(f"`folder`: {str(folder)!r} is not empty. Give a new one: nothing is overwritten.")
+
+
+def _copy(checkpoint: Path, into: Path, rows: bool) -> None:
+    shutil.rmtree(into, ignore_errors=True)
+    into.mkdir(parents=True)
+    for pattern in _COPIED:
+        for path in sorted(checkpoint.glob(pattern)):
+            if path.name not in _LEFT:
+                shutil.copy2(path, into / path.name)
+    for file in ("memory.json", *(("features.npz",) if rows else ())):
+        found = beside_file(str(checkpoint), file)
+        if found is not None:
+            shutil.copy2(found, into / file)
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _requirements() -> str:
+    import hf_memaug
+
+    lines = [f"hf_memaug[app]=={hf_memaug.__version__}"]
+    for package in ("torch", "transformers"):
+        number = _installed(package)
+        if number is not None:
+            # "+cpu" and its like are builds that the index may not have.
+            lines.append(f"{package}=={number.split('+')[0]}")
+    return "\n".join(lines) + "\n"
+
+
+def _readme(config, name: str, is_copy: bool, baseline) -> str:
+    import json
+
+    method = FAMILIES[config.model_type].method
+    path = Path(name).resolve() if is_copy else Path(name)
+    title = path.parent.name if path.name == COPY else path.name
+    head = [
+        "---",
+        f"title: {json.dumps(title)}",
+        "emoji: 🧠",
+        "colorFrom: blue",
+        "colorTo: gray",
+        "sdk: gradio",
+        f'sdk_version: "{_installed("gradio") or _GRADIO}"',
+        "app_file: app.py",
+        *([] if is_copy else ["models:", f"  - {name}", *([f"  - {baseline}"] if baseline is not None else [])]),
+        "tags:",
+        "  - hf_memaug",
+        f"  - {config.model_type}",
+        "---",
+    ]
+    where = (
+        f"a copy of it lies in `{COPY}/`" if is_copy else f"it is loaded from [{name}](https://huggingface.co/{name})"
+    )
+    architecture = (config.architectures or [config.model_type])[0]
+    text = [
+        f"# {title}",
+        f"Serves a `{architecture}` of hf_memaug: {method.what}; {where}. The page shows the prediction, which memory "
+        "slots or experts answered and what lives in them, and the answer without the memory.",
+        f"Paper: [{method.title}]({method.url}).",
+        "To run it here: `pip install -r requirements.txt`, then `python app.py`.",
+    ]
+    return "\n".join(head) + "\n\n" + "\n\n".join(text) + "\n"

@@ -1,0 +1,103 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a Space is whole, runs as it stands, and publishes no rows unasked."""
+
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from families import save_backbone
+
+sys.path.insert(0, str(Path(__file__).parent))
+from served import TEXT, case_of, save
+
+import hf_memaug
+from hf_memaug.app import answer, load_served, write_space
+
+KV = case_of("RobertaWithKVMemoryForSequenceClassification")
+
+
+def head(folder) -> dict:
+    return yaml.safe_load((folder / "README.md").read_text(encoding="utf-8").split("---")[1])
+
+
+def launched(folder, monkeypatch) -> tuple[tuple, dict]:
+    """What `app.py` launches, when it is run from somewhere else."""
+    import hf_memaug.app.page
+
+    calls = []
+    monkeypatch.setattr(hf_memaug.app.page, "launch", lambda *args, **kwargs: calls.append((args, kwargs)))
+    path = folder / "app.py"
+    exec(compile(path.read_text(), str(path), "exec"), {"__file__": str(path), "__name__": "__main__"})
+    (call,) = calls
+    return call
+
+
+def test_a_folder_is_copied_into_the_space(tmp_path, monkeypatch):
+    save(KV, tmp_path / "jobs" / "mil-books" / "checkpoint")
+    job = tmp_path / "jobs" / "mil-books"
+    (job / "memory.json").write_text('{"by_domain": {}}')
+    (job / "features.npz").write_bytes(b"rows of somebody")
+    (job / "checkpoint" / "optimizer.pt").write_bytes(b"large")
+    (job / "checkpoint" / "trainer_state.json").write_text("{}")
+    folder = write_space(job / "checkpoint", tmp_path / "space")
+    copied = {path.name for path in (folder / "checkpoint").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json", "memory.json"} <= copied
+    assert not {"features.npz", "optimizer.pt", "trainer_state.json"} & copied
+    assert head(folder)["sdk"] == "gradio" and head(folder)["app_file"] == "app.py"
+    assert head(folder)["title"] == "mil-books"
+    wanted = (folder / "requirements.txt").read_text().splitlines()
+    assert wanted[0] == f"hf_memaug[app]=={hf_memaug.__version__}" and not any("+" in line for line in wanted)
+    (served,), _ = launched(folder, monkeypatch)
+    assert (
+        answer(load_served(served), text=TEXT).prediction
+        == answer(load_served(job / "checkpoint"), text=TEXT).prediction
+    )
+    # Again, and with the rows.
+    assert "features.npz" in {
+        path.name for path in (write_space(job / "checkpoint", folder, rows=True) / "checkpoint").iterdir()
+    }
+
+
+def test_a_repository_is_named(tmp_path, monkeypatch):
+    from transformers import AutoConfig
+
+    config = AutoConfig.from_pretrained(save(KV, tmp_path / "kv"))
+    monkeypatch.setattr(AutoConfig, "from_pretrained", lambda name, **_: config)
+    folder = write_space("me/memory", tmp_path / "space", baseline="me/plain")
+    assert head(folder)["models"] == ["me/memory", "me/plain"] and not (folder / "checkpoint").exists()
+    assert launched(folder, monkeypatch) == (("me/memory",), {"baseline": "me/plain"})
+
+
+def test_what_no_space_is_written_of(tmp_path):
+    save(KV, tmp_path / "kv")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "app.py").write_text("mine")
+    with pytest.raises(ValueError, match="is not empty"):
+        write_space(tmp_path / "kv", tmp_path / "mine")
+    assert (tmp_path / "mine" / "app.py").read_text() == "mine"
+    with pytest.raises(ValueError, match="inside the checkpoint"):
+        write_space(tmp_path / "kv", tmp_path / "kv" / "space")
+    with pytest.raises(ValueError, match="is a file"):
+        write_space(tmp_path / "kv", tmp_path / "kv" / "config.json")
+    with pytest.raises(ValueError, match="only what is on the hub"):
+        write_space(tmp_path / "kv", tmp_path / "space", baseline=tmp_path / "kv")
+    with pytest.raises(ValueError, match="no model of hf_memaug"):
+        write_space(save_backbone("roberta", tmp_path / "plain"), tmp_path / "space")
+    assert not (tmp_path / "space").exists()
+
+
+def test_what_the_guide_says_runs(tmp_path, monkeypatch, capsys):
+    guide = (Path(__file__).parents[2] / "docs" / "app.md").read_text(encoding="utf-8")
+    checkpoint = save(KV, tmp_path / "jobs" / "NAME" / "checkpoint")
+    serve, space, ask = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    for code in (space, ask):
+        # The hub is not there; a folder does as well.
+        code = code.replace("you/reviews-memory", checkpoint).replace("runs/reviews/jobs/NAME/checkpoint", checkpoint)
+        exec(compile(code, "app.md", "exec"), {})
+    assert (tmp_path / "space-copy" / "checkpoint" / "config.json").is_file()
+    assert "slot " in capsys.readouterr().out
+    assert 'launch("you/reviews-memory", baseline="you/reviews-plain")' in serve
