@@ -21,6 +21,7 @@ EXTRAS["dev"] = [
     "onnxruntime>=1.20",
     "onnxscript>=0.5",
     "parameterized>=0.9",
+    "playwright>=1.50",
     "pytest>=8",
     "pytest-xdist>=3.5",
     "ruff>=0.12",

@@ -11,6 +11,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
 import torch
+from browser import browser, open_page  # noqa: F401 (fixtures)
 
 torch.set_num_threads(1)
 
