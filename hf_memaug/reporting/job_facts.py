@@ -23,9 +23,9 @@ from hf_memaug.files import write_atomically
 from hf_memaug.registry import FAMILIES
 from hf_memaug.reporting import memory_maps
 from hf_memaug.reporting.expert_maps import count_experts
+from hf_memaug.reporting.run_folder import FEATURES_FILE, MEMORY_FILE, PATCHES_FOLDER
 from hf_memaug.training.forward_pass import pooled_features
 
-FEATURES_FILE, MEMORY_FILE, PATCHES_FOLDER = "features.npz", "memory.json", "patches"
 PATCHES_FILE = "experts.png"
 LONGEST_TEXT, PICTURE_SIDE = 400, 96
 # Of the picture of experts over patches: more rows are more than a page shows.
