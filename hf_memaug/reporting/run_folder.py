@@ -120,6 +120,11 @@ class RunFolder:
             return None
         whole = np.isfinite(features).all(axis=1)
         texts = {name: array[whole].astype(str) for name, array in arrays.items() if name != "features"}
+        names = self.info.get("labels")
+        for name in ("label", "predicted") if isinstance(names, list) else ():
+            # Ids, where the run knows their names.
+            if name in texts and all(one.isdigit() and int(one) < len(names) for one in texts[name]):
+                texts[name] = np.array([str(names[int(one)]) for one in texts[name]])
         blank = np.full(int(whole.sum()), "")
         return {**dict.fromkeys(("domain", "label", "predicted"), blank), **texts, "features": features[whole]}
 
@@ -177,16 +182,18 @@ class RunFolder:
         folder = self.path / "jobs" / name
         # A name is a folder of this run, and no way out of it.
         inside = name not in ("", ".", "..") and Path(name).name == name and folder.is_dir()
-        seed = job.get("seed")
+        seed, scores, target = job.get("seed"), _scores(line.get("scores")), job.get("target")
+        # "none" says that no domain is left out, unless there is one of that name.
+        target = None if target is None or (target == "none" and target not in scores) else str(target)
         numbers = ("validation", "seconds", "peak_memory_bytes", "parameters", "trainable")
         settings = line.get("settings") if isinstance(line.get("settings"), dict) else {}
         return Job(
             name=name,
             method=job["method"],
-            target=str(job["target"]) if job.get("target") is not None else None,
+            target=target,
             seed=seed if isinstance(seed, int) else 0,
             backbone=str(job.get("backbone") or ""),
-            scores=_scores(line.get("scores")),
+            scores=scores,
             settings={**{key: value for key, value in job.items() if key not in _NAMED}, **settings},
             checkpoint=line["checkpoint"] if isinstance(line.get("checkpoint"), str) else None,
             matrix=line["matrix"] if isinstance(line.get("matrix"), dict) else None,

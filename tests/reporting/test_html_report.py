@@ -108,7 +108,11 @@ def test_the_comparison_has_the_means_and_the_tests_of_the_run(runs, pages):
     assert row[5] == f"+{averages['mil'].mean() - averages['erm'].mean():.1f} {said}"
     assert pages["text"].row("erm")[5] == "baseline" and "↑" not in "".join(pages["text"].row("hma"))
     shown = pages["text"].sections["comparison"]
-    assert "mil scores highest: " in shown and "significant (paired t-test" in shown and "By macro-F1" in shown
+    assert (
+        "mil scores highest: " in shown
+        and "against erm, significant (paired t-test" in shown
+        and "By macro-F1" in shown
+    )
 
 
 def test_a_difference_that_may_be_luck_is_not_called_one(runs, tmp_path):
@@ -228,13 +232,74 @@ def test_cost_data_and_commands(runs, pages):
     cells = ["2.5 min ± 1.5 s", "2.36 ×", "37.1 min", "4.7 GiB", "128.0 M", "125.0 M"]
     assert ["mil", "15", *cells] in page.rows
     assert page.row("books", "800")[:4] == ["books", "800", "100", "100"]
-    assert "no row that is tested on" in page.sections["data"] and "positive: 520 (52 %)" in page.tips
-    assert "Leakage: rows that are tested on" in pages["image"].sections["data"]
+    assert "✓ Leakage check: no row" in page.sections["data"] and "positive: 520 (52 %)" in page.tips
+    assert "Leakage: where one is tested on" in pages["image"].sections["data"]
     assert ["art › train and test", "3"] in pages["image"].rows
     shown = page.sections["reproduce"]
     for text in ("hf-memaug compare --data reviews.csv", "methods: [erm, mil, hma]", "5.22.2", "3ee9ab9", "9f2c4e11"):
         assert text in shown
     assert page.row("mil-dvd-3")[1:4] == ["mil", "dvd", "3"] and "All 45 jobs" in shown
+
+
+@pytest.mark.parametrize(
+    "overlap, row, said",
+    [
+        ({"between_domains": [], "repeated_rows": 0, "in_both_splits": 0}, None, "✓ Leakage check"),
+        ({"between_domains": [], "repeated_rows": 4}, None, "In all, 4 rows repeat"),
+        ({"between_domains": [{"domains": ["books", "dvd"], "rows": 7}]}, ["books and dvd", "7"], "Leakage:"),
+        ({"in_both_splits": 2}, ["in both splits", "2"], "Leakage:"),
+        ([[3, 5], [4, 9]], ["rows", "2"], "Leakage:"),
+        (None, None, "was not recorded"),
+    ],
+)
+def test_overlaps_are_told(overlap, row, said, tmp_path):
+    folder = text_run(tmp_path / "run", seeds=(0,), methods=("erm",), features=False)
+    data = json.loads((folder / "data.json").read_text())
+    (folder / "data.json").write_text(json.dumps({**data, "overlap": overlap}))
+    page = page_of(folder)
+    assert said in page.sections["data"] and (row is None or row in page.rows)
+    assert ("Leakage:" in page.sections["data"]) == (row is not None)
+
+
+def test_rows_that_were_dropped_are_no_leakage(tmp_path):
+    folder = text_run(tmp_path / "run", seeds=(0,), methods=("erm",), features=False)
+    lines = [{**line, "settings": {"on_overlap": "drop"}} for line in jobs_of(folder)]
+    (folder / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / "data.json").write_text(json.dumps({"overlap": {"in_both_splits": 2}}))
+    shown = page_of(folder).sections["data"]
+    assert "taken out of the training data" in shown and "Leakage:" not in shown
+
+
+def test_no_domain_left_out(tmp_path):
+    """Then all domains that were scored are compared."""
+    folder = text_run(tmp_path / "run", seeds=(0, 1), methods=("erm", "mil"), features=False)
+    lines = [line for line in jobs_of(folder) if line["job"]["target"] == "books"]
+    for line in lines:
+        line["job"]["target"] = "none"
+    (folder / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = page_of(folder)
+    assert page.row("method")[1:5] == ["books", "dvd", "kitchen", "average"]
+    assert "unseen" not in page.sections["comparison"]
+
+
+def test_settings_that_differ_stand_with_their_jobs(pages):
+    shown = pages["text"].sections["comparison"]
+    assert "episodes30" in shown.replace("\n", "") and "learning_rate" in pages["text"].row("target", "seed")
+    assert pages["text"].row("dvd", "3")[2] == "2e-05" and pages["text"].row("dvd", "2")[2] == "5e-05"
+
+
+def test_label_ids_get_their_names(tmp_path):
+    folder = text_run(tmp_path / "run", seeds=(0,), methods=("erm",))
+    information = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**information, "labels": ["bad", "good"]}))
+    path = folder / "jobs" / "erm-dvd-0" / "features.npz"
+    arrays = dict(np.load(path))
+    np.savez(path, **{**arrays, "label": (arrays["label"] == "positive").astype(int)})
+    run = RunFolder(folder)
+    (job,) = [job for job in run.jobs if job.name == "erm-dvd-0"]
+    found = run.features(job)
+    assert ((found["label"] == "good") == (arrays["label"] == "positive")).all()
+    assert set(found["predicted"]) == {"negative", "positive"}
 
 
 def test_each_section_is_in_the_navigation_and_nothing_else(pages):

@@ -222,6 +222,17 @@ def test_wide_tables_scroll_in_their_own_box(opened):
     assert page.evaluate("scrollX") == 0
 
 
+def test_long_names_do_not_widen_a_phone(open_page, tmp_path):
+    folder = text_run(tmp_path / ("run-" * 40), seeds=(0, 1))
+    long = "a_domain_with_a_very_long_name_and_no_place_to_break_it_" * 2
+    for path in [*folder.glob("*.json*"), *folder.glob("jobs/*/memory.json")]:
+        path.write_text(path.read_text().replace('"dvd"', f'"{long}"').replace('"mil"', f'"{long}"'))
+    page = open_page(write_report(folder), size="phone")
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    page.get_by_role("button", name="Its configuration").click()
+    assert page.locator("dialog[open]").bounding_box()["width"] <= 390 and page.errors == []
+
+
 def test_links_lead_to_their_sections(opened):
     page = opened("text")
     for link in page.locator("nav a").all():

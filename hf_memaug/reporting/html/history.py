@@ -171,7 +171,7 @@ def _matrix(job: Job) -> tuple[list[str], list[str], np.ndarray] | None:
     values = np.array([[value if _finite(value) else math.nan for value in row] for row in rows], dtype=float)
     if not np.isfinite(values).any():
         return None
-    named = matrix.get("row_names")
+    named = matrix.get("trained_on")
     if not isinstance(named, list) or len(named) != len(rows):
         named = domains if len(rows) <= len(domains) else [f"stage {place}" for place in range(1, len(rows) + 1)]
     return [str(name) for name in named[: len(rows)]], [str(name) for name in domains], values
@@ -223,7 +223,7 @@ def data_section(run: RunFolder) -> Section:
     body = [facts([("source", _plain(source)), ("fingerprint", _plain(fingerprint))])]
     if isinstance(domains, dict) and domains:
         body.append(_domain_table({str(name): of for name, of in domains.items() if isinstance(of, dict)}))
-    body.append(_overlap(run.data.get("overlap")))
+    body.append(_overlap(run))
     return Section("data", title, joined(body))
 
 
@@ -259,30 +259,45 @@ def _counts(of: dict) -> dict[str, int]:
     return {str(name): count for name, count in labels.items() if _finite(count)} if isinstance(labels, dict) else {}
 
 
-def _overlap(found: Any) -> Html:
-    """What the overlap check said. It may be counts at any depth, or lists of pairs."""
+def _overlap(run: RunFolder) -> Html:
+    """What the overlap check said: rows between domains and splits, or counts and lists at any depth."""
+    found = run.data.get("overlap")
     if found is None:
         return paragraph("Whether rows to test on are in the training data was not recorded.", class_="warning")
-    counts = list(_flat("", found))
-    leaks = [(name, count) for name, count in counts if count and name.rsplit(" › ", 1)[-1] not in _LOOKED_AT]
-    if not leaks:
-        return paragraph(
-            "✓ Leakage check: no row that is tested on is among those trained or selected on.", class_="good"
-        )
-    rows = [[name or "rows", Cell(count_text(count), count)] for name, count in leaks]
-    said = "Leakage: rows that are tested on are also trained or selected on. Scores there say less than they seem to."
-    shown = table(["where", "rows"], rows, caption="Rows that are in two places")
-    return joined([paragraph(said, class_="warning"), shown])
+    found = dict(found) if isinstance(found, dict) else {"": found}
+    repeated, body = found.pop("repeated_rows", 0), []
+    leaks = [(name, count) for name, count in _flat("", found) if count]
+    leaks = [(name, count) for name, count in leaks if name.rsplit(" › ", 1)[-1] not in _LOOKED_AT]
+    if leaks:
+        rows = [[name.replace("_", " ") or "rows", Cell(count_text(count), count)] for name, count in leaks]
+        dropped = run.jobs and all(job.settings.get("on_overlap") == "drop" for job in run.jobs)
+        said = "Rows stand in more than one domain or split. "
+        if dropped:
+            said += "They were taken out of the training data wherever they were also to be tested on."
+        else:
+            said += "Leakage: where one is tested on and the other trained on, scores say less than they seem to."
+        body += [paragraph(said, class_="warning"), table(["where", "rows"], rows, caption="Rows in two places")]
+    else:
+        body.append(paragraph("✓ Leakage check: no row stands in more than one domain or split.", class_="good"))
+    if _finite(repeated) and repeated > 0:
+        several = "row repeats" if repeated == 1 else "rows repeat"
+        body.append(paragraph(f"In all, {count_text(repeated)} {several} an earlier one.", class_="note"))
+    return joined(body)
 
 
 def _flat(name: str, found: Any):
-    if isinstance(found, dict):
+    if isinstance(found, dict) and isinstance(found.get("domains"), list) and _finite(found.get("rows")):
+        yield words(found["domains"]), found["rows"]
+    elif isinstance(found, dict):
         for key, value in found.items():
             yield from _flat(f"{name} › {key}" if name else str(key), value)
+    elif isinstance(found, list) and any(isinstance(one, dict) for one in found):
+        for one in found:
+            yield from _flat(name, one)
     elif isinstance(found, list):
         yield name, len(found)
     elif _finite(found) or isinstance(found, bool):
-        yield name, float(found) if not isinstance(found, bool) else int(found)
+        yield name, int(found)
 
 
 def reproduce_section(run: RunFolder) -> Section:

@@ -242,40 +242,35 @@ def _configurations(run: RunFolder, metric: str) -> Html:
     dialogs = []
     for place, method in enumerate(run.methods):
         jobs = [job for job in run.selected() if job.method == method]
-        groups: dict[str, list[Job]] = {}
-        for job in jobs:
-            groups.setdefault(json.dumps(job.settings, sort_keys=True, default=str), []).append(job)
-        parts: list[Any] = [tag("h3", f"{method}: what it was trained with")]
-        if len(groups) > 1:
-            parts.append(paragraph(f"{len(groups)} configurations won, on different targets or seeds.", class_="note"))
-        for number_of, of_settings in enumerate(groups.values(), start=1):
-            if len(groups) > 1:
-                parts.append(tag("h4", f"Configuration {number_of}: {len(of_settings)} of {len(jobs)} jobs"))
-            parts.append(_configuration(of_settings, metric))
-        parts.append(_how_to_load(jobs, run.info.get("task")))
         close = tag("form", tag("button", "Close", class_="close"), method="dialog")
-        dialogs.append(tag("dialog", close, parts, id=f"configuration-{place}", aria_label=f"Settings of {method}"))
+        heading = tag("h3", f"{method}: what it was trained with")
+        parts = [close, heading, _configuration(jobs, metric), _how_to_load(jobs, run.info.get("task"))]
+        dialogs.append(tag("dialog", parts, id=f"configuration-{place}", aria_label=f"Settings of {method}"))
     return joined(dialogs)
 
 
 def _configuration(jobs: list[Job], metric: str) -> Html:
-    first, scored = jobs[0], []
-    for job in jobs:
+    """The settings that all jobs share, then a row for each job with those that differ."""
+    settings = [{"backbone": job.backbone or None, **job.settings} for job in jobs]
+    names = list(dict.fromkeys(name for one in settings for name in one))
+    differing = [name for name in names if len({_setting(one.get(name)) for one in settings}) > 1]
+    shared = facts((name, _setting(settings[0][name])) for name in names if name not in differing)
+    rows = []
+    for job, one in zip(jobs, settings, strict=True):
         own = job.scores.get(job.target or "", {}).get(metric)
-        cells = [
-            job.target or "all domains",
-            Cell(str(job.seed), job.seed),
-            Cell(_validation(job), job.validation),
-        ]
-        scored.append([*cells, Cell(number(own), own), job.checkpoint or "not kept"])
-    settings = facts(
-        (name, value if isinstance(value, str) else json.dumps(value)) for name, value in first.settings.items()
-    )
-    headers = ["target", "seed", "validation", "test", "checkpoint"]
-    shown = table(headers, scored, caption="Jobs with these settings", sortable=False)
-    empty = paragraph("The run has recorded no settings for it.") if not first.settings else None
-    backbone = facts([("backbone", first.backbone)])
-    return joined([backbone, settings, empty, shown])
+        cells: list[Any] = [job.target or "all domains", Cell(str(job.seed), job.seed)]
+        cells += [_setting(one.get(name)) or "–" for name in differing]
+        rows.append(
+            [*cells, Cell(_validation(job), job.validation), Cell(number(own), own), job.checkpoint or "not kept"]
+        )
+    headers = ["target", "seed", *differing, "validation", "test", "checkpoint"]
+    caption = "Its jobs, and the settings in which they differ" if differing else "Its jobs, all with these settings"
+    nothing = paragraph("The run has recorded no settings for it.") if not any(job.settings for job in jobs) else None
+    return joined([shared, nothing, table(headers, rows, caption=caption, sortable=False)])
+
+
+def _setting(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def _how_to_load(jobs: list[Job], task: Any) -> Html | None:
