@@ -403,6 +403,21 @@ def test_one_seed_has_no_spread_and_no_test(tmp_path):
     assert "±" not in "".join(page.row("mil")) and "One seed says nothing about the next" in page.sections["comparison"]
 
 
+def test_equals_share_the_first_place(tmp_path):
+    folder = text_run(tmp_path / "run", seeds=(0, 1), methods=("erm", "mil"), features=False)
+    lines = [line for line in jobs_of(folder) if line["job"]["method"] == "mil"]
+    twins = [{**line, "job": {**line["job"], "method": "twin"}, "name": f"twin-{line['name']}"} for line in lines]
+    (folder / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in [*jobs_of(folder), *twins]))
+    assert "mil and twin score highest" in page_of(folder).sections["comparison"]
+
+
+def test_one_method_alone_is_compared_with_nothing(tmp_path):
+    page = page_of(text_run(tmp_path / "run", methods=("mil",), features=False))
+    shown = page.sections["comparison"]
+    assert "mil was run alone: " in shown and "baseline" not in shown and "↑" not in shown
+    assert page.row("method") == ["method", "books", "dvd", "kitchen", "average", "settings"]
+
+
 def test_fewer_seeds_than_others_are_seen(tmp_path):
     folder = text_run(tmp_path / "run", features=False)
     kept = [line for line in jobs_of(folder) if line["name"] not in ("mil-dvd-3", "mil-dvd-4")]

@@ -36,7 +36,7 @@ from hf_memaug.reporting.run_folder import Job, RunFolder
 MOST_POINTS, MOST_LINES, MOST_CURVES, MOST_LABELS = 120, 60, 12, 12
 _FIGURES = {"acc": "ACC", "bwt": "BWT", "fwt": "FWT", "forgetting": "forgetting"}
 # What `Trainer` logs beside what is learned.
-_BOOKKEEPING = ("step", "epoch", "total_flos", "num_input_tokens_seen")
+_BOOKKEEPING = ("step", "epoch", "total_flos", "num_input_tokens_seen", "train_loss")
 _BOOKKEEPING_ENDS = ("_runtime", "_per_second", "_time", "_flops")
 # How many numbers in an overlap say how much was compared, and not how much was found.
 _LOOKED_AT = ("checked", "compared", "total", "rows_checked")
@@ -52,7 +52,7 @@ def curves_section(run: RunFolder) -> Section:
     if not found:
         return Section("curves", title, missing="No training curves: no job has left a metrics.jsonl.")
     metric = run.metric or ""
-    wanted = ("loss", "train_loss", "eval_loss", f"eval_{metric}", f"eval_{metric.removeprefix('macro_')}")
+    wanted = ("loss", "eval_loss", f"eval_{metric}", f"eval_{metric.removeprefix('macro_')}")
     first = [name for name in dict.fromkeys(wanted) if name in found] or list(found)[:3]
     others = [name for name in found if name not in first]
     body = [charts.legend(run.methods), charts.panels([_curve_panel(run, name, found[name]) for name in first])]
@@ -330,7 +330,12 @@ def reproduce_section(run: RunFolder) -> Section:
             rows.append([job.name or "–", job.method, job.target or "–", Cell(str(job.seed), job.seed), *cells])
             rows[-1].append(job.checkpoint or "not kept")
         headers = ["job", "method", "target", "seed", "validation", "test", "time", "checkpoint"]
-        body.append(details(f"All {len(run.jobs)} jobs", table(headers, rows, caption="Finished jobs")))
+        body.append(
+            details(
+                f"All {len(run.jobs)} jobs" if len(run.jobs) > 1 else "Its one job",
+                table(headers, rows, caption="Finished jobs"),
+            )
+        )
     return Section("reproduce", "How to reproduce", joined(body))
 
 

@@ -150,14 +150,16 @@ def headline(comparison: Comparison, run: RunFolder) -> Html:
     unseen = any(job.target is not None for job in run.jobs)
     where = f"{len(comparison.targets)} {'unseen ' if unseen else ''}domain{'s' * (len(comparison.targets) > 1)}"
     score = mean_and_std(best.average.mean, best.average.std)
-    verb = "was run alone:" if len(comparison.standings) == 1 else "scores highest:"
-    parts = [tag("strong", best.method), f" {verb} ", tag("strong", score)]
+    tied = [one.method for one in complete if one.average.mean == best.average.mean]
+    verb = "score highest:" if len(tied) > 1 else "scores highest:"
+    verb = "was run alone:" if len(comparison.standings) == 1 else verb
+    parts = [tag("strong", words(tied)), f" {verb} ", tag("strong", score)]
     parts.append(f" {metric_name(comparison.metric)} on average over {where}")
     if best.seeds > 1:
         parts.append(f", {best.seeds} seeds")
     parts.append(". ")
-    if best.method == comparison.baseline and len(complete) > 1:
-        parts.append("It is the baseline.")
+    if comparison.baseline in tied and len(complete) > 1:
+        parts.append(f"{comparison.baseline} is the baseline.")
     elif best.p_value is not None:
         sure = "significant" if best.p_value < LEVELS[-1][0] else "not significant"
         test = f"paired t-test, {p_text(best.p_value)}"
@@ -172,7 +174,8 @@ def _comparison_table(comparison: Comparison, run: RunFolder) -> Html:
     headers = ["method", *comparison.targets]
     # Of one domain the average is the domain.
     several = len(comparison.targets) > 1
-    headers += ["average"] * several + [f"− {comparison.baseline}", "settings"]
+    compared = len(comparison.standings) > 1
+    headers += ["average"] * several + [f"− {comparison.baseline}"] * compared + ["settings"]
     top = {
         target: max(_mean(one.by_target.get(target)) for one in comparison.standings) for target in comparison.targets
     }
@@ -188,7 +191,7 @@ def _comparison_table(comparison: Comparison, run: RunFolder) -> Html:
             shown = "–" if one.average is None else mean_and_std(one.average.mean, one.average.std)
             order, is_best = one.average and one.average.mean, one.average is not None and one.average.mean == best
             cells.append(Cell([shown, mark(one.difference, one.p_value)], order, "best" if is_best else ""))
-        cells.append(_difference_cell(one, comparison.baseline))
+        cells += [_difference_cell(one, comparison.baseline)] * compared
         cells.append(Cell(_configuration_button(run, one.method, "Show"), one.method))
         rows.append(cells)
     caption = f"{metric_name(comparison.metric, first=True)} in points by method and domain"
@@ -219,11 +222,14 @@ def _difference_cell(one: Standing, baseline: str) -> Cell:
 def _explanation(found: list[Comparison], run: RunFolder) -> Html:
     tried = len(run.jobs) - len(run.selected())
     parts = [
-        "Mean ± standard deviation over seeds, in points; bold is the highest of a column. Click a heading to sort. ",
-        f"↑ and ↓ stand for above and below {words(list(dict.fromkeys(one.baseline for one in found)), 'or')} by a "
-        "two-sided paired t-test over seeds: * p < 0.05, ** p < 0.01, *** p < 0.001, not corrected for the number of "
-        "comparisons.",
+        "Mean ± standard deviation over seeds, in points; bold is the highest of a column. Click a heading to sort."
     ]
+    if len(run.methods) > 1:
+        baselines = words(list(dict.fromkeys(one.baseline for one in found)), "or")
+        parts.append(
+            f" ↑ and ↓ stand for above and below {baselines} by a two-sided paired t-test over seeds: * p < 0.05, "
+            "** p < 0.01, *** p < 0.001, not corrected for the number of comparisons."
+        )
     if tried:
         several = "One more setting was" if tried == 1 else f"{tried} more settings were"
         parts.append(f" {several} tried; each model shown was selected by its score on source development data.")
