@@ -208,7 +208,7 @@ def line_chart(
 def strip_chart(
     title: str, rows: Mapping[str, Sequence[float]], names: Sequence[str], *, top: float | None = None
 ) -> Html:
-    """For each row a strip of cells, the darker the larger; `top` is the darkest, by default the largest of all."""
+    """For each row a strip of cells, the stronger the larger; `top` is the strongest, by default the largest of all."""
     top = top or max((value for row in rows.values() for value in row), default=0) or 1
     height, left, wide = 44 * len(rows) + 6, 2, (WIDTH - 4) / max(len(names), 1)
     gap = 1 if wide > 6 else 0.4 if wide > 3 else 0

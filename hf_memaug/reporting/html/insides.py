@@ -135,7 +135,7 @@ def memory_section(run: RunFolder) -> Section:
     if not drawn:
         return Section("memory", title, missing="No memory was recorded: no model here has slots, or no job kept them.")
     note = (
-        "How the reads of each domain are spread over the slots; the darker, the more. Slots that only one domain "
+        "How the reads of each domain are spread over the slots: the stronger, the more. Slots that only one domain "
         "reads hold what is its own; slots that all read hold what they share."
     )
     body = [paragraph(note, class_="note"), charts.panels(drawn)]
