@@ -41,6 +41,7 @@ setup(
     author="The hf_memaug authors",
     license="Apache-2.0",
     packages=find_packages(include=["hf_memaug", "hf_memaug.*"]),
+    package_data={"hf_memaug.reporting.html": ["report.css", "report.js"]},
     python_requires=">=3.10",
     install_requires=[
         "accelerate>=1.1",

@@ -41,7 +41,8 @@ def wheel(tmp_path_factory) -> Path:
 
 def test_the_wheel_has_every_file_and_nothing_else(wheel):
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "hf_memaug").rglob("*.py")}
+    kinds = (".py", ".css", ".js")
+    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "hf_memaug").rglob("*") if path.suffix in kinds}
     assert packed == sources
 
 

@@ -1,0 +1,189 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept of a job is what its model gives, reads and routes."""
+
+import base64
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from families import HEADS, SENTENCES, fill_real_memory, tiny_image_processor, tiny_tokenizer, tiny_vit
+from PIL import Image
+from transformers import AutoModelForSequenceClassification
+
+from hf_memaug import DomainDataset
+from hf_memaug.reporting.job_facts import evenly, write_job_facts
+
+CLASSES = ["bad", "fine", "good"]
+
+
+def text_rows(count=12) -> DomainDataset:
+    texts = [f"{SENTENCES[row % len(SENTENCES)]} {'well ' * (row % 4)}" for row in range(count)]
+    domains = [["books", "films", "phones"][row % 3] for row in range(count)]
+    return DomainDataset({"text": texts, "label": [row % 2 for row in range(count)], "domain": domains}, CLASSES)
+
+
+def image_rows(count=8) -> DomainDataset:
+    pixels = np.random.default_rng(0).integers(0, 256, size=(count, 4, 4, 3), dtype=np.uint8)
+    images = [Image.fromarray(one).resize((200, 120)) for one in pixels]
+    columns = {"image": images, "label": [row % 3 for row in range(count)]}
+    return DomainDataset({**columns, "domain": [["photo", "sketch"][row % 2] for row in range(count)]}, CLASSES)
+
+
+def graph_rows(count=6) -> DomainDataset:
+    from hf_memaug.data.graphs import undirected_graph
+
+    graphs = [undirected_graph([[row % 5], [1], [2]], [(0, 1), (1, 2)], [[0], [2]]) for row in range(count)]
+    columns = {"graph": graphs, "label": [row % 3 for row in range(count)]}
+    return DomainDataset({**columns, "domain": [["small", "large"][row % 2] for row in range(count)]}, CLASSES)
+
+
+def kept(folder) -> tuple[dict, dict | None]:
+    arrays = dict(np.load(folder / "features.npz", allow_pickle=False))
+    memory = folder / "memory.json"
+    return arrays, json.loads(memory.read_text()) if memory.exists() else None
+
+
+CASES = [case for case in HEADS if case.name.endswith(("SequenceClassification", "ImageClassification"))]
+
+
+def tokenizer_of(case):
+    return tiny_tokenizer(case.backbone if case.backbone in ("roberta", "bert") else None)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_every_family_leaves_its_facts(case, tmp_path):
+    rows = image_rows() if case.is_image else text_rows()
+    processor = tiny_image_processor() if case.is_image else tokenizer_of(case)
+    size = {} if case.is_image else {"vocab_size": len(processor)}
+    torch.manual_seed(0)
+    model = case.model_class(case.config(**size)).train()
+    case.tiny.prepare(model)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    write_job_facts(tmp_path, model, processor, rows, batch_size=5, patches=False)
+    arrays, memory = kept(tmp_path)
+    assert model.training and all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    assert arrays["features"].dtype == np.float16 and arrays["features"].shape[0] == len(rows)
+    assert arrays["features"].std(axis=0).max() > 0
+    assert arrays["domain"].tolist() == rows["domain"] and set(arrays["predicted"]) <= set(CLASSES)
+    assert arrays["label"].tolist() == [CLASSES[label] for label in rows.labels]
+    assert list(memory["by_domain"]) == rows.domains
+    for shares in memory["by_domain"].values():
+        assert sum(shares) == pytest.approx(1, abs=1e-3) and min(shares) >= 0 and max(shares) < 1
+
+
+def test_features_predictions_and_reads_are_those_of_the_model(tmp_path):
+    case = next(case for case in CASES if case.name == "RobertaWithKVMemoryForSequenceClassification")
+    tokenizer, rows = tiny_tokenizer("roberta"), text_rows()
+    torch.manual_seed(0)
+    model = case.model_class(case.config(vocab_size=len(tokenizer), initializer_range=0.3)).eval()
+    write_job_facts(tmp_path, model, tokenizer, rows, batch_size=5)
+    arrays, memory = kept(tmp_path)
+    assert arrays["text"].tolist() == rows["text"]
+    total = dict.fromkeys(rows.domains, 0)
+    for row, text in enumerate(rows["text"]):
+        with torch.no_grad():
+            output = model(**tokenizer(text, return_tensors="pt"), output_memory_weights=True)
+        np.testing.assert_allclose(arrays["features"][row], output.augmented_features[0], atol=4e-3)
+        assert arrays["predicted"][row] == CLASSES[output.logits.argmax()]
+        total[rows["domain"][row]] += output.memory_weights[0].mean(dim=0)
+    for name, sums in total.items():
+        np.testing.assert_allclose(memory["by_domain"][name], sums / 4, atol=1e-5)
+
+
+def test_padding_is_no_read_of_gmap(tmp_path):
+    case = next(case for case in CASES if case.name == "GMAPForSequenceClassification")
+    tokenizer, rows = tiny_tokenizer("roberta"), text_rows()
+    torch.manual_seed(0)
+    model = case.model_class(case.config(vocab_size=len(tokenizer))).eval()
+    found = []
+    for batch_size in (1, 12):
+        write_job_facts(tmp_path, model, tokenizer, rows, batch_size=batch_size)
+        found.append(kept(tmp_path)[1]["by_domain"]["films"])
+    np.testing.assert_allclose(*found, atol=1e-4)
+    assert "layer" in kept(tmp_path)[1]["what"]
+
+
+def test_hma_names_its_slots_and_the_real_memory(tmp_path):
+    case = next(case for case in CASES if case.name == "HMAForImageClassification")
+    torch.manual_seed(0)
+    model = case.model_class(case.config())
+    fill_real_memory(model)
+    write_job_facts(tmp_path, model, tiny_image_processor(), image_rows(), patches=False)
+    memory = kept(tmp_path)[1]
+    assert memory["owners"] == ["bad", "bad", "fine", "fine", "good", "good"]
+    assert all(0 < share < 1 for share in memory["elsewhere"].values())
+    assert memory["real"]["classes"] == CLASSES
+    assert all(sum(of) == pytest.approx(1, abs=1e-4) for of in memory["real"]["by_domain"].values())
+
+
+def test_gmoe_counts_experts_and_draws_them(tmp_path):
+    pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install hf_memaug[report]")
+    case = next(case for case in CASES if case.name == "ViTGMoEForImageClassification")
+    torch.manual_seed(0)
+    files = write_job_facts(tmp_path, case.model_class(case.config()), tiny_image_processor(), image_rows())
+    memory = kept(tmp_path)[1]
+    assert memory["kind"] == "experts" and list(memory["by_layer"]) == ["0", "2"]
+    assert memory["by_domain"] == memory["by_layer"]["2"] and list(memory["by_class"]) == CLASSES
+    assert files[-1] == tmp_path / "patches" / "experts.png" and Image.open(files[-1]).size[0] > 300
+
+
+def test_pictures_are_small(tmp_path):
+    (tmp_path / "memory.json").write_text("{}")  # of an earlier model
+    write_job_facts(tmp_path, tiny_vit(num_labels=3), tiny_image_processor(), image_rows())
+    arrays, memory = kept(tmp_path)
+    assert memory is None
+    picture = Image.open(io.BytesIO(base64.b64decode(arrays["picture"][0])))
+    assert picture.format == "JPEG" and max(picture.size) == 96
+
+
+def test_a_plain_encoder_has_features_and_no_memory(backbones, tmp_path):
+    model = AutoModelForSequenceClassification.from_pretrained(backbones["bert"], num_labels=3)
+    assert [file.name for file in write_job_facts(tmp_path, model, tiny_tokenizer("bert"), text_rows())] == [
+        "features.npz"
+    ]
+
+
+def test_a_graph_model_too(tmp_path):
+    case = next(case for case in HEADS if case.name == "HMAForGraphClassification")
+    torch.manual_seed(0)
+    model = case.model_class(case.config())
+    write_job_facts(tmp_path, model, None, graph_rows())
+    arrays, memory = kept(tmp_path)
+    assert len(arrays["features"]) == 6 and "text" not in arrays and set(memory["by_domain"]) == {"small", "large"}
+
+
+def test_rows_are_drawn_evenly_and_always_alike():
+    domains = ["a"] * 50 + ["b"] * 3 + ["c"] * 20
+    rows = DomainDataset({"text": [str(row) for row in range(73)], "domain": domains})
+    drawn = evenly(rows, 21)
+    assert {name: len(part) for name, part in drawn.by_domain().items()} == {"a": 9, "b": 3, "c": 9}
+    assert drawn["text"] == evenly(rows, 21)["text"] and evenly(rows, 73) is rows
+
+
+def test_the_example_of_the_guide_runs(backbones, tmp_path, monkeypatch):
+    from hf_memaug.data import generated_reviews, leave_one_domain_out
+
+    guide = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    names = {
+        "split": leave_one_domain_out(generated_reviews(rows_per_domain=12), "books"),
+        "model": AutoModelForSequenceClassification.from_pretrained(backbones["roberta"]),
+        "tokenizer": tiny_tokenizer("roberta"),
+    }
+    exec(compile(example, "report.md", "exec"), names)
+    arrays, _ = kept(tmp_path / "runs" / "reviews" / "jobs" / "mil-books-0")
+    assert "books" in arrays["domain"] and len(set(arrays["domain"])) > 1
+
+
+@pytest.mark.parametrize("name", ["most_rows", "batch_size"])
+def test_refusals(name, tmp_path):
+    with pytest.raises(ValueError, match=f"`{name}` is 0"):
+        write_job_facts(tmp_path, tiny_vit(), tiny_image_processor(), image_rows(), **{name: 0})
+    with pytest.raises(ValueError, match="`rows` is empty"):
+        write_job_facts(tmp_path, tiny_vit(), tiny_image_processor(), image_rows().select([]))
