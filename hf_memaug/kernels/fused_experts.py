@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 
 import torch
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from hf_memaug.kernels.grouped_experts import Repeated, _has_grouped_product, _products
@@ -71,6 +72,7 @@ class BiasGELU(torch.autograd.Function):
         return _launch_bias_gelu(rows, bias, expert_of_row)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, gradient):
         rows, bias, expert_of_row = ctx.saved_tensors
         back = _launch_bias_gelu(rows, bias, expert_of_row, gradient.contiguous())
@@ -87,6 +89,7 @@ class Combined(torch.autograd.Function):
         return _launch_combine(said, bias, experts, weights, back)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, gradient):
         said, bias, experts, weights, order, back = ctx.saved_tensors
         gradient = gradient.contiguous()

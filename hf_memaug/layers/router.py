@@ -48,9 +48,14 @@ class CosineRouter(nn.Module):
         with torch.autocast(tokens.device.type, enabled=False):
             weight, bias = self.projection.weight, self.projection.bias
             exact = torch.promote_types(weight.dtype, torch.float32)
-            directions = F.normalize(F.linear(tokens.to(exact), weight.to(exact), bias.to(exact)), dim=-1)
             scale = self.log_scale.to(exact).clamp(max=self.max_log_scale).exp()
-            return F.linear(directions, F.normalize(self.experts.to(exact), dim=-1)) * scale
+            given = (one.to(exact) for one in (tokens, weight, bias, self.experts))
+            return self.cosine(*given, scale)
+
+    @staticmethod
+    def cosine(tokens, weight, bias, experts, scale) -> torch.Tensor:
+        directions = F.normalize(F.linear(tokens, weight, bias), dim=-1)
+        return F.linear(directions, F.normalize(experts, dim=-1)) * scale
 
 
 class LinearRouter(nn.Module):
@@ -88,7 +93,7 @@ def route(logits: torch.Tensor, k: int, noise: float = 0.0) -> Routing:
 
 def importance_loss(logits: torch.Tensor) -> torch.Tensor:
     """The squared coefficient of variation of Eq. 9: how much each expert is asked to say, over all tokens."""
-    return _squared_variation(_over_processes(logits.softmax(dim=-1).sum(dim=0)))
+    return balance_loss(logits.softmax(dim=-1).sum(dim=0))
 
 
 def load_loss(routing: Routing, noise: float) -> torch.Tensor:
@@ -100,11 +105,13 @@ def load_loss(routing: Routing, noise: float) -> torch.Tensor:
     threshold = routing.noisy_logits.gather(-1, routing.experts[:, -1:])
     missing = threshold - routing.logits
     chance = torch.special.ndtr(-missing / noise) if noise else (missing <= 0).to(missing.dtype)
-    return _squared_variation(_over_processes(chance.sum(dim=0)))
+    return balance_loss(chance.sum(dim=0))
 
 
-def _squared_variation(values: torch.Tensor) -> torch.Tensor:
-    return values.var(correction=0) / values.mean().square()
+def balance_loss(sums: torch.Tensor) -> torch.Tensor:
+    """The squared coefficient of variation over the experts, the last axis, of what all processes have summed."""
+    sums = _over_processes(sums)
+    return sums.var(dim=-1, correction=0) / sums.mean(dim=-1).square()
 
 
 def _over_processes(values: torch.Tensor) -> torch.Tensor:

@@ -19,9 +19,18 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from hf_memaug.configuration.configuration_vit_gmoe import PLAIN_TYPES, ViTGMoEConfig
 from hf_memaug.kernels.fused_experts import can_fuse, fused_experts
+from hf_memaug.kernels.fused_routing import busy_experts, can_fuse_routing, choose_experts, cosine_logits
 from hf_memaug.kernels.grouped_experts import grouped_experts
 from hf_memaug.layers.experts import Experts
-from hf_memaug.layers.router import CosineRouter, LinearRouter, Routing, importance_loss, load_loss, route
+from hf_memaug.layers.router import (
+    CosineRouter,
+    LinearRouter,
+    Routing,
+    balance_loss,
+    importance_loss,
+    load_loss,
+    route,
+)
 from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, check_arguments, split_arguments
 
 
@@ -108,6 +117,21 @@ ALL_EXPERTS_FUNCTIONS.register("grouped_experts", grouped_experts_forward)
 ALL_EXPERTS_FUNCTIONS.register("fused_experts", fused_experts_forward)
 
 
+def is_fused(config: ViTGMoEConfig, rows: torch.Tensor) -> bool:
+    """Whether the router's kernels are asked for, and are there for these."""
+    sizes = (config.num_experts, config.num_experts_per_tok, config.router_dim)
+    return config._experts_implementation == "fused_experts" and can_fuse_routing(rows, *sizes)
+
+
+class ViTGMoERouter(CosineRouter):
+    def __init__(self, config: ViTGMoEConfig, *scales: float):
+        super().__init__(config.hidden_size, config.num_experts, config.router_dim, *scales)
+        self.config = config
+
+    def cosine(self, tokens, *given) -> torch.Tensor:
+        return (cosine_logits if is_fused(self.config, tokens) else super().cosine)(tokens, *given)
+
+
 class MixtureOfExperts(nn.Module):
     """`f_MoE` of Eq. 3. Every token is read by its k experts: none is dropped, and none depends on the others."""
 
@@ -116,7 +140,7 @@ class MixtureOfExperts(nn.Module):
         self.config = config
         if config.router == "cosine":
             scales = (float(config.router_scale), float(config.router_max_scale))
-            self.router = CosineRouter(config.hidden_size, config.num_experts, config.router_dim, *scales)
+            self.router = ViTGMoERouter(config, *scales)
         else:
             self.router = LinearRouter(config.hidden_size, config.num_experts)
         self.experts = ViTGMoEExperts(config)
@@ -124,12 +148,20 @@ class MixtureOfExperts(nn.Module):
     def forward(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, Routing]:
         tokens = hidden_states.flatten(0, 1)
         noise = self.config.noise if self.training else 0.0
-        routing = route(self.router(tokens), self.config.num_experts_per_tok, noise)
+        logits, k = self.router(tokens), self.config.num_experts_per_tok
+        if is_fused(self.config, logits):
+            routing = Routing(logits, *choose_experts(logits, k, noise))
+        else:
+            routing = route(logits, k, noise)
         return self.experts(tokens, routing.experts, routing.weights).view_as(hidden_states), routing
 
     def auxiliary_loss(self, routing: Routing) -> torch.Tensor:
         """C.4, for one layer: of the tokens of all processes."""
-        return (importance_loss(routing.logits) + load_loss(routing, self.config.noise)) / 2
+        noise = self.config.noise
+        if noise and is_fused(self.config, routing.logits):
+            sums = busy_experts(routing.logits, routing.noisy_logits, routing.experts, noise)
+            return balance_loss(sums).mean()
+        return (importance_loss(routing.logits) + load_loss(routing, noise)) / 2
 
 
 class ViTGMoELayer(ViTLayer):
