@@ -13,10 +13,12 @@ VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "hf_memaug" / "__init__.py
 EXTRAS = {
     "report": ["matplotlib>=3.8"],
     "graph": ["torch-geometric>=2.6", "rdkit>=2024.3"],
+    "logs": ["tensorboard>=2.16"],
 }
 EXTRAS["dev"] = [
     *EXTRAS["report"],
     *EXTRAS["graph"],
+    *EXTRAS["logs"],
     "build>=1.2",
     "onnxruntime>=1.20",
     "onnxscript>=0.5",
@@ -44,11 +46,14 @@ setup(
         "numpy>=1.24",
         "peft>=0.18",
         "pillow>=10.0",
+        "pyyaml>=6.0",
         "safetensors>=0.5",
         "scikit-learn>=1.4",
         "torch>=2.6",
         "transformers>=5.17,<6",
+        "typer>=0.15",
     ],
+    entry_points={"console_scripts": ["hf-memaug = hf_memaug.cli.app:main"]},
     extras_require=EXTRAS,
     classifiers=[
         "Development Status :: 3 - Alpha",

@@ -78,7 +78,7 @@ def run_jobs(
     todo = [job for job in jobs if not is_done(folder, job)]
     if len(todo) < len(jobs):
         say(f"{len(jobs) - len(todo)} of {len(jobs)} jobs are done already.")
-    environments = _environments(at_once)
+    of_slot = environments(at_once)
     failed, running, start, finished = [], [], time.monotonic(), 0
     waiting = list(todo)
     try:
@@ -86,7 +86,7 @@ def run_jobs(
             free = [slot for slot in range(at_once) if slot not in {one.slot for one in running}]
             for slot in free[: len(waiting)]:
                 job = waiting.pop(0)
-                running.append(_Running(job, slot, _start(job, job_folder(folder, job), environments[slot])))
+                running.append(_Running(job, slot, _start(job, job_folder(folder, job), of_slot[slot])))
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
                 one.process.stdin.close()
@@ -101,7 +101,7 @@ def run_jobs(
     return failed
 
 
-def _environments(at_once: int) -> list[dict[str, str]]:
+def environments(at_once: int) -> list[dict[str, str]]:
     """One for each job at a time: a share of the cores, and one of the GPUs, which would otherwise all be taken."""
     import torch
 
