@@ -95,7 +95,7 @@ class OptionsOptions:
     """`hf-memaug options` has none of its own."""
 
 
-MODELS = ("kv_memory", "gmap", "gmoe", "hma")
+MODELS = ("kv_memory", "gmap", "gmoe", "hma", "memory_rnn")
 COMMANDS = {
     "train": Command(
         own.TrainOptions,
@@ -142,7 +142,7 @@ COMMANDS = {
         "continual:continual",
         "Train one model on domain after domain, also one that was published before.",
         "hf-memaug continual --data reviews.csv --strategies f,ewc,replay --order films,books",
-        settings=("continual", "kv_memory", "hma", "memory_rnn"),
+        settings=("continual", *MODELS),
         more="`--num-train-epochs 3` or `--strategy-kwargs '{\"slots\": 500}'`",
     ),
     "pretrain": Command(

@@ -69,7 +69,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         recipe = {**call.resolved.recipe(call.command), "data": source["data"]}
         folder.begin(call.line, recipe, **facts)
         folder.write(DATA, data.describe(source, splits))
-        _say_what_is_missing(display)
+        say_what_is_missing(display)
         failed = run_jobs(specs, folder, display, options.jobs, options.processes)
         return finish(call, folder, display, failed, source, baseline or list(several)[0])
 
@@ -183,11 +183,11 @@ def list_jobs(specs: Sequence[Mapping], folder: RunFolder, display: Display) -> 
     return OK
 
 
-def _say_what_is_missing(display: Display) -> None:
+def say_what_is_missing(display: Display) -> None:
     from hf_memaug.cli.job import has_tensorboard
 
     if not has_tensorboard():
-        display.text("No TensorBoard logs: `pip install tensorboard` to have them. Curves are in metrics.jsonl.")
+        display.text("No TensorBoard logs: `pip install 'hf_memaug[logs]'` to have them. Curves are in metrics.jsonl.")
 
 
 def result_rows(records: Sequence[Mapping], name: str, metric: str) -> list[dict]:

@@ -180,7 +180,7 @@ def title(job: Mapping[str, Any]) -> str:
 def outcome(record: Mapping[str, Any], metric: str) -> str:
     if "matrix" in record:
         figures = {name: record["matrix"].get(name) for name in ("acc", "bwt", "fwt", "forgetting")}
-        return ", ".join(f"{name} {value:.1f}" for name, value in figures.items() if value is not None)
+        return ", ".join(f"{name} {value:.1f}" for name, value in figures.items() if value is not None) or "done"
     target = record["job"].get("target")
     shown = "" if target in (None, NO_TARGET) else f", {target} {record['scores'][target][metric]:.1f}"
     return f"validation {record['validation']:.1f}{shown}"

@@ -22,7 +22,7 @@ OPTIONAL = {
     "sklearn": ("scores and t-SNE", "pip install scikit-learn"),
     "PIL": ("images", "pip install pillow"),
     "peft": ("LoRA", "pip install peft"),
-    "tensorboard": ("TensorBoard logs", "pip install tensorboard"),
+    "tensorboard": ("TensorBoard logs", "pip install 'hf_memaug[logs]'"),
     "matplotlib": ("figures", "pip install 'hf_memaug[report]'"),
     "torch_geometric": ("graphs of PyG", "pip install 'hf_memaug[graph]'"),
     "rdkit": ("molecules", "pip install 'hf_memaug[graph]'"),

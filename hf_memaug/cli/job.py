@@ -92,7 +92,7 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     parts = data.split_for(spec["source"], job["target"], spec["dev_fraction"], spec["on_overlap"])
     is_image = data.is_image(parts["train"])
     backbone = local_backbone(spec["backbone"], parts["train"], job["target"], run)
-    processor = processor_of(backbone, is_image)
+    processor = processor_of(one, backbone, parts["train"])
     prepared = {
         name: part.tokenize(processor, spec["max_length"]) if isinstance(processor, PreTrainedTokenizerBase) else part
         for name, part in parts.items()
@@ -100,7 +100,7 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     }
     set_seed(job["seed"])
     settings = one.configuration(spec["settings"])
-    model = one.method.build(Parts(backbone, parts["train"], is_image, spec["general"], settings))
+    model = one.method.build(Parts(backbone, parts["train"], is_image, processor, spec["general"], settings))
     arguments = training_arguments(spec, one, len(prepared["train"]), folder)
     trainer = _trainer(one, model, arguments, prepared, processor, Steps(say, stop, folder / "metrics.jsonl"))
     if one.method.trainer == "bilevel":

@@ -33,12 +33,14 @@ class Parts:
         backbone, general: checkpoints.
         rows: those to train on.
         is_image: whether they are images.
+        processor: the tokenizer or image processor.
         settings: fields of the configuration.
     """
 
     backbone: str
     rows: DomainDataset
     is_image: bool
+    processor: Any = None
     general: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
@@ -90,6 +92,20 @@ def _gmap(parts: Parts):
     )
 
 
+def _memory_rnn(parts: Parts):
+    from hf_memaug import MemoryRNNConfig, MemoryRNNForSequenceClassification
+
+    pairs = "text_pair" in parts.rows.column_names
+    given = {"vocab_size": len(parts.processor), "sentence_pairs": pairs, **parts.labels, **parts.settings}
+    return MemoryRNNForSequenceClassification(MemoryRNNConfig(**given))
+
+
+def _words(rows: DomainDataset, is_image: bool):
+    from hf_memaug.data import word_tokenizer
+
+    return word_tokenizer(text for name in ("text", "text_pair") if name in rows.column_names for text in rows[name])
+
+
 @dataclass(frozen=True)
 class Method:
     """
@@ -99,6 +115,7 @@ class Method:
         reads: "text" and "image", whichever it can read.
         trainer: a name of `fields.TRAINERS`.
         family: a name of `fields.CONFIGURATIONS` whose fields are options of it, if any.
+        words: for one without a backbone, the rows to a tokenizer.
     """
 
     build: Callable[[Parts], Any]
@@ -106,6 +123,7 @@ class Method:
     reads: tuple[str, ...] = ("text",)
     trainer: str = "domain"
     family: str | None = None
+    words: Callable[..., Any] | None = None
 
 
 METHODS: dict[str, Method] = {
@@ -115,6 +133,7 @@ METHODS: dict[str, Method] = {
     "hma": Method(_hma, "real and synthetic memory on the feature", reads=("text", "image"), family="hma"),
     "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe"),
     "gmap": Method(_gmap, "a domain encoder that reads a general one", family="gmap"),
+    "memory-rnn": Method(_memory_rnn, "a recurrent network with a bank of slots", family="memory_rnn", words=_words),
 }
 # The papers call the plain backbone by its own name.
 ALIASES = {"vit": ERM, "backbone": ERM}
@@ -180,7 +199,11 @@ def check_method(one: Chosen, is_image: bool, sources: int, general: str | None)
         raise UsageError("`gmap` reads a general encoder beside the backbone: give it as `--general`.")
 
 
-def processor_of(backbone: str, is_image: bool):
+def processor_of(one: Chosen, backbone: str, rows: DomainDataset):
+    """The backbone's tokenizer or image processor, or one of the rows' own words."""
+    is_image = "image" in rows.column_names
+    if one.method.words is not None:
+        return one.method.words(rows, is_image)
     from transformers import AutoImageProcessor, AutoTokenizer
 
     return (AutoImageProcessor if is_image else AutoTokenizer).from_pretrained(backbone)

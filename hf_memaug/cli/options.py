@@ -15,7 +15,7 @@ def option(default: Any, help: str, metavar: str | None = None) -> Any:
 
 
 @dataclass(kw_only=True)
-class DataOptions:
+class RowsOptions:
     """Where the rows come from."""
 
     data: str | None = option(None, "CSV, JSON lines (.gz), Parquet, images domain/class/*, hub name", "PATH")
@@ -23,9 +23,15 @@ class DataOptions:
     text_pair: str | None = option(None, "column with a second text", "COLUMN")
     label: str = option("label", "column with the class", "COLUMN")
     domain: str = option("domain", "column that says where a row comes from", "COLUMN")
-    split: str | None = option(None, "split to train on, where the data has several", "NAME")
-    test_split: str | None = option(None, "split of other rows, to select and test on", "NAME")
+    split: str | None = option(None, "split to read, where the data has several", "NAME")
     max_length: int | None = option(None, "longest text in tokens", "N")
+
+
+@dataclass(kw_only=True)
+class DataOptions(RowsOptions):
+    """Rows to train on, and others to select and test on."""
+
+    test_split: str | None = option(None, "split of other rows, to select and test on", "NAME")
     on_overlap: str = option("raise", "training rows that are test rows too: raise, drop, ignore", "WHAT")
 
 
@@ -91,11 +97,21 @@ class _Sweep:
     checkpoint_every: int = option(300, "steps between two scores", "N")
     selection: str = option("training", "training, leave_one_out or oracle", "NAME")
     holdout: float = option(0.2, "part of each domain that validates", "X")
+    batch_size: int | None = option(None, "rows of each domain in a step (default: 32, or drawn)", "N")
+    dropout: float | None = option(None, "of the model (default: 0, or drawn)", "X")
 
 
 @dataclass(kw_only=True)
-class SweepOptions(RunOptions, DataOptions, _Sweep):
-    """Of `sweep`."""
+class SweepOptions(RowsOptions, _Sweep):
+    """Of `sweep`, whose jobs have processes of their own."""
+
+    on_overlap: str = option("raise", "training rows that are test rows too: raise, drop, ignore", "WHAT")
+    jobs: int = option(1, "jobs at once", "N")
+    recipe: str | None = option(None, "YAML file with any of these options", "FILE")
+    output: str | None = option(None, "run folder (default: runs/sweep)", "FOLDER")
+    dry_run: bool = option(False, "list the jobs and train nothing")
+    quiet: bool = option(False, "say nothing but errors")
+    json: bool = option(False, "say it as JSON lines")
 
 
 @dataclass(kw_only=True)
@@ -111,8 +127,10 @@ class _Continual:
 
 
 @dataclass(kw_only=True)
-class ContinualOptions(RunOptions, DataOptions, _Continual):
+class ContinualOptions(RunOptions, RowsOptions, _Continual):
     """Of `continual`."""
+
+    test_split: str | None = option(None, "split of other rows, to score", "NAME")
 
 
 @dataclass(kw_only=True)
@@ -134,7 +152,7 @@ class PretrainOptions:
 
 
 @dataclass(kw_only=True)
-class EvaluateOptions(DataOptions):
+class EvaluateOptions(RowsOptions):
     batch_size: int = option(64, "rows at a time", "N")
     recipe: str | None = option(None, "YAML file with any of these options", "FILE")
     output: str | None = option(None, "file for the scores, as JSON", "FILE")

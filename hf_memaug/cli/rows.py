@@ -35,7 +35,16 @@ def source_of(options: Any) -> dict[str, Any]:
     if Path(where).exists():
         where = str(Path(where).resolve())
     names = (*COLUMNS, "split", "test_split")
-    return {"data": where, **{name: getattr(options, name) for name in names}}
+    return {"data": where, **{name: getattr(options, name, None) for name in names}}
+
+
+def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDataset:
+    """All rows, with the labels of a model that is there already."""
+    try:
+        rows = _read(source, source["split"], labels)
+        return check_images(rows) if is_image(rows) else rows
+    except (ValueError, OSError, TypeError, KeyError) as error:
+        raise DataRefused(as_options(error)) from error
 
 
 def load(source: Mapping[str, Any]) -> tuple[DomainDataset, DomainDataset | None]:

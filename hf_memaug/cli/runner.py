@@ -14,7 +14,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli.callbacks import Stop
@@ -108,9 +107,10 @@ class _Keeper:
 
 
 def _run_in_processes(todo, folder: RunFolder, display, stop: Stop, keeper, at_once: int, processes: int) -> list[Spec]:
-    from hf_memaug.training.sweep.runner import environments
+    from hf_memaug.training.sweep.runner import environments, library_path
 
-    slots = environments(at_once) if processes == 1 else [dict(os.environ)] * at_once
+    # Several processes of one job share the devices among themselves.
+    slots = environments(at_once) if processes == 1 else [{**os.environ, "PYTHONPATH": library_path()}] * at_once
     waiting, running, failed = list(todo), {}, []
     events: queue.Queue = queue.Queue()
     try:
@@ -162,7 +162,7 @@ class _Running:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
-            env={**slots[slot], "PYTHONPATH": os.pathsep.join(_paths())},
+            env=slots[slot],
             # The keyboard interrupts the command, and that ends its jobs.
             start_new_session=True,
         )
@@ -203,12 +203,6 @@ class _Running:
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
-
-
-def _paths() -> list[str]:
-    """Where the library is, for processes that begin elsewhere: a checkout need not be installed."""
-    here = str(Path(__file__).resolve().parents[2])
-    return [here, *(path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path)]
 
 
 def check_counts(jobs: int, processes: int) -> None:

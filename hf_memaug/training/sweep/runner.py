@@ -108,11 +108,18 @@ def environments(at_once: int) -> list[dict[str, str]]:
     shared = dict(os.environ)
     shared.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
     shared.setdefault("TOKENIZERS_PARALLELISM", "false")
+    shared["PYTHONPATH"] = library_path()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
     if not devices:
         return [shared] * at_once
     return [{**shared, "CUDA_VISIBLE_DEVICES": devices[slot % len(devices)]} for slot in range(at_once)]
+
+
+def library_path() -> str:
+    """`PYTHONPATH` with this library first: a process that begins elsewhere runs the same code, installed or not."""
+    here = str(Path(__file__).resolve().parents[3])
+    return os.pathsep.join([here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
 
 
 def _start(job: Job, folder: Path, environment: dict[str, str]) -> subprocess.Popen:
