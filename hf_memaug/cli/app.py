@@ -285,18 +285,13 @@ def _guarded(name: str, command: Command, given: dict, extra: Sequence[str], arg
     from hf_memaug.cli.recipes import resolve
 
     try:
-        known = {}
-        for kind in command.settings:
-            of = fields.trainer_fields if kind in fields.TRAINERS else fields.configuration_fields
-            # A trainer's field of the same name comes first.
-            known = {**of(kind), **known}
-        resolved = resolve(name, command.options, given, extra, known)
+        resolved = resolve(name, command.options, given, extra, fields.fields_of(*command.settings))
         module, _, function = command.run.partition(":")
         call = Call(name, shlex.join(["hf-memaug", *sys.argv[1:]]), resolved, arguments)
         run = getattr(importlib.import_module(f"hf_memaug.cli.{module}"), function)
         return run(call) or OK
     except CommandError as error:
-        return _say(f"Error: {error}", error.code)
+        return _say(str(error) if error.code == INTERRUPTED else f"Error: {error}", error.code)
     except KeyboardInterrupt:
         return _say("Interrupted. The same command goes on from here.", INTERRUPTED)
     except BrokenPipeError:

@@ -6,6 +6,7 @@ types, defaults and help. Read from the source, because importing the classes br
 """
 
 import ast
+import dataclasses
 import functools
 import importlib.util
 import json
@@ -82,6 +83,17 @@ def configuration_fields(family: str) -> dict[str, Field]:
     """The fields that a family's configuration adds to its backbone's."""
     name, file = CONFIGURATIONS[family]
     return _fields_of(_classes(PACKAGE / "configuration" / file)[name])
+
+
+def fields_of(*kinds: str) -> dict[str, Field]:
+    """The fields of several trainers and families; of one that two declare, the first says what it is for."""
+    found: dict[str, Field] = {}
+    for kind in kinds:
+        for name, one in (trainer_fields if kind in TRAINERS else configuration_fields)(kind).items():
+            before = found.get(name, one)
+            both = dict.fromkeys([before.annotation, one.annotation])
+            found[name] = dataclasses.replace(before, annotation=" | ".join(both))
+    return found
 
 
 def own_fields(trainer: str) -> dict[str, Field]:
@@ -174,8 +186,11 @@ def _converted(annotation: str, value: Any) -> Any:
     if "dict" in kinds and isinstance(value, Mapping):
         return dict(value)
     if kinds & {"list", "tuple"} and not isinstance(value, Mapping):
-        if isinstance(value, str) and "str" in re.sub(r"(list|tuple)\[.*?\]", "", annotation):
+        alone = re.sub(r"(list|tuple)\[.*?\]", "", annotation)
+        if isinstance(value, str) and "str" in alone:
             return value
+        if not isinstance(value, (list, tuple)) and "int" in alone and not set("[,") & set(str(value)):
+            return _number(value, {"int"})
         items = value if isinstance(value, (list, tuple)) else _listed(str(value))
         return [int(item) for item in items] if re.search(r"(list|tuple)\[int", annotation) else list(items)
     if isinstance(value, (list, tuple, Mapping)):
