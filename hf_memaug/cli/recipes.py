@@ -27,11 +27,13 @@ class Resolved:
         options: an instance of the command's options.
         settings: fields of trainers and of configurations that were given, for all methods.
         method_settings: the same for one method alone.
+        optional: settings of a recipe whose methods the command line has replaced: they need not fit any more.
     """
 
     options: Any
     settings: dict[str, Any] = field(default_factory=dict)
     method_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    optional: frozenset[str] = frozenset()
 
     def of_method(self, method: str) -> dict[str, Any]:
         return {**self.settings, **self.method_settings.get(method, {})}
@@ -76,6 +78,8 @@ def resolve(
         else:
             name = _known("recipe key", name, own, known)
             settings[name] = _value(name, value, known)
+    is_replaced = any(name in given and name in found for name in ("methods", "method", "strategies"))
+    optional = frozenset([*settings, *of_methods]) if is_replaced else frozenset()
     found |= {name: _own_value(own[name], value) for name, value in given.items()}
     for name, value in _pairs(extra, own, known):
         method, dot, rest = name.rpartition(".")
@@ -87,7 +91,7 @@ def resolve(
         place = of_methods.setdefault(method, {}) if dot else settings
         option = _known("option", option, own, known, written=f"--{name}")
         place[option] = _value(option, value, known)
-    return Resolved(options_class(**found), settings, of_methods)
+    return Resolved(options_class(**found), settings, of_methods, optional)
 
 
 def read_recipe(path: str | None, command: str) -> dict[str, Any]:
@@ -129,16 +133,22 @@ def used_settings(
         fields_of: the fields that each method takes.
     """
     methods = list(methods)
-    for method in resolved.method_settings:
-        if method not in methods:
+    for method in list(resolved.method_settings):
+        if method not in methods and method in resolved.optional:
+            del resolved.method_settings[method]
+        elif method not in methods:
             raise UsageError(
                 f"`{OF_METHODS}` are given for {method!r}, which is not among the methods ({', '.join(methods)})."
             )
-        for name in resolved.method_settings[method]:
+        for name in resolved.method_settings.get(method, ()):
             if name not in fields_of[method]:
                 raise UsageError(f"`--{method}.{name.replace('_', '-')}`: {method!r} takes no {name}. Leave it out.")
-    for name in resolved.settings:
-        if not any(name in fields_of[method] for method in methods):
+    for name in list(resolved.settings):
+        if any(name in fields_of[method] for method in methods):
+            continue
+        if name in resolved.optional:
+            del resolved.settings[name]
+        else:
             raise UsageError(
                 f"`{option_name(name)}` is an option that none of the methods takes ({', '.join(methods)}). Leave it "
                 "out, or add the method that it is for."

@@ -143,7 +143,7 @@ def test_a_job_that_fails_is_said_and_tried_again(command, columns, backbones, q
 
 def test_kill_and_go_on(started, columns, read_lines, tmp_path, command):
     words = ["train", *columns, "--target", "books", "--max-steps", 4000, "--save-steps", 5, "--eval-steps", 5]
-    words += ["--no-load-best-model-at-end", "--output", "killed", "--per-device-train-batch-size", 4]
+    words += ["--output", "killed", "--per-device-train-batch-size", 4]
     one = started(*words)
     run = tmp_path / "killed" / "jobs" / "erm-books-seed0" / "run"
     wait_for(lambda: list(run.glob("checkpoint-*/trainer_state.json")), one)
@@ -269,3 +269,33 @@ def test_a_full_disk_is_said(command, columns, backbones, quick, monkeypatch, tm
     words = ["train", *columns, "--target", "books", "--backbone", backbones["roberta"], *quick]
     code, _, error = command(*words)
     assert code == 1 and "the disk is full" in error and "same command again" in error
+
+
+@pytest.mark.parametrize("kind", ["jsonl.gz", "parquet", "tsv", "hub"])
+def test_rows_of_every_kind(command, reviews, tmp_path, monkeypatch, kind):
+    import csv
+    import gzip
+
+    with reviews.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    where = tmp_path / f"rows.{kind}"
+    if kind == "jsonl.gz":
+        where.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    elif kind == "tsv":
+        lines = ["\t".join(row.values()) for row in rows]
+        where.write_text("\n".join(["\t".join(rows[0]), *lines]) + "\n")
+    else:
+        datasets = pytest.importorskip("datasets", reason="`datasets` is not installed")
+        table = datasets.Dataset.from_list(rows)
+        if kind == "parquet":
+            table.to_parquet(where)
+        else:
+            where = "somebody/reviews"
+            monkeypatch.setattr(datasets, "load_dataset", lambda name: datasets.DatasetDict({"train": table}))
+    words = ["--label", "stars", "--domain", "shop", "--methods", "erm", "--dry-run", "--json", "--seeds", 1]
+    code, out, error = command("compare", "--data", where, *words)
+    assert code == 0, error
+    jobs = [json.loads(line)["job"] for line in out.splitlines()]
+    assert [job["target"] for job in jobs] == ["books", "films", "phones"]
+    # The same rows, whatever they lie in.
+    assert command("compare", "--data", reviews, *words)[1] == out

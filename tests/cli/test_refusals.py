@@ -88,3 +88,17 @@ def test_other_rows_in_the_same_folder_are_refused(command, columns, reviews, ba
     reviews.write_text(reviews.read_text() + "Another fine film.,positive,films\n")
     code, _, error = command(*words)
     assert code == 3 and "other rows than those" in error
+
+
+def test_other_methods_than_the_recipe_has(command, columns, tmp_path):
+    import json
+
+    text = "methods: [erm, mil]\nseeds: 1\ntarget: books\nepisodes: 2\nmethod_settings: {mil: {learning_rate: 1e-4}}\n"
+    (tmp_path / "recipe.yaml").write_text(text)
+    words = ["compare", *columns, "--recipe", "recipe.yaml", "--dry-run", "--json"]
+    code, out, error = command(*words, "--methods", "erm")
+    assert code == 0, error
+    assert not {"episodes", "learning_rate"} & set(json.loads(out)["job"])
+    # But what stands on the command line must fit.
+    assert command(*words, "--methods", "erm", "--inner-steps", 2)[0] == 2
+    assert command(*words, "--methods", "erm", "--hma.learning-rate", 2)[0] == 2
