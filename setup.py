@@ -16,12 +16,14 @@ EXTRAS = {
     # Colours of experts come from matplotlib.
     "app": ["gradio>=6.0,<7", "matplotlib>=3.8"],
     "graph": ["torch-geometric>=2.6", "rdkit>=2024.3"],
+    "logs": ["tensorboard>=2.16"],
 }
 EXTRAS["dev"] = [
     *EXTRAS["docs"],
     *EXTRAS["report"],
     *EXTRAS["app"],
     *EXTRAS["graph"],
+    *EXTRAS["logs"],
     "build>=1.2",
     "onnxruntime>=1.20",
     "onnxscript>=0.5",
@@ -51,11 +53,14 @@ setup(
         "numpy>=1.24",
         "peft>=0.18",
         "pillow>=10.0",
+        "pyyaml>=6.0",
         "safetensors>=0.5",
         "scikit-learn>=1.4",
         "torch>=2.6",
         "transformers>=5.17,<6",
+        "typer>=0.15",
     ],
+    entry_points={"console_scripts": ["hf-memaug = hf_memaug.cli.app:main"]},
     extras_require=EXTRAS,
     classifiers=[
         "Development Status :: 3 - Alpha",

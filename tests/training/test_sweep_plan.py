@@ -197,9 +197,9 @@ def test_a_dry_run_lists_the_jobs(tmp_path, capsys):
 
 
 def test_a_dry_run_knows_what_the_folder_was_made_with(tmp_path, capsys):
-    from hf_memaug.training.sweep.__main__ import _check_settings, make_parser
+    from hf_memaug.training.sweep.__main__ import check_settings, make_parser
 
-    _check_settings(make_parser().parse_args(["--output", str(tmp_path), "--steps", "7"]))
+    check_settings(make_parser().parse_args(["--output", str(tmp_path), "--steps", "7"]))
     before = (tmp_path / "sweep.json").read_bytes()
     assert main(["--output", str(tmp_path), "--steps", "7", "--dry-run", "--algorithms", "irm"]) == 0
     with pytest.raises(SystemExit):

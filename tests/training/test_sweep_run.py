@@ -105,11 +105,11 @@ def test_all_weights_can_be_kept(tmp_path):
 def test_each_job_gets_one_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    environments = runner._environments(3)
+    environments = runner.environments(3)
     assert [one["CUDA_VISIBLE_DEVICES"] for one in environments] == ["3", "5", "3"]
     assert environments[0]["OMP_NUM_THREADS"] == "7"
     monkeypatch.delenv("OMP_NUM_THREADS")
-    assert int(runner._environments(10**6)[0]["OMP_NUM_THREADS"]) == 1
+    assert int(runner.environments(10**6)[0]["OMP_NUM_THREADS"]) == 1
 
 
 def test_a_second_sweep_on_the_folder_is_refused(tmp_path, capsys):

@@ -161,7 +161,7 @@ def main(
         parser.error(str(error))
     if options.dry_run:
         try:
-            _check_settings(options, write=False)
+            check_settings(options, write=False)
         except ValueError as error:
             parser.error(str(error))
         for job in jobs:
@@ -177,7 +177,7 @@ def main(
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with lock(options.output):
-            _check_settings(options)
+            check_settings(options)
             failed = run_jobs(jobs, options.output, options.jobs)
             winners = keep_winners(jobs, options.output, options.selection, options.keep_checkpoints)
     except KeyboardInterrupt:
@@ -240,7 +240,7 @@ def planned(options: argparse.Namespace) -> list[Job]:
     return sorted(jobs, key=lambda job: job.trial_seed)
 
 
-def _check_settings(options: argparse.Namespace, write: bool = True) -> None:
+def check_settings(options: argparse.Namespace, write: bool = True) -> None:
     path = options.output / "sweep.json"
     sources = {"data": _named("data", options.data), "models": _named("models", options.models)}
     now = {**{name: getattr(options, name) for name in FIXED}, **sources}

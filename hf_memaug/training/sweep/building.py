@@ -105,12 +105,12 @@ def _image_model(job: Job, rows: DomainDataset):
         model = AutoModelForImageClassification.from_pretrained(
             checkpoint, dtype="float32", ignore_mismatched_sizes=True, **_labels(rows), **_dropout(job, checkpoint)
         )
-        _refresh_head(model)
+        refresh_head(model)
     return model, processor
 
 
-def _refresh_head(model) -> None:
-    """A head of the same number of labels would be kept, and models with experts have a fresh one."""
+def refresh_head(model) -> None:
+    """A linear head of the same number of labels would be kept, and models with experts have a fresh one."""
     import torch
 
     head = getattr(model, "classifier", None)
@@ -138,6 +138,16 @@ def _dropout(job: Job, checkpoint: str | None = None) -> dict[str, float]:
         f"`hparams` has `dropout`, but the configuration of {job.checkpoint!r} has no place for it. Build the model "
         "with a function of your own, `build`."
     )
+
+
+def small_model(rows: DomainDataset, seed: int = 0):
+    """(model, tokenizer or image processor) for rows to train on: a small model of random weights, by `seed` alone."""
+    import torch
+
+    job = Job(dataset="", data="", model=SMALL, checkpoint=SMALL, algorithm="erm", test_envs=())
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return (_small_image_model if "image" in rows.column_names else _small_text_model)(job, rows)
 
 
 def _small_text_model(job: Job, rows: DomainDataset):

@@ -78,7 +78,7 @@ def run_jobs(
     todo = [job for job in jobs if not is_done(folder, job)]
     if len(todo) < len(jobs):
         say(f"{len(jobs) - len(todo)} of {len(jobs)} jobs are done already.")
-    environments = _environments(at_once)
+    of_slot = environments(at_once)
     failed, running, start, finished = [], [], time.monotonic(), 0
     waiting = list(todo)
     try:
@@ -86,7 +86,7 @@ def run_jobs(
             free = [slot for slot in range(at_once) if slot not in {one.slot for one in running}]
             for slot in free[: len(waiting)]:
                 job = waiting.pop(0)
-                running.append(_Running(job, slot, _start(job, job_folder(folder, job), environments[slot])))
+                running.append(_Running(job, slot, _start(job, job_folder(folder, job), of_slot[slot])))
             for one in [one for one in running if one.process.poll() is not None]:
                 running.remove(one)
                 one.process.stdin.close()
@@ -101,18 +101,25 @@ def run_jobs(
     return failed
 
 
-def _environments(at_once: int) -> list[dict[str, str]]:
+def environments(at_once: int) -> list[dict[str, str]]:
     """One for each job at a time: a share of the cores, and one of the GPUs, which would otherwise all be taken."""
     import torch
 
     shared = dict(os.environ)
     shared.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
     shared.setdefault("TOKENIZERS_PARALLELISM", "false")
+    shared["PYTHONPATH"] = library_path()
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
     if not devices:
         return [shared] * at_once
     return [{**shared, "CUDA_VISIBLE_DEVICES": devices[slot % len(devices)]} for slot in range(at_once)]
+
+
+def library_path() -> str:
+    """`PYTHONPATH` with this library first: a process that begins elsewhere runs the same code, installed or not."""
+    here = str(Path(__file__).resolve().parents[3])
+    return os.pathsep.join([here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))])
 
 
 def _start(job: Job, folder: Path, environment: dict[str, str]) -> subprocess.Popen:

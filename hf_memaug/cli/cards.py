@@ -1,0 +1,131 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The selected checkpoint with its card, and the card of a whole run."""
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hf_memaug.cli.rows import NO_TARGET
+from hf_memaug.files import write_atomically
+from hf_memaug.reporting.model_card import MARK
+from hf_memaug.reporting.run_facts import record_run
+
+# What the trainers call f1 is the mean over the labels.
+METRIC_NAMES = {"f1": "macro_f1"}
+
+
+def data_name(source: str) -> str:
+    """`reviews` of `some/reviews.csv.gz`: what tables and cards call the data."""
+    name = Path(source.rstrip("/")).name
+    return name.split(".")[0] or name
+
+
+def keep_checkpoint(trainer, folder: Path, spec: Mapping[str, Any], record: Mapping, sources: Sequence[str]) -> None:
+    """Saves the trainer's model, its processor and its card, whole or not at all."""
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    job = spec["job"]
+    target = None if job.get("target") in (None, NO_TARGET) else job["target"]
+    scores = [
+        {
+            "domain": domain,
+            "split": "test" if domain == target else "dev",
+            "metric": METRIC_NAMES.get(metric, metric),
+            "value": value,
+            "seed": job["seed"],
+        }
+        for domain, by_metric in record["scores"].items()
+        for metric, value in by_metric.items()
+    ]
+    name = data_name(spec["source"]["data"])
+    has_facts = hasattr(model.config, "run_facts")
+    if has_facts:
+        record_run(model, data=name, domains=sources, left_out=target, method=job["method"], scores=scores)
+    half = folder.with_name(".checkpoint")
+    before, trainer.args.output_dir = trainer.args.output_dir, str(half)
+    try:
+        if trainer.is_world_process_zero():
+            shutil.rmtree(half, ignore_errors=True)
+        trainer.accelerator.wait_for_everyone()
+        trainer.save_model()
+        if has_facts:
+            trainer.create_model_card(model_name=spec["name"])
+        elif trainer.is_world_process_zero():
+            write_atomically(half / "README.md", plain_card(model, spec, scores, sources, target, name))
+    finally:
+        trainer.args.output_dir = before
+    if trainer.is_world_process_zero():
+        (half / "training_args.bin").unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(half, folder)
+    trainer.accelerator.wait_for_everyone()
+
+
+def plain_card(model, spec, scores: Sequence[Mapping], sources: Sequence[str], target: str | None, name: str) -> str:
+    """For a model of transformers: the library's cards are those of its own models."""
+    is_image = "Image" in type(model).__name__
+    task = "image-classification" if is_image else "text-classification"
+    left_out = f" The domain **{target}** was left out: neither training nor selection saw it." if target else ""
+    rows = [f"| {one['domain']} | {one['split']} | {one['metric']} | {one['value']:.1f} |" for one in scores]
+    return "\n".join(
+        [
+            "---",
+            "library_name: transformers",
+            f"pipeline_tag: {task}",
+            "tags:\n- hf_memaug\n- domain-generalization",
+            "---",
+            "",
+            MARK,
+            "",
+            f"# {spec['name']}",
+            "",
+            f"`{type(model).__name__}` trained as `{spec['job']['method']}` on {name}, domains "
+            f"{', '.join(sources)} (seed {spec['job']['seed']}).{left_out}",
+            "",
+            "```python",
+            "from transformers import pipeline",
+            "",
+            f'classify = pipeline("{task}", model="PATH")',
+            "```",
+            "",
+            "| domain | split | metric | points |",
+            "|---|---|---|---:|",
+            *rows,
+            "",
+        ]
+    )
+
+
+def run_card(run: Mapping[str, Any], data: Mapping[str, Any], table: str, notes: Sequence[str] = ()) -> str:
+    """README.md of a run folder."""
+    versions = ", ".join(f"{name} {value}" for name, value in run["versions"].items())
+    domains = [
+        f"| {name} | {entry['train']} | {entry['dev']} | {entry['test']} |" for name, entry in data["domains"].items()
+    ]
+    return "\n".join(
+        [
+            f"# {data_name(str(data['source']))}: {', '.join(map(str, run['methods']))}",
+            "",
+            "```bash",
+            run["command"],
+            "```",
+            "",
+            f"{METRIC_NAMES.get(run['metric'], run['metric'])} in points, mean ± standard deviation over the seeds "
+            f"{', '.join(map(str, run['seeds']))}. Selection saw dev rows of the domains trained on, and never the "
+            "target.",
+            "",
+            table,
+            "",
+            *notes,
+            "",
+            "| domain | train | dev | test |",
+            "|---|---:|---:|---:|",
+            *domains,
+            "",
+            f"Made on {run['device']} with {versions}. `recipe.yaml` has every option: "
+            f"`hf-memaug {run['command'].split()[1]} --recipe recipe.yaml --output FOLDER` makes it again.",
+            "",
+        ]
+    )

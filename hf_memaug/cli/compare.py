@@ -1,0 +1,269 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-memaug train` and `hf-memaug compare`: jobs of methods, targets and seeds, and what came out of them."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hf_memaug.cli import rows as data
+from hf_memaug.cli.cards import METRIC_NAMES, data_name, run_card
+from hf_memaug.cli.display import Display
+from hf_memaug.cli.errors import FAILED, OK, UsageError
+from hf_memaug.cli.fields import trainer_fields
+from hf_memaug.cli.folder import DATA, RESULTS, RUN, RunFolder, warn
+from hf_memaug.cli.methods import Chosen, check_method, chosen
+from hf_memaug.cli.recipes import Resolved, used_settings
+from hf_memaug.cli.rows import NO_TARGET
+from hf_memaug.cli.runner import check_counts, run_jobs
+from hf_memaug.data.messages import did_you_mean
+from hf_memaug.files import write_atomically
+from hf_memaug.reporting.results import results_table, write_results
+from hf_memaug.training.sweep.plan import file_name
+
+METRICS = ("f1", "accuracy")
+KEEP = ("best", "all", "none")
+
+
+def train(call) -> int:
+    options = call.options
+    return _run(call, [options.method], [options.target or NO_TARGET], [options.seed], None)
+
+
+def compare(call) -> int:
+    options = call.options
+    return _run(call, list(options.methods), list(options.target), seeds_of(options.seeds), options.baseline)
+
+
+def _run(call, methods: list[str], targets: list[str], seeds: list[int], baseline: str | None) -> int:
+    options = call.options
+    check_options(options)
+    several = {method: chosen(method) for method in dict.fromkeys(methods)}
+    source = data.source_of(options)
+    settings = used_settings(call.resolved, several, {name: one.fields for name, one in several.items()})
+    rows, held_out = data.load(source)
+    targets = targets_of(targets, (held_out or rows).domains)
+    for one in several.values():
+        sources = len(rows.domains) - (targets != [NO_TARGET])
+        check_method(one, data.is_image(rows), sources, options.general)
+    if baseline is not None and baseline not in several:
+        raise UsageError(f"`--baseline` is {baseline!r}, which is not among the methods ({', '.join(several)}).")
+    splits = {target: data.split_for(source, target, options.dev_fraction, options.on_overlap) for target in targets}
+    specs = plan(call.resolved, several, targets, seeds, source, settings)
+    folder = RunFolder(options.output or f"runs/{call.command}")
+    columns = targets if targets != [NO_TARGET] else rows.domains
+    display = Display(options.metric, options.quiet, options.json, list(several), columns)
+    if options.dry_run:
+        return list_jobs(specs, folder, display)
+    with folder.locked():
+        folder.check_jobs(specs)
+        warn(folder.warnings)
+        facts = {
+            "task": "image" if data.is_image(rows) else "text",
+            "methods": list(several),
+            "targets": [target for target in targets if target != NO_TARGET],
+            "seeds": seeds,
+            "metric": options.metric,
+            "labels": rows.label_names,
+        }
+        recipe = {**call.resolved.recipe(call.command), "data": source["data"]}
+        folder.begin(call.line, recipe, **facts)
+        folder.write(DATA, data.describe(source, splits))
+        say_what_is_missing(display)
+        failed = run_jobs(specs, folder, display, options.jobs, options.processes)
+        return finish(call, folder, display, failed, source, baseline or list(several)[0])
+
+
+def check_options(options: Any) -> None:
+    check_counts(options.jobs, options.processes)
+    for name, allowed in (("metric", METRICS), ("keep", KEEP), ("on_overlap", ("raise", "drop", "ignore"))):
+        value = getattr(options, name, None)
+        if value is not None and value not in allowed:
+            written = name.replace("_", "-")
+            raise UsageError(f"`--{written}` is {value!r}. {did_you_mean(value, allowed)}")
+    if getattr(options, "evaluations", 1) < 1:
+        raise UsageError(f"`--evaluations` is {options.evaluations}; it must be 1 or more.")
+
+
+def seeds_of(given: Sequence[str]) -> list[int]:
+    """`5` is 0 to 4; `0,3,7` are these. One alone, as a list in a recipe, is a number of seeds too."""
+    try:
+        numbers = [int(one) for one in given]
+    except ValueError:
+        raise UsageError(f"`--seeds` is {','.join(map(str, given))}: give a number, or numbers with commas.") from None
+    found = list(range(numbers[0])) if len(numbers) == 1 else list(dict.fromkeys(numbers))
+    if not found:
+        raise UsageError("`--seeds` is 0: give at least 1.")
+    return found
+
+
+def targets_of(given: Sequence[str], domains: Sequence[str]) -> list[str]:
+    if list(given) == ["all"]:
+        return list(domains)
+    for name in given:
+        if name not in (*domains, NO_TARGET):
+            raise UsageError(f"`--target` is {name!r}, which is no domain of the data. {did_you_mean(name, domains)}")
+    return list(dict.fromkeys(given))
+
+
+def plan(
+    resolved: Resolved,
+    several: Mapping[str, Chosen],
+    targets: Sequence[str],
+    seeds: Sequence[int],
+    source: Mapping[str, Any],
+    settings: Mapping[str, Mapping[str, Any]],
+) -> list[dict]:
+    """The jobs, seed after seed, so that a run that is broken off can be compared as far as it went."""
+    options = resolved.options
+    fingerprint = data.fingerprint(source)[:16]
+    backbone = options.backbone if not Path(options.backbone).exists() else str(Path(options.backbone).resolve())
+    extra = _meta_steps(several, settings) if not getattr(options, "own_steps", True) else 0
+    specs = []
+    for seed in seeds:
+        for target in targets:
+            for name, one in several.items():
+                own_extra = extra if one.method.trainer != "bilevel" else 0
+                protocol = {
+                    "metric": options.metric,
+                    "dev_fraction": options.dev_fraction,
+                    "evaluations": options.evaluations,
+                    "on_overlap": options.on_overlap,
+                    "max_length": options.max_length,
+                    "processes": options.processes,
+                }
+                job = {
+                    "method": name,
+                    "target": target,
+                    "seed": seed,
+                    "backbone": Path(options.backbone).name,
+                    "data": fingerprint,
+                    **protocol,
+                    **({"general": Path(options.general).name} if options.general else {}),
+                    **({"extra_steps": own_extra} if own_extra else {}),
+                    **settings[name],
+                }
+                specs.append(
+                    {
+                        "kind": "train",
+                        "job": job,
+                        "name": f"{file_name(name, target)}-seed{seed}",
+                        **protocol,
+                        "backbone": backbone,
+                        "general": options.general,
+                        "source": dict(source),
+                        "settings": dict(settings[name]),
+                        "extra_steps": own_extra,
+                        "keep": options.keep,
+                    }
+                )
+    return specs
+
+
+def _meta_steps(several: Mapping[str, Chosen], settings: Mapping[str, Mapping[str, Any]]) -> int:
+    """What MIL's meta-training takes: the others get as many steps on top, for all to have the same budget."""
+    declared = trainer_fields("bilevel")
+    found = 0
+    for name, one in several.items():
+        if one.method.trainer == "bilevel":
+            values = [settings[name].get(key, declared[key].default) for key in _META]
+            found = max(found, values[0] * values[1] * values[2])
+    return found
+
+
+_META = ("episodes", "episode_steps", "inner_steps")
+
+
+def list_jobs(specs: Sequence[Mapping], folder: RunFolder, display: Display) -> int:
+    done = folder.check_jobs(specs)
+    for spec in specs:
+        state = "done" if spec["name"] in done else "to do"
+        display.line(f"{state:<5}  {spec['name']}", event="job", state=state, name=spec["name"], job=spec["job"])
+    display.text(f"{len(specs)} jobs, {len(done)} of them done")
+    return OK
+
+
+def say_what_is_missing(display: Display) -> None:
+    from hf_memaug.cli.job import has_tensorboard
+
+    if not has_tensorboard():
+        display.text("No TensorBoard logs: `pip install 'hf_memaug[logs]'` to have them. Curves are in metrics.jsonl.")
+
+
+def result_rows(records: Sequence[Mapping], name: str, metric: str) -> list[dict]:
+    """The rows of `results.json`: one for each target of each trained model."""
+    found = []
+    for record in records:
+        job = record["job"]
+        scored = [job["target"]] if job["target"] != NO_TARGET else list(record["scores"])
+        for target in scored:
+            found.append(
+                {
+                    "method": job["method"],
+                    "data": name,
+                    "target": target,
+                    "backbone": job["backbone"],
+                    "seed": job["seed"],
+                    "metric": METRIC_NAMES.get(metric, metric),
+                    "value": round(record["scores"][target][metric], 4),
+                }
+            )
+    return found
+
+
+def finish(call, folder: RunFolder, display: Display, failed, source: Mapping, baseline: str) -> int:
+    """results.json, the card and the report, from all jobs of the folder that are done."""
+    records = folder.records()
+    name = data_name(source["data"])
+    rows = result_rows(records, name, call.options.metric)
+    if rows:
+        write_results(folder.path / RESULTS, table=f"{call.command} on {name}", command=call.line, rows=rows)
+        against = baseline if len({row["method"] for row in rows}) > 1 else None
+        against = against if against in {row["method"] for row in rows} else None
+        tables = {
+            style: results_table(rows, data=name, baseline=against, style=style, cross=())
+            for style in ("text", "markdown")
+        }
+        note = f"− {baseline}: difference of the averages, and p-value of a paired t-test over the seeds."
+        write_atomically(
+            folder.path / "README.md",
+            run_card(folder.read(RUN), folder.read(DATA), tables["markdown"], [note] if against else []),
+        )
+        metric = METRIC_NAMES.get(call.options.metric, call.options.metric)
+        display.text(f"\n{metric} in points\n{tables['text']}")
+        if against:
+            display.text(note)
+    if not failed:
+        folder.finish()
+    report = write_report(folder, display)
+    kept = [record["checkpoint"] for record in records if record.get("checkpoint")]
+    kept = [path for path in kept if (folder.path / path).is_dir()]
+    for path in kept[:3] if len(kept) < 4 else ():
+        display.text(f"checkpoint: {folder.path / path}")
+    display.line(
+        f"run folder: {folder.path}",
+        event="finished",
+        folder=str(folder.path),
+        done=len(records),
+        failed=len(failed),
+        checkpoints=[str(folder.path / path) for path in kept],
+        report=report,
+        results=rows,
+    )
+    if failed:
+        display.text(f"{len(failed)} jobs failed; the same command tries them again.")
+    return FAILED if failed else OK
+
+
+def write_report(folder: RunFolder, display: Display) -> str | None:
+    """report.html, where the room that writes it is there; a report that fails costs no result."""
+    try:
+        from hf_memaug.reporting.html_report import write_report as write
+    except ImportError:
+        display.text("No report.html: this installation has no `hf_memaug.reporting.html_report`.")
+        return None
+    try:
+        return str(write(folder.path))
+    except Exception as error:  # the results are there, and `hf-memaug report` can be given again
+        warn([f"report.html was not written ({type(error).__name__}: {error}). Try `hf-memaug report {folder.path}`."])
+        return None

@@ -1,0 +1,310 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-memaug continual`: one model that takes in domain after domain, by several strategies and seeds."""
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hf_memaug.cli import fields
+from hf_memaug.cli import rows as data
+from hf_memaug.cli.cards import METRIC_NAMES, data_name, run_card
+from hf_memaug.cli.compare import check_options, list_jobs, say_what_is_missing, seeds_of, write_report
+from hf_memaug.cli.display import Display
+from hf_memaug.cli.errors import FAILED, OK, CommandError, DataRefused, UsageError
+from hf_memaug.cli.folder import DATA, RESULTS, RUN, RunFolder, warn
+from hf_memaug.cli.methods import chosen
+from hf_memaug.cli.recipes import used_settings
+from hf_memaug.cli.rows import NO_TARGET
+from hf_memaug.cli.runner import run_jobs
+from hf_memaug.data import split_domains
+from hf_memaug.data.messages import did_you_mean
+from hf_memaug.evaluation import DEFINITIONS, score_table
+from hf_memaug.files import write_atomically
+from hf_memaug.reporting.results import write_results
+from hf_memaug.training.continual import STRATEGIES
+from hf_memaug.training.continual.record import RECORD_FILE
+from hf_memaug.training.sweep.plan import file_name
+
+SET_HERE = {"strategy": "give `--strategies`", "domains": "give `--order`", "matrix_metric": "give `--metric`"}
+
+
+def continual(call) -> int:
+    options = call.options
+    check_options(options)
+    for name, mend in SET_HERE.items():
+        if name in call.resolved.settings:
+            raise UsageError(f"`{fields.option_name(name)}` is set by the command: {mend}.")
+    strategies = list(dict.fromkeys(options.strategies))
+    for strategy in strategies:
+        if strategy not in STRATEGIES:
+            raise UsageError(f"There is no strategy {strategy!r}. {did_you_mean(strategy, STRATEGIES)}")
+    one = chosen(options.method)
+    if one.method.trainer != "domain" or one.algorithm != "erm":
+        raise UsageError(f"`--method` is {options.method!r}: here `--strategies` say what is minimised. Name a model.")
+    known = {**fields.configuration_fields(one.method.family)} if one.method.family else {}
+    known |= fields.trainer_fields("continual")
+    settings = used_settings(call.resolved, strategies, dict.fromkeys(strategies, known))
+    source = data.source_of(options)
+    rows, held_out = data.load(source)
+    order = list(options.order or rows.domains)
+    for name in order:
+        if name not in rows.domains:
+            raise UsageError(f"`--order` names {name!r}. {did_you_mean(name, rows.domains)}")
+    parts = _parts(source, order, options.holdout)
+    seeds = seeds_of(options.seeds)
+    specs = _plan(options, strategies, seeds, order, source, settings)
+    folder = RunFolder(options.output or "runs/continual")
+    display = Display(options.metric, options.quiet, options.json, strategies, list(DEFINITIONS))
+    if options.dry_run:
+        return list_jobs(specs, folder, display)
+    with folder.locked():
+        folder.check_jobs(specs)
+        warn(folder.warnings)
+        facts = {"task": "continual", "methods": strategies, "targets": order, "seeds": seeds}
+        facts |= {"metric": options.metric, "labels": rows.label_names}
+        recipe = {**call.resolved.recipe(call.command), "data": source["data"]}
+        folder.begin(call.line, recipe, **facts)
+        described = data.describe(source, {})
+        for name in order:
+            described["domains"][name] |= {"train": len(parts["train"][name]), "test": len(parts["test"][name])}
+        folder.write(DATA, described)
+        say_what_is_missing(display)
+        failed = run_jobs(specs, folder, display, options.jobs, options.processes)
+        return _finish(call, folder, display, failed, source)
+
+
+def _parts(source: Mapping[str, Any], order: list[str], holdout: float) -> dict[str, dict]:
+    """`{"train", "test"}`, each by domain."""
+    rows, held_out = data.load(source)
+    try:
+        if held_out is not None:
+            return {"train": {n: rows.domain(n) for n in order}, "test": {n: held_out.domain(n) for n in order}}
+        split = {name: split_domains(rows.domain(name), holdout)[name] for name in order}
+    except ValueError as error:
+        raise DataRefused(data.as_options(error)) from error
+    return {"train": {n: part[0] for n, part in split.items()}, "test": {n: part[1] for n, part in split.items()}}
+
+
+def _plan(options, strategies, seeds, order, source, settings) -> list[dict]:
+    fingerprint = data.fingerprint(source)[:16]
+    backbone = options.backbone if not Path(options.backbone).exists() else str(Path(options.backbone).resolve())
+    shared = {
+        "metric": options.metric,
+        "holdout": options.holdout,
+        "max_length": options.max_length,
+        "processes": options.processes,
+        "order": order,
+    }
+    return [
+        {
+            "kind": "continual",
+            "job": {
+                "method": strategy,
+                "target": NO_TARGET,
+                "seed": seed,
+                "backbone": Path(options.backbone).name,
+                "model": options.method,
+                "data": fingerprint,
+                **shared,
+                **settings[strategy],
+            },
+            "name": f"{file_name(strategy)}-seed{seed}",
+            **shared,
+            "model": options.method,
+            "backbone": backbone,
+            "source": dict(source),
+            "settings": dict(settings[strategy]),
+            "keep": options.keep,
+        }
+        for seed in seeds
+        for strategy in strategies
+    ]
+
+
+def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
+    """A job: all domains in their order by one strategy."""
+    from transformers import PrinterCallback, set_seed
+
+    from hf_memaug.cli.callbacks import Steps
+    from hf_memaug.cli.job import common_arguments
+    from hf_memaug.training import ContinualTrainer, ContinualTrainingArguments
+
+    job, folder = spec["job"], run / "jobs" / spec["name"]
+    parts = _parts(spec["source"], spec["order"], spec["holdout"])
+    trainer_fields = fields.trainer_fields("continual")
+    given = {name: value for name, value in spec["settings"].items() if name in trainer_fields}
+    common = common_arguments(folder, job["seed"], given)
+    protocol = {
+        "strategy": job["method"],
+        "domains": spec["order"],
+        "matrix_metric": spec["metric"],
+        "max_length": spec["max_length"],
+        "save_strategy": "epoch",
+        "logging_steps": 10,
+    }
+    try:
+        arguments = ContinualTrainingArguments(**{**common, **protocol, **given})
+    except (TypeError, ValueError) as error:
+        raise CommandError(str(error)) from error
+    set_seed(job["seed"])
+    model, processor, history = _model(spec, parts["train"][spec["order"][0]], run)
+    # Domains that it was trained on before are scored too, where there are rows of them.
+    earlier = [name for name in _trained(model, history) if name in data.load(spec["source"])[0].domains]
+    scored = _parts(spec["source"], [*earlier, *spec["order"]], spec["holdout"])["test"]
+    trainer = ContinualTrainer(
+        model,
+        arguments,
+        train_dataset=parts["train"],
+        test_dataset=scored,
+        processing_class=processor,
+        callbacks=[Steps(say, stop, folder / "metrics.jsonl")],
+        history=history,
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train(resume_from_checkpoint=(Path(arguments.output_dir) / RECORD_FILE).is_file() or None)
+    figures = trainer.figures()
+    record = {
+        "validation": _points(figures["acc"]),
+        "scores": {
+            name: {spec["metric"]: 100 * value}
+            for name, value in trainer.record.final_scores().items()
+            if not math.isnan(value)
+        },
+        "settings": {**spec["settings"], "steps": trainer.state.global_step},
+        "matrix": {
+            "domains": trainer.record.domains,
+            "trained_on": trainer.record.row_names,
+            "rows": [[_points(value) for value in row] for row in trainer.record.matrix()],
+            "baseline": {name: _points(value) for name, value in trainer.record.baseline.items()},
+            **{name: _points(value) for name, value in figures.items()},
+        },
+        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
+        "trainable": sum(parameter.numel() for parameter in trainer.model.parameters() if parameter.requires_grad),
+        "checkpoint": None,
+    }
+    if spec["keep"] != "none":
+        _keep(trainer, folder / "checkpoint", spec)
+        record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
+    if trainer.is_world_process_zero():
+        shutil.rmtree(arguments.output_dir, ignore_errors=True)
+    return record
+
+
+def _points(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else 100 * value
+
+
+def _model(spec: Mapping[str, Any], first, run: Path):
+    """(model, processor, history): a fresh one, or one that has taken in domains before, with what it remembers."""
+    from hf_memaug.cli.methods import Parts, local_backbone, processor_of
+
+    one = chosen(spec["model"])
+    backbone = local_backbone(spec["backbone"], first, spec["order"][0], run)
+    if _has_history(backbone):
+        from hf_memaug.cli.scoring import load_checkpoint
+
+        model, processor, _ = load_checkpoint(backbone)
+        return model, processor, backbone if (Path(backbone) / RECORD_FILE).is_file() else None
+    processor = processor_of(one, backbone, first)
+    trainer_fields = fields.trainer_fields("continual")
+    settings = {name: value for name, value in spec["settings"].items() if name not in trainer_fields}
+    parts = Parts(backbone, first, data.is_image(first), processor, None, settings)
+    return one.method.build(parts), processor, None
+
+
+def _trained(model, history: str | None) -> list[str]:
+    from hf_memaug.training import ContinualRecord
+
+    known = history or (getattr(model.config, "run_facts", None) or {}).get("continual", {})
+    return ContinualRecord.load(known).trained
+
+
+def _has_history(backbone: str) -> bool:
+    if (Path(backbone) / RECORD_FILE).is_file():
+        return True
+    from transformers import AutoConfig
+
+    import hf_memaug  # noqa: F401  (registers the families)
+
+    try:
+        config = AutoConfig.from_pretrained(backbone)
+    except (OSError, ValueError):
+        return False
+    return "continual" in (getattr(config, "run_facts", None) or {})
+
+
+def _keep(trainer, folder: Path, spec: Mapping[str, Any]) -> None:
+    """Weights, processor, card, the matrix, and what the strategy needs to go on another time."""
+    from hf_memaug.reporting.run_facts import record_run
+
+    half = folder.with_name(".checkpoint")
+    shutil.rmtree(half, ignore_errors=True)
+    if hasattr(trainer.model.config, "run_facts"):
+        record_run(trainer.model, data=data_name(spec["source"]["data"]), domains=trainer.record.trained)
+    before, trainer.args.output_dir = trainer.args.output_dir, str(half)
+    try:
+        trainer._save_stage(half)
+        if hasattr(trainer.model.config, "run_facts"):
+            trainer.create_model_card(model_name=spec["name"])
+    finally:
+        trainer.args.output_dir = before
+    if trainer.is_world_process_zero():
+        (half / "training_args.bin").unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.replace(half, folder)
+
+
+def _finish(call, folder: RunFolder, display: Display, failed, source: Mapping[str, Any]) -> int:
+    records = folder.records()
+    name, metric = data_name(source["data"]), call.options.metric
+    rows = [
+        {
+            "method": record["job"]["method"],
+            "data": name,
+            "target": domain,
+            "backbone": record["job"]["backbone"],
+            "seed": record["job"]["seed"],
+            "metric": METRIC_NAMES.get(metric, metric),
+            "value": round(scores[metric], 4),
+        }
+        for record in records
+        for domain, scores in record["scores"].items()
+    ]
+    if rows:
+        write_results(folder.path / RESULTS, table=f"continual on {name}", command=call.line, rows=rows)
+        summary: dict[str, dict[str, list]] = {}
+        for record in records:
+            cells = summary.setdefault(record["job"]["method"], {})
+            for domain, scores in record["scores"].items():
+                cells.setdefault(domain, []).append(scores[metric])
+            for figure in DEFINITIONS:
+                if record["matrix"].get(figure) is not None:
+                    cells.setdefault(figure, []).append(record["matrix"][figure])
+        columns = list(dict.fromkeys(column for cells in summary.values() for column in cells))
+        lower = {"forgetting"} & set(columns)
+        tables = {
+            style: score_table(summary, columns, points=False, style=style, lower_is_better=lower, header="strategy")
+            for style in ("text", "markdown")
+        }
+        notes = [f"{figure}: {DEFINITIONS[figure]}" for figure in DEFINITIONS if figure in columns]
+        display.text(f"\n{metric} at the end, in points\n{tables['text']}")
+        card = run_card(folder.read(RUN), folder.read(DATA), tables["markdown"], ["; ".join(notes) + "."])
+        write_atomically(folder.path / "README.md", card)
+    if not failed:
+        folder.finish()
+    report = write_report(folder, display)
+    display.line(
+        f"run folder: {folder.path}",
+        event="finished",
+        folder=str(folder.path),
+        done=len(records),
+        failed=len(failed),
+        report=report,
+        results=json.loads(json.dumps(rows)),
+    )
+    return FAILED if failed else OK

@@ -1,0 +1,171 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The run folder: one process writes at a time, every line is whole or left aside, and nothing is overwritten."""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from hf_memaug.cli.errors import DataRefused, UsageError
+from hf_memaug.files import write_atomically
+
+RUNS, RUN, DATA, RECIPE, RESULTS, JOB = "runs.jsonl", "run.json", "data.json", "recipe.yaml", "results.json", "job.json"
+
+
+class RunFolder:
+    """
+    Args:
+        path: the folder; it is made when it is first locked.
+    """
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+        self.warnings: list[str] = []
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator["RunFolder"]:
+        """Refuses a second run on the folder. The lock goes with the process, however that ends."""
+        from hf_memaug.training.sweep.runner import lock
+
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(lock(self.path))
+            except RuntimeError as error:
+                said = str(error).replace("`output`", "`--output`").replace("another sweep", "another run")
+                raise UsageError(said) from None
+            except OSError as error:
+                raise UsageError(
+                    f"`--output` {self.path} cannot be written: {error.strerror or error}. Choose another folder."
+                ) from None
+            yield self
+
+    # What is done
+
+    def records(self) -> list[dict]:
+        """The whole lines of runs.jsonl, the last of each job. Broken ones are left aside, and stay in the file."""
+        path = self.path / RUNS
+        self.warnings = []
+        found: dict[str, dict] = {}
+        lines = path.read_bytes().split(b"\n") if path.is_file() else []
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                record = json.loads(line.decode("utf-8"))
+                found[record["name"]] = {**record, "job": dict(record["job"])}
+            except (ValueError, KeyError, TypeError):
+                self.warnings.append(f"{path}, line {number} is no whole record: left aside, and its job runs again.")
+        return list(found.values())
+
+    def append(self, record: Mapping[str, Any]) -> None:
+        """A finished job, on the disk before anything else happens."""
+        path = self.path / RUNS
+        with open(path, "ab") as file:
+            # After a line that a kill has cut, on a line of its own.
+            cut = file.tell() > 0 and not _ends_a_line(path)
+            file.write((b"\n" if cut else b"") + json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def job_folder(self, name: str) -> Path:
+        return self.path / "jobs" / name
+
+    def check_jobs(self, specs: Sequence[Mapping[str, Any]]) -> set[str]:
+        """The names of the jobs that are done. Refuses a folder in which a job of the same name is another one."""
+        done = {record["name"]: record["job"] for record in self.records()}
+        for spec in specs:
+            name, job = spec["name"], spec["job"]
+            before = done.get(name) or self._begun(name)
+            if before is None or before == job:
+                continue
+            differs = next(key for key in [*job, *before] if job.get(key) != before.get(key))
+            if differs == "data":
+                raise DataRefused(
+                    f"`--data` holds other rows than those that {self.path} was made with. Give those, or another "
+                    "`--output`."
+                )
+            raise UsageError(
+                f"`{differs}` is {job.get(differs)!r} for {name}, but in {self.path} it is {before.get(differs)!r}. "
+                "Give that, or another `--output`."
+            )
+        return {spec["name"] for spec in specs if spec["name"] in done}
+
+    def _begun(self, name: str) -> dict | None:
+        try:
+            return json.loads((self.job_folder(name) / JOB).read_text(encoding="utf-8"))["job"]
+        except (OSError, ValueError, KeyError):
+            return None
+
+    # What it is about
+
+    def write(self, name: str, content: Any) -> None:
+        write_atomically(self.path / name, json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")
+
+    def read(self, name: str) -> dict:
+        try:
+            return json.loads((self.path / name).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return {}
+
+    def begin(self, command: str, recipe: Mapping[str, Any], **facts: Any) -> dict:
+        """Writes recipe.yaml and run.json. Methods, targets and seeds of earlier calls stay in the list."""
+        from hf_memaug.cli.recipes import write_recipe
+        from hf_memaug.reporting.results import here
+
+        before = self.read(RUN)
+        for name in ("methods", "targets", "seeds"):
+            if name in facts:
+                facts[name] = list(dict.fromkeys([*before.get(name, ()), *facts[name]]))
+        made_with = here()
+        run = {
+            "command": command,
+            **facts,
+            "versions": {name: value for name, value in made_with.items() if name != "device"},
+            "device": made_with["device"],
+            "git": git_state(),
+            "begun": before.get("begun") or now(),
+            "finished": None,
+        }
+        write_recipe(self.path / RECIPE, recipe)
+        self.write(RUN, run)
+        return run
+
+    def finish(self) -> None:
+        self.write(RUN, {**self.read(RUN), "finished": now()})
+
+
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def git_state() -> dict[str, Any] | None:
+    """The commit of the folder that the command was given in, and whether something was changed since."""
+
+    def ask(*words: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=10)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = ask("rev-parse", "HEAD")
+    if commit is None:
+        return None
+    return {"commit": commit, "branch": ask("branch", "--show-current") or None, "changed": bool(ask("status", "-s"))}
+
+
+def _ends_a_line(path: Path) -> bool:
+    with open(path, "rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1) == b"\n"
+
+
+def warn(messages: Sequence[str]) -> None:
+    for message in messages:
+        print(f"Warning: {message}", file=sys.stderr, flush=True)

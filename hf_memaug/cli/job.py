@@ -1,0 +1,281 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+One job: trained, or gone on with, selected on dev rows and scored. `python -m hf_memaug.cli.job FOLDER` runs the job in
+a folder of its own process, or in several under torchrun.
+
+    job.json        what to train
+    run/            the trainer's checkpoints, to go on from; removed at the end
+    checkpoint/     the selected weights, ready for `from_pretrained`
+    metrics.jsonl   a line for each log
+    logs/           TensorBoard
+    log.txt         what else was said
+"""
+
+import contextlib
+import importlib
+import importlib.util
+import json
+import math
+import os
+import shutil
+import sys
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase, PrinterCallback, logging, set_seed
+
+from hf_memaug.cli import rows as data
+from hf_memaug.cli.callbacks import Say, Steps, Stop, end_with_the_parent
+from hf_memaug.cli.errors import CommandError
+from hf_memaug.cli.folder import JOB
+from hf_memaug.cli.methods import Parts, chosen, local_backbone, processor_of
+from hf_memaug.files import write_atomically
+from hf_memaug.training.checkpoints import last_complete_checkpoint
+
+# The mark of a line that is an event and not something that a library has printed.
+EVENT = "\x1ehf-memaug "
+TENSORBOARD = "TENSORBOARD_LOGGING_DIR"
+
+
+def has_tensorboard() -> bool:
+    return importlib.util.find_spec("tensorboard") is not None
+
+
+def run_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
+    """
+    Args:
+        spec: `job` (what makes it different from others), `name`, `kind` (a function of `KINDS`), and what it needs.
+        run: the run folder.
+        say: gets its events.
+        stop: when asked, the job saves a checkpoint and raises `Interrupted`.
+
+    Returns:
+        The record for runs.jsonl.
+    """
+    module, _, function = KINDS[spec["kind"]].partition(":")
+    folder = run / "jobs" / spec["name"]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / JOB, json.dumps(spec, indent=2, ensure_ascii=False) + "\n")
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    before = os.environ.get(TENSORBOARD)
+    os.environ[TENSORBOARD] = str(folder / "logs")
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    start = time.perf_counter()
+    try:
+        record = getattr(importlib.import_module(module), function)(spec, run, say, stop)
+    finally:
+        if before is None:
+            del os.environ[TENSORBOARD]
+        else:
+            os.environ[TENSORBOARD] = before
+    earlier = _seconds(folder)
+    return {
+        "job": spec["job"],
+        "name": spec["name"],
+        **record,
+        "seconds": round(time.perf_counter() - start + earlier, 2),
+        "peak_memory_bytes": _peak_memory(),
+    }
+
+
+def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
+    """A job of `train` and `compare`: one method, one target, one seed."""
+    job, folder = spec["job"], run / "jobs" / spec["name"]
+    one = chosen(job["method"])
+    parts = data.split_for(spec["source"], job["target"], spec["dev_fraction"], spec["on_overlap"])
+    is_image = data.is_image(parts["train"])
+    backbone = local_backbone(spec["backbone"], parts["train"], job["target"], run)
+    processor = processor_of(one, backbone, parts["train"])
+    prepared = {
+        name: part.tokenize(processor, spec["max_length"]) if isinstance(processor, PreTrainedTokenizerBase) else part
+        for name, part in parts.items()
+        if part is not None
+    }
+    set_seed(job["seed"])
+    settings = one.configuration(spec["settings"])
+    model = one.method.build(Parts(backbone, parts["train"], is_image, processor, spec["general"], settings))
+    arguments = training_arguments(spec, one, len(prepared["train"]), folder)
+    trainer = _trainer(one, model, arguments, prepared, processor, Steps(say, stop, folder / "metrics.jsonl"))
+    if one.method.trainer == "bilevel":
+        # It finds the phase and the checkpoint itself, and begins where there is none.
+        trainer.train(resume_from_checkpoint=True)
+    else:
+        trainer.train(resume_from_checkpoint=last_complete_checkpoint(arguments.output_dir))
+    say({"event": "scoring"})
+    scores = scores_of(trainer, prepared["dev"])
+    metric = spec["metric"]
+    validation = sum(score[metric] for score in scores.values()) / len(scores)
+    if "test" in prepared:
+        scores |= scores_of(trainer, prepared["test"])
+    record = {
+        "validation": validation,
+        "scores": scores,
+        "settings": {**spec["settings"], "steps": trainer.state.global_step, **_winner(trainer)},
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "trainable": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
+        "checkpoint": None,
+    }
+    if spec["keep"] != "none":
+        from hf_memaug.cli.cards import keep_checkpoint
+
+        keep_checkpoint(trainer, folder / "checkpoint", spec, record, sources=parts["train"].domains)
+        record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
+    if trainer.is_world_process_zero():
+        from hf_memaug.cli.insides import write_insides
+
+        try:
+            write_insides(trainer, folder, parts, prepared, job["target"])
+        except Exception:  # it is for the report alone, and the job is done
+            traceback.print_exc()
+        shutil.rmtree(arguments.output_dir, ignore_errors=True)
+    return record
+
+
+def training_arguments(spec: Mapping[str, Any], one, train_rows: int, folder: Path):
+    """What was given, and what the protocol of a comparison asks for: every run is scored as often as the others."""
+    from hf_memaug.training import BilevelTrainingArguments, DomainTrainingArguments
+    from hf_memaug.training.algorithms import ALGORITHMS
+
+    classes = {"domain": DomainTrainingArguments, "bilevel": BilevelTrainingArguments}
+    given = one.training(spec["settings"])
+    common = common_arguments(folder, spec["job"]["seed"], given)
+    chooses_itself = ALGORITHMS[one.algorithm].chooses_by_evaluation
+    batch = given.get("per_device_train_batch_size", 8) * given.get("gradient_accumulation_steps", 1)
+    steps = given.get("max_steps", -1)
+    if steps <= 0:
+        steps = math.ceil(given.get("num_train_epochs", 3.0) * math.ceil(train_rows / (batch * spec["processes"])))
+    steps += spec["extra_steps"]
+    every = max(1, math.ceil(steps / spec["evaluations"]))
+    protocol = {
+        "algorithm": one.algorithm,
+        "max_steps": steps,
+        "eval_strategy": "steps",
+        "eval_steps": every,
+        "save_strategy": "steps",
+        "save_steps": every,
+        "load_best_model_at_end": not chooses_itself,
+        "metric_for_best_model": None if chooses_itself else f"eval_{spec['metric']}",
+        "logging_steps": max(1, every // 4),
+    }
+    given = {name: value for name, value in given.items() if name != "max_steps"}
+    try:
+        return classes[one.method.trainer](**{**common, **protocol, **given})
+    except (TypeError, ValueError) as error:
+        raise CommandError(str(error)) from error
+
+
+def common_arguments(folder: Path, seed: int, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What all jobs share, whatever the trainer."""
+    return {
+        "output_dir": str(folder / "run"),
+        "seed": seed,
+        "per_device_eval_batch_size": 64,
+        # Beside the best, the last: to go on from.
+        "save_total_limit": 1,
+        "dataloader_pin_memory": torch.cuda.is_available(),
+        "disable_tqdm": True,
+        "report_to": ["tensorboard"] if has_tensorboard() else [],
+    }
+
+
+def _trainer(one, model, arguments, prepared: Mapping, processor, steps: Steps):
+    from hf_memaug.training import BilevelTrainer, DomainTrainer
+
+    classes = {"domain": DomainTrainer, "bilevel": BilevelTrainer}
+    trainer = classes[one.method.trainer](
+        model,
+        arguments,
+        train_dataset=prepared["train"],
+        eval_dataset=prepared["dev"],
+        processing_class=processor,
+        callbacks=[steps],
+    )
+    trainer.remove_callback(PrinterCallback)
+    return trainer
+
+
+def scores_of(trainer, rows) -> dict[str, dict[str, float]]:
+    """For each domain its scores, in points."""
+    found = trainer.predict(rows).metrics
+    return {
+        domain: {metric: 100 * found[f"test_{domain}_{metric}"] for metric in ("accuracy", "f1")}
+        for domain in rows.domains
+    }
+
+
+def _winner(trainer) -> dict[str, Any]:
+    step = trainer.state.best_global_step
+    return {"best_step": step} if step else {}
+
+
+def _peak_memory() -> int:
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _seconds(folder: Path) -> float:
+    """What earlier processes have spent on the job, by their own account."""
+    try:
+        return float((folder / "seconds").read_text())
+    except (OSError, ValueError):
+        return 0.0
+
+
+def guarded(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> None:
+    """Runs a job with what it prints in its log.txt; says `done`, `failed` or `interrupted` at the end."""
+    folder = run / "jobs" / spec["name"]
+    folder.mkdir(parents=True, exist_ok=True)
+    start, spent = time.perf_counter(), _seconds(folder)
+    with open(folder / "log.txt", "a", encoding="utf-8") as log:
+        try:
+            with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
+                record = run_job(spec, run, say, stop)
+        except CommandError as error:
+            write_atomically(folder / "seconds", str(spent + time.perf_counter() - start))
+            say({"event": "interrupted" if stop.asked else "failed", "why": str(error)})
+        except KeyboardInterrupt:
+            say({"event": "interrupted", "why": "at once"})
+        except Exception as error:  # one broken job must not lose the others
+            traceback.print_exc(file=log)
+            if getattr(error, "errno", None) is not None:
+                say({"event": "failed", "why": str(error), "errno": error.errno})
+            else:
+                said = str(error).strip().splitlines() or [""]
+                say({"event": "failed", "why": f"{type(error).__name__}: {said[0]}"})
+        else:
+            (folder / "seconds").unlink(missing_ok=True)
+            say({"event": "done", "record": record})
+
+
+# Who runs which kind of job.
+KINDS = {"train": "hf_memaug.cli.job:train_job", "continual": "hf_memaug.cli.continual:continual_job"}
+
+
+def main(folder: str) -> None:
+    """A job in this process; its events are lines on stdout."""
+    end_with_the_parent()
+    is_first = os.environ.get("RANK", "0") == "0"
+    out = os.fdopen(os.dup(1), "w", encoding="utf-8")
+
+    def say(event: dict) -> None:
+        if is_first:
+            out.write(EVENT + json.dumps(event) + "\n")
+            out.flush()
+
+    spec = json.loads((Path(folder) / JOB).read_text(encoding="utf-8"))
+    with Stop() as stop:
+        guarded(spec, Path(folder).parents[1], say, stop)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

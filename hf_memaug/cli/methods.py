@@ -1,0 +1,228 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+The table of methods: how each model is built, and which trainer trains it. A new method is one row.
+
+A name is a row (`mil`, `hma`), an algorithm on the plain model (`coral`), or both (`hma+coral`, `coral+memory`).
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hf_memaug.cli import fields
+from hf_memaug.cli.errors import UsageError
+from hf_memaug.data import DomainDataset
+from hf_memaug.suggestions import nearest
+from hf_memaug.training.algorithms import ALGORITHMS
+from hf_memaug.training.sweep.building import SMALL, refresh_head, small_model
+from hf_memaug.training.sweep.plan import file_name
+
+ERM = "erm"
+
+
+@dataclass(frozen=True)
+class Parts:
+    """
+    What a model is built of.
+
+    Args:
+        backbone, general: checkpoints.
+        rows: those to train on.
+        is_image: whether they are images.
+        processor: the tokenizer or image processor.
+        settings: fields of the configuration.
+    """
+
+    backbone: str
+    rows: DomainDataset
+    is_image: bool
+    processor: Any = None
+    general: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def labels(self) -> dict[str, dict]:
+        names = dict(enumerate(self.rows.label_names))
+        return {"id2label": names, "label2id": {name: index for index, name in names.items()}}
+
+
+def _plain(parts: Parts):
+    from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
+
+    auto_class = AutoModelForImageClassification if parts.is_image else AutoModelForSequenceClassification
+    model = auto_class.from_pretrained(parts.backbone, dtype="float32", ignore_mismatched_sizes=True, **parts.labels)
+    refresh_head(model)
+    return model
+
+
+def _kv_memory(parts: Parts):
+    from transformers import AutoConfig
+
+    from hf_memaug.registry import family_on
+
+    family = family_on(AutoConfig.from_pretrained(parts.backbone).model_type)
+    model_class = family.load(family.models["AutoModelForSequenceClassification"][0])
+    return model_class.from_backbone(parts.backbone, dtype="float32", **parts.labels, **parts.settings)
+
+
+def _hma(parts: Parts):
+    from hf_memaug import HMAForImageClassification, HMAForSequenceClassification
+
+    model_class = HMAForImageClassification if parts.is_image else HMAForSequenceClassification
+    return model_class.from_backbone(parts.backbone, dtype="float32", **parts.labels, **parts.settings)
+
+
+def _gmoe(parts: Parts):
+    from hf_memaug import ViTGMoEForImageClassification
+
+    return ViTGMoEForImageClassification.from_vit(parts.backbone, dtype="float32", **parts.labels, **parts.settings)
+
+
+def _gmap(parts: Parts):
+    from hf_memaug import GMAPForSequenceClassification
+
+    if parts.general is None:
+        raise UsageError("`gmap` reads a general encoder beside the backbone: give it as `--general`.")
+    return GMAPForSequenceClassification.from_general_and_domain(
+        parts.general, parts.backbone, dtype="float32", **parts.labels, **parts.settings
+    )
+
+
+def _memory_rnn(parts: Parts):
+    from hf_memaug import MemoryRNNConfig, MemoryRNNForSequenceClassification
+
+    pairs = "text_pair" in parts.rows.column_names
+    given = {"vocab_size": len(parts.processor), "sentence_pairs": pairs, **parts.labels, **parts.settings}
+    return MemoryRNNForSequenceClassification(MemoryRNNConfig(**given))
+
+
+def _words(rows: DomainDataset, is_image: bool):
+    from hf_memaug.data import word_tokenizer
+
+    return word_tokenizer(text for name in ("text", "text_pair") if name in rows.column_names for text in rows[name])
+
+
+@dataclass(frozen=True)
+class Method:
+    """
+    Args:
+        build: `Parts` to a model.
+        what: in a few words.
+        reads: "text" and "image", whichever it can read.
+        trainer: a name of `fields.TRAINERS`.
+        family: a name of `fields.CONFIGURATIONS` whose fields are options of it, if any.
+        words: for one without a backbone, the rows to a tokenizer.
+    """
+
+    build: Callable[[Parts], Any]
+    what: str
+    reads: tuple[str, ...] = ("text",)
+    trainer: str = "domain"
+    family: str | None = None
+    words: Callable[..., Any] | None = None
+
+
+METHODS: dict[str, Method] = {
+    ERM: Method(_plain, "the plain backbone", reads=("text", "image")),
+    "+memory": Method(_kv_memory, "a key-value memory, trained by the task loss", family="kv_memory"),
+    "mil": Method(_kv_memory, "a memory learned across domains, then held fixed", ("text",), "bilevel", "kv_memory"),
+    "hma": Method(_hma, "real and synthetic memory on the feature", reads=("text", "image"), family="hma"),
+    "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe"),
+    "gmap": Method(_gmap, "a domain encoder that reads a general one", family="gmap"),
+    "memory-rnn": Method(_memory_rnn, "a recurrent network with a bank of slots", family="memory_rnn", words=_words),
+}
+# The papers call the plain backbone by its own name.
+ALIASES = {"vit": ERM, "backbone": ERM}
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A method by its name: the row of the table and the algorithm that it is trained with."""
+
+    name: str
+    method: Method
+    algorithm: str
+
+    @property
+    def fields(self) -> dict[str, fields.Field]:
+        """What may be set for it."""
+        found = dict(fields.trainer_fields(self.method.trainer))
+        if self.method.family is not None:
+            found = {**fields.configuration_fields(self.method.family), **found}
+        return found
+
+    def configuration(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Of its settings, those that shape the model."""
+        trainer = fields.trainer_fields(self.method.trainer)
+        return {name: value for name, value in settings.items() if name not in trainer}
+
+    def training(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Of its settings, those of the trainer."""
+        trainer = fields.trainer_fields(self.method.trainer)
+        return {name: value for name, value in settings.items() if name in trainer}
+
+
+def chosen(name: str) -> Chosen:
+    """The method called `name`, or an error that names the nearest."""
+    plain = ALIASES.get(name, name)
+    if plain in METHODS:
+        return Chosen(name, METHODS[plain], ERM)
+    if plain in ALGORITHMS:
+        return Chosen(name, METHODS[ERM], plain)
+    for row, method in METHODS.items():
+        # `coral+memory`, as the tables write it, and `hma+coral`.
+        algorithm = plain.removesuffix(row) if row.startswith("+") else plain.removeprefix(f"{row}+")
+        if algorithm in ALGORITHMS and algorithm != plain and method.trainer == "domain":
+            return Chosen(name, method, algorithm)
+    names = [*METHODS, *ALGORITHMS, *(f"{row}+{one}" for row in ("hma", "gmoe", "gmap") for one in ALGORITHMS)]
+    near = nearest(name, [*names, *(f"{one}+memory" for one in ALGORITHMS)])
+    hint = f" Did you mean {near!r}?" if near else ""
+    raise UsageError(
+        f"There is no method {name!r}.{hint} There are {', '.join(METHODS)}; the algorithms "
+        f"{', '.join(one for one in ALGORITHMS if one != ERM)}; and both together, such as hma+coral or coral+memory."
+    )
+
+
+def check_method(one: Chosen, is_image: bool, sources: int, general: str | None) -> None:
+    """Refuses what would fail in every job."""
+    kind = "image" if is_image else "text"
+    if kind not in one.method.reads:
+        fitting = [name for name, row in METHODS.items() if kind in row.reads]
+        raise UsageError(f"`{one.name}` is for {one.method.reads[0]}s, and the rows are {kind}s. Choose {fitting}.")
+    if sources < 2 and (ALGORITHMS[one.algorithm].compares_domains or one.method.trainer == "bilevel"):
+        raise UsageError(f"`{one.name}` compares domains, and there is one alone to train on. Choose another method.")
+    if one.method is METHODS["gmap"] and general is None:
+        raise UsageError("`gmap` reads a general encoder beside the backbone: give it as `--general`.")
+
+
+def processor_of(one: Chosen, backbone: str, rows: DomainDataset):
+    """The backbone's tokenizer or image processor, or one of the rows' own words."""
+    is_image = "image" in rows.column_names
+    if one.method.words is not None:
+        return one.method.words(rows, is_image)
+    from transformers import AutoImageProcessor, AutoTokenizer
+
+    return (AutoImageProcessor if is_image else AutoTokenizer).from_pretrained(backbone)
+
+
+def local_backbone(name: str, rows: DomainDataset, target: str, folder: Path) -> str:
+    """`name`, or for "small" a checkpoint that is made in the run folder: untrained, with the words of these rows."""
+    if name != SMALL:
+        return name
+    place = folder / "encoders" / file_name(SMALL, target)
+    if not place.is_dir():
+        half = place.with_name(f".{place.name}.{os.getpid()}")
+        shutil.rmtree(half, ignore_errors=True)
+        model, processor = small_model(rows)
+        model.save_pretrained(half)
+        processor.save_pretrained(half)
+        try:
+            os.replace(half, place)
+        except OSError:
+            # Another job has made the same one meanwhile.
+            shutil.rmtree(half, ignore_errors=True)
+    return str(place)

@@ -1,0 +1,202 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-memaug pretrain`: masked language modelling on the text of a domain (DAPT) or of a task (TAPT)."""
+
+import contextlib
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from hf_memaug.cli import fields
+from hf_memaug.cli.errors import CommandError, DataRefused, Interrupted, UsageError
+from hf_memaug.cli.folder import RunFolder
+from hf_memaug.cli.methods import local_backbone
+from hf_memaug.cli.recipes import write_recipe
+from hf_memaug.files import write_atomically
+
+RECORD = "pretraining.json"
+
+
+class Part:
+    """The texts of a corpus that are held out, or those that are not; to be gone through as often as one likes."""
+
+    def __init__(self, files: list[str] | None, field: str, every: int, held_out: bool):
+        self.files, self.field, self.every, self.held_out = files, field, every, held_out
+
+    def __iter__(self) -> Iterator[str]:
+        from hf_memaug.data import generated_reviews
+        from hf_memaug.data.corpus import stream_texts
+
+        # File by file, so that the same texts of it are held out whatever it is read with.
+        each = [stream_texts([file], self.field) for file in self.files or ()]
+        for texts in each or [generated_reviews(rows_per_domain=200)["text"]]:
+            for number, text in enumerate(texts):
+                if (self.every > 0 and number % self.every == 0) == self.held_out:
+                    yield text
+
+
+def pretrain(call) -> int:
+    options = call.options
+    if options.held_out < 0 or options.held_out == 1:
+        raise UsageError("`--held-out` 1 leaves nothing to train on: choose 2 or more, or 0 for none.")
+    own = {
+        name: value for name, value in call.resolved.settings.items() if name not in fields.trainer_fields("masked_lm")
+    }
+    if own and options.general is None:
+        raise UsageError(f"`{fields.option_name(next(iter(own)))}` is G-MAP's: give `--general` as well.")
+    output = Path(options.output or "runs/pretrain")
+    folder = RunFolder(output)
+    with folder.locked():
+        before = folder.read(RECORD)
+        recipe = json.loads(json.dumps(call.resolved.recipe(call.command)))
+        if before and before.get("recipe") != recipe:
+            changed = next(k for k in {**recipe, **before["recipe"]} if recipe.get(k) != before["recipe"].get(k))
+            raise UsageError(
+                f"`{changed}` is {recipe.get(changed)!r}, but {output} was made with "
+                f"{before['recipe'].get(changed)!r}. Give that, or another `--output`."
+            )
+        if before.get("after") is not None:
+            _say(options, f"{output} is done already, and not done again.", before)
+            return 0
+        write_recipe(output / "recipe.yaml", recipe)
+        return _run(call, output, own, recipe, before)
+
+
+def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -> int:
+    import torch
+    from transformers import AutoTokenizer, PrinterCallback, TrainingArguments, logging
+
+    from hf_memaug import RunGuard
+    from hf_memaug.cli.callbacks import Steps, Stop
+    from hf_memaug.cli.job import TENSORBOARD, common_arguments
+    from hf_memaug.data import DomainDataset
+    from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
+    from hf_memaug.evaluation import masked_lm_loss
+    from hf_memaug.training import MaskedLMTrainer, last_complete_checkpoint
+
+    options = call.options
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        texts = list(Part(options.corpus, options.field, options.held_out, False))
+        if not texts:
+            raise ValueError("`--corpus` has no text that is not held out.")
+    except (ValueError, OSError) as error:
+        raise DataRefused(str(error).replace("`files`", "`--corpus`")) from error
+    rows = DomainDataset({"text": texts, "domain": ["corpus"] * len(texts), "label": [0] * len(texts)})
+    backbone = local_backbone(options.backbone, rows, "corpus", output)
+    tokenizer = AutoTokenizer.from_pretrained(backbone)
+    length = min(options.length, tokenizer.model_max_length)
+    files = [*(options.corpus or ()), *(options.also or ())]
+    measured = {} if options.held_out == 0 else {_name(file, files): [file] for file in files}
+    if not options.corpus and options.held_out:
+        measured = {"generated reviews": None, **measured}
+    evaluated = {}
+    for name, which in measured.items():
+        part = Part(which, options.field, options.held_out, True)
+        try:
+            packed = PackedTexts(part, tokenizer, length, keep_rest=True)
+            evaluated[name] = list(islice(packed, options.evaluate_rows))
+        except (ValueError, OSError) as error:
+            raise DataRefused(str(error).replace("`files`", "`--also`")) from error
+    train = list(PackedTexts(texts, tokenizer, length))
+    if not train:
+        raise DataRefused(f"`--corpus` holds less than one row of `--length` {length} tokens. Give more text.")
+    model = _model(options, backbone, own)
+    if torch.cuda.is_available():
+        model.cuda()
+
+    def losses() -> dict[str, float]:
+        # The same masks each time.
+        masking = WholeWordMasking(tokenizer, seed=0)
+        return {name: masked_lm_loss(model, rows, masking) for name, rows in evaluated.items()}
+
+    # After a kill the weights are the backbone's again, so this is the same figure.
+    before = earlier.get("before") or losses()
+    _say(options, f"masked-LM loss before: {_shown(before)}", {"event": "before", **before})
+    write_atomically(output / RECORD, json.dumps({"recipe": recipe, "before": before, "after": None}, indent=2) + "\n")
+    common = common_arguments(output, options.seed, {})
+    common |= {"save_strategy": "steps", "save_steps": 0.25, "logging_steps": 0.05, "warmup_steps": 0.06}
+    # `word_ids` is for the collator, not for the model.
+    common |= {"remove_unused_columns": False, "weight_decay": 0.01}
+    given = {name: value for name, value in call.resolved.settings.items() if name not in own}
+    try:
+        arguments = TrainingArguments(**{**common, **given})
+    except (TypeError, ValueError) as error:
+        raise CommandError(str(error)) from error
+    os.environ[TENSORBOARD] = str(output / "logs")
+    with Stop() as stop, open(output / "log.txt", "a", encoding="utf-8") as log:
+        steps = Steps(_progress(options), stop, output / "metrics.jsonl")
+        trainer = MaskedLMTrainer(
+            model,
+            arguments,
+            train_dataset=train,
+            data_collator=WholeWordMasking(tokenizer, options.masked),
+            processing_class=tokenizer,
+            callbacks=[RunGuard(), steps],
+        )
+        trainer.remove_callback(PrinterCallback)
+        try:
+            with contextlib.redirect_stdout(log):
+                trainer.train(resume_from_checkpoint=last_complete_checkpoint(arguments.output_dir))
+        except Interrupted as error:
+            raise Interrupted(f"{error} The same command goes on from here.") from None
+        finally:
+            os.environ.pop(TENSORBOARD, None)
+    after = losses()
+    trainer.save_model(str(output))
+    (output / "training_args.bin").unlink(missing_ok=True)
+    record = {
+        "command": call.line,
+        "recipe": recipe,
+        "steps": trainer.state.global_step,
+        "before": before,
+        "after": after,
+    }
+    write_atomically(output / RECORD, json.dumps(record, indent=2) + "\n")
+    shutil.rmtree(arguments.output_dir, ignore_errors=True)
+    _say(options, f"masked-LM loss after:  {_shown(after)}\nencoder: {output}", {"event": "finished", **record})
+    return 0
+
+
+def _model(options, backbone: str, own: dict[str, Any]):
+    from transformers import AutoModelForMaskedLM, set_seed
+
+    from hf_memaug import GMAPForMaskedLM
+
+    set_seed(options.seed)
+    if options.general is None:
+        return AutoModelForMaskedLM.from_pretrained(backbone, dtype="float32")
+    return GMAPForMaskedLM.from_general_and_domain(options.general, backbone, dtype="float32", **own)
+
+
+def _name(file: str, files: list[str]) -> str:
+    """As short as it can be and still tell the file from the others: "biomed", or "chemprot/train"."""
+    path = Path(file)
+    name = path.name.partition(".")[0]
+    same = [other for other in files if Path(other).name.partition(".")[0] == name]
+    return f"{path.parent.name}/{name}" if len(same) > 1 or name in ("train", "dev", "test") else name
+
+
+def _shown(losses: dict[str, float]) -> str:
+    return "  ".join(f"{name} {loss:.3f}" for name, loss in losses.items()) or "not measured"
+
+
+def _say(options, text: str, event: dict) -> None:
+    if options.json:
+        print(json.dumps(event, ensure_ascii=False), flush=True)
+    elif not options.quiet:
+        print(text, flush=True)
+
+
+def _progress(options):
+    from hf_memaug.cli.display import Display
+
+    display = Display("loss", options.quiet, options.json)
+    spec = {"name": "pretrain", "job": {"method": "pretrain", "seed": options.seed}}
+    display.start(spec)
+    return lambda event: display.event(spec, event)

@@ -1,0 +1,215 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The commands beside `train` and `compare`, each on tiny models and generated rows."""
+
+import json
+import sys
+
+import pytest
+
+
+@pytest.fixture
+def trained(command, columns, backbones, quick, memory, tmp_path):
+    """A small model with a memory that was trained by the command."""
+    words = ["train", *columns, "--method", "+memory", "--target", "films", "--backbone", backbones["roberta"]]
+    code, _, error = command(*words, *quick, *memory, "--output", "trained", "--quiet")
+    assert code == 0, error
+    return tmp_path / "trained/jobs/+memory-films-seed0/checkpoint"
+
+
+def test_a_checkpoint_is_scored_by_domain(command, trained, columns, tmp_path, read_lines):
+    code, out, error = command("evaluate", trained, *columns, "--output", "scores.json")
+    assert code == 0, error
+    assert [line.split()[0] for line in out.splitlines()[1:]] == ["domain", "books", "films", "phones", "average"]
+    found = json.loads((tmp_path / "scores.json").read_text())
+    # What the run says of the domain that was left out.
+    (record,) = read_lines(tmp_path / "trained/runs.jsonl")
+    assert found["scores"]["films"] == pytest.approx(record["scores"]["films"]) and found["rows"]["films"] == 12
+    code, out, _ = command("evaluate", trained, *columns, "--json")
+    assert json.loads(out)["scores"] == found["scores"]
+    (tmp_path / "other.csv").write_text("text,stars,shop\nfine,great,toys\n")
+    code, _, error = command("evaluate", trained, "--data", "other.csv", *columns[2:])
+    assert code == 3 and "great" in error
+    assert command("evaluate", "nowhere", *columns)[0] == 2
+
+
+def test_texts_in_json_lines_out(command, trained, reviews, tmp_path, monkeypatch):
+    import io
+
+    code, out, error = command("predict", trained, "A dull film.", "A fine book.")
+    assert code == 0, error
+    answers = [json.loads(line) for line in out.splitlines()]
+    assert [answer["text"] for answer in answers] == ["A dull film.", "A fine book."]
+    assert all(answer["label"] in ("negative", "positive") and 0 < answer["score"] <= 1 for answer in answers)
+    code, _, _ = command("predict", trained, "--data", reviews, "--top-k", 0, "--output", "answers.jsonl")
+    lines = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert code == 0 and len(lines) == 36 and {one["label"] for one in lines[0]["labels"]} == {"negative", "positive"}
+    monkeypatch.setattr(sys, "stdin", io.StringIO("A dull film.\n\nA fine book.\n"))
+    code, piped, _ = command("predict", trained, "--data", "-")
+    assert code == 0 and [json.loads(line) for line in piped.splitlines()] == answers
+    code, _, error = command("predict", trained, "--data", reviews, "--text", "txt")
+    assert code == 3 and "Did you mean 'text'?" in error
+    assert command("predict", trained)[0] == 2
+
+
+def test_pictures_in(command, pictures, backbones):
+    code, out, error = command("predict", backbones["vit"], "--data", pictures)
+    assert code == 0, error
+    assert len(out.splitlines()) == 36 and json.loads(out.splitlines()[0])["image"].endswith(".png")
+
+
+def test_domain_after_domain(command, columns, backbones, memory, read_lines, tmp_path):
+    words = ["continual", *columns, "--order", "films,books", "--backbone", backbones["roberta"], "--seeds", 1]
+    quick = ["--num-train-epochs", 1, "--per-device-train-batch-size", 8]
+    code, out, error = command(*words, *quick, *memory, "--method", "+memory", "--strategies", "f,ewc")
+    assert code == 0, error + out
+    folder = tmp_path / "runs" / "continual"
+    records = {record["job"]["method"]: record for record in read_lines(folder / "runs.jsonl")}
+    matrix = records["ewc"]["matrix"]
+    assert matrix["domains"] == ["films", "books"] and len(matrix["rows"]) == 2
+    assert matrix["acc"] == pytest.approx(sum(matrix["rows"][1]) / 2)
+    assert json.loads((folder / "run.json").read_text())["task"] == "continual"
+    assert "forgetting" in out and "acc: mean over all domains" in (folder / "README.md").read_text()
+    phases = {line["phase"] for line in read_lines(folder / "jobs/f-seed0/metrics.jsonl")}
+    assert phases >= {"0-films", "1-books"}
+    # Months later another domain comes: matrix and Fisher information go on.
+    later = ["continual", *columns, "--order", "phones", "--backbone", folder / "jobs/ewc-seed0/checkpoint"]
+    code, _, error = command(*later, *quick, "--strategies", "ewc", "--output", "later", "--method", "+memory")
+    assert code == 0, error
+    (record,) = read_lines(tmp_path / "later/runs.jsonl")
+    assert record["matrix"]["trained_on"] == ["films", "books", "phones"]
+    code, _, error = command(*words, "--strategies", "ewx")
+    assert code == 2 and "Did you mean 'ewc'?" in error
+    code, _, error = command(*words, "--strategy", "ewc")
+    assert code == 2 and "`--strategies`" in error
+
+
+def test_a_memory_rnn_grows(command, columns, read_lines, tmp_path):
+    words = ["continual", *columns, "--order", "films,books", "--method", "memory-rnn", "--strategies", "f+m+v"]
+    sizes = ["--hidden-size", 16, "--embedding-size", 16, "--classifier-size", 16, "--memory-slots", "4"]
+    more = ["--strategy-kwargs", '{"slots": 3}', "--num-train-epochs", 1, "--keep", "all"]
+    code, out, error = command(*words, *sizes, *more)
+    log = tmp_path / "runs/continual/jobs"
+    assert code == 0, error + out + "".join(path.read_text() for path in log.glob("*/log.txt"))
+    (record,) = read_lines(tmp_path / "runs/continual/runs.jsonl")
+    config = json.loads((tmp_path / "runs/continual" / record["checkpoint"] / "config.json").read_text())
+    assert config["memory_slots"] == [4, 3]
+
+
+def test_further_pretraining(command, backbones, tmp_path):
+    texts = ["the phone is good and the battery lasts", "a slow film with a great end"] * 30
+    (tmp_path / "domain.txt").write_text("\n".join(texts))
+    (tmp_path / "general.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    words = ["pretrain", "--backbone", backbones["roberta"], "--corpus", "domain.txt", "--also", "general.jsonl"]
+    more = ["--length", 32, "--num-train-epochs", 2, "--learning-rate", "1e-3", "--output", "dapt"]
+    code, out, error = command(*words, *more)
+    assert code == 0, error
+    record = json.loads((tmp_path / "dapt/pretraining.json").read_text())
+    assert set(record["before"]) == {"domain", "general"}
+    assert record["after"]["domain"] < record["before"]["domain"]
+
+    from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+    AutoModelForMaskedLM.from_pretrained(tmp_path / "dapt")
+    AutoTokenizer.from_pretrained(tmp_path / "dapt")
+    code, out, _ = command(*words, *more)
+    assert code == 0 and "done already" in out
+    code, _, error = command(*words, *more, "--masked", 0.3)
+    assert code == 2 and "`masked` is 0.3" in error
+    assert command("pretrain", "--corpus", "nowhere.txt")[0] == 3
+    assert "give `--general`" in command(*words, "--fusion", "gate_attention")[2]
+
+
+def test_a_sweep(command, columns, read_lines, tmp_path):
+    words = ["sweep", *columns, "--methods", "erm,+memory", "--target", "films", "--trials", 1, "--steps", 2]
+    more = ["--checkpoint-every", 1, "--batch-size", 4, "--memory-slots", 8, "--memory-key-size", 8, "--jobs", 2]
+    code, out, error = command(*words, *more)
+    log = "".join(path.read_text()[-2000:] for path in (tmp_path / "runs/sweep/jobs").glob("*/log.txt"))
+    assert code == 0, error + out + log
+    folder = tmp_path / "runs/sweep"
+    records = {record["job"]["method"]: record for record in read_lines(folder / "runs.jsonl")}
+    assert set(records) == {"erm", "+memory"} and records["erm"]["settings"]["batch_size"] == 4
+    results = json.loads((folder / "results.json").read_text())
+    assert [row["method"] for row in results["rows"]] == ["erm", "+memory"]
+    selected = folder / "selected/reviews/+memory/erm/films"
+    assert json.loads((selected / "config.json").read_text())["memory_slots"] == 8
+    assert "selected:" in out and "[2/2" in out
+    code, out, _ = command(*words, *more)
+    assert code == 0 and "2 of 2 jobs are done already" in out
+    code, _, error = command(*words, *more[:2], *more[4:])
+    assert code == 2 and "another `--output`" in error
+    code, _, error = command(*words[:-2], "--steps", 3, *more)
+    assert code == 2 and "`steps` is 3" in error
+    assert command("sweep", *columns, "--methods", "mil")[0] == 2
+
+
+def test_what_is_here_and_what_is_missing(command, monkeypatch):
+    from hf_memaug.cli import environment
+
+    monkeypatch.setitem(environment.OPTIONAL, "not_there", ("nothing", "pip install not_there"))
+    code, out, _ = command("env")
+    assert code == 0 and "transformers" in out and "missing: not_there (nothing)\n  pip install not_there" in out
+    code, out, _ = command("env", "--json")
+    assert code == 0 and json.loads(out)["missing"]["not_there"] == ["nothing", "pip install not_there"]
+
+
+def test_the_demo_is_a_comparison(command, monkeypatch, read_lines, tmp_path):
+    from hf_memaug.cli import demo
+
+    few = {"max_steps": 2, "episodes": 1, "episode_steps": 1, "num_train_epochs": 1.0}
+    monkeypatch.setattr(demo, "SETTINGS", {**demo.SETTINGS, **few})
+    code, out, error = command("demo", "--seeds", 1)
+    assert code == 0, error + out
+    assert [record["job"]["method"] for record in read_lines(tmp_path / "runs/demo/runs.jsonl")] == demo.METHODS
+
+
+def test_reports_and_apps_that_are_absent_are_said(command, trained, monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "hf_memaug.reporting.html_report", None)
+    monkeypatch.setitem(sys.modules, "hf_memaug.app", None)
+    code, _, error = command("report", "trained")
+    assert code == 1 and "There is no report to write" in error
+    code, _, error = command("app", trained)
+    assert code == 1 and "hf_memaug[app]" in error
+    code, _, error = command("push", trained, "me/space", "--space")
+    assert code == 1 and "The Space cannot be written" in error
+    assert command("report", "nowhere")[0] == 2
+
+
+def test_reports_and_apps_are_called_by_their_names(command, trained, monkeypatch, tmp_path):
+    import types
+
+    calls = []
+    fake = types.SimpleNamespace(write_report=lambda *a, **k: calls.append((a, k)) or "there/report.html")
+    monkeypatch.setitem(sys.modules, "hf_memaug.reporting.html_report", fake)
+    code, out, _ = command("report", "trained", "--output", "mine.html")
+    assert code == 0 and out.strip() == "there/report.html" and calls[0][1] == {"output": "mine.html"}
+    served = types.SimpleNamespace(launch=lambda *a, **k: calls.append((a, k)))
+    monkeypatch.setitem(sys.modules, "hf_memaug.app", served)
+    assert command("app", trained, "--port", 7000, "--baseline", "plain")[0] == 0
+    assert calls[1] == ((str(trained),), {"port": 7000, "share": False, "baseline": "plain"})
+
+
+def test_push_and_pull(trained, tmp_path, started):
+    from hub_server import LoopbackHub
+
+    with LoopbackHub() as hub:
+        # As a client outside: none of this machine's own settings of the hub.
+        environment = {**hub.env(tmp_path / "home"), "HF_HUB_OFFLINE": "0"}
+        for words in (["push", trained, "me/memory"], ["push", trained, "me/code", "--with-code"]):
+            one = started(*words, env=environment)
+            out, error = one.communicate(timeout=120)
+            assert one.returncode == 0, error
+        assert {"model.safetensors", "config.json", "README.md", "tokenizer.json"} <= set(hub.files("me/memory"))
+        assert "modeling_kv_memory.py" in hub.files("me/code")
+        one = started("pull", "me/memory", "pulled", env=environment)
+        out, error = one.communicate(timeout=120)
+        assert one.returncode == 0, error
+        assert "RobertaWithKVMemoryForSequenceClassification" in out and "films left out" in out
+        again = started("pull", "me/memory", "pulled", env=environment)
+        _, error = again.communicate(timeout=120)
+        assert again.returncode == 2 and "not empty" in error
+        one = started("pull", "me/nothing", env=environment)
+        _, error = one.communicate(timeout=120)
+        assert one.returncode == 1 and "could not be pulled" in error and "Traceback" not in error
+    weights = (tmp_path / "pulled/model.safetensors").read_bytes()
+    assert weights == (trained / "model.safetensors").read_bytes()

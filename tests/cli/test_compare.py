@@ -1,0 +1,301 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`train` and `compare`: jobs, the run folder, and going on."""
+
+import json
+import os
+import signal
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+
+def test_several_methods_on_a_csv(command, columns, backbones, quick, memory, read_lines, tmp_path):
+    words = ["compare", *columns, "--methods", "erm,+memory,mil,hma", "--backbone", backbones["roberta"], "--seeds", 2]
+    meta = ["--episodes", 1, "--episode-steps", 2, "--real-memory-size", 16, "--target", "films"]
+    code, out, error = command(*words, *meta, *quick, *memory)
+    assert code == 0, error
+    assert "[8/8" in out and "0 s left] hma films seed 1: validation" in out and "(p = " in out
+    folder = tmp_path / "runs" / "compare"
+    run = json.loads((folder / "run.json").read_text())
+    assert run["methods"] == ["erm", "+memory", "mil", "hma"] and run["targets"] == ["films"] and run["seeds"] == [0, 1]
+    assert run["task"] == "text" and run["metric"] == "f1" and run["labels"] == ["negative", "positive"]
+    assert run["finished"] and run["versions"]["torch"] and run["command"].startswith("hf-memaug compare --data ")
+    data = json.loads((folder / "data.json").read_text())
+    assert data["domains"]["films"]["test"] == 12 and data["domains"]["books"]["dev"] == 2
+    assert data["overlap"]["between_domains"] == [] and len(data["hash"]) == 64
+    records = read_lines(folder / "runs.jsonl")
+    assert [record["name"] for record in records[:4]] == [
+        "erm-films-seed0",
+        "+memory-films-seed0",
+        "mil-films-seed0",
+        "hma-films-seed0",
+    ]
+    for record in records:
+        assert set(record["scores"]) == {"books", "phones", "films"}
+        assert set(record["scores"]["films"]) == {"accuracy", "f1"} and 0 <= record["validation"] <= 100
+        assert record["seconds"] > 0 and record["peak_memory_bytes"] > 10**6
+        # MIL's two steps of meta-training are given to the others as well.
+        assert record["settings"]["steps"] == (2 if record["job"]["method"] == "mil" else 4)
+    by_method = {record["job"]["method"]: record for record in records}
+    assert by_method["mil"]["job"]["episodes"] == 1 and "episodes" not in by_method["erm"]["job"]
+    assert by_method["+memory"]["job"]["memory_slots"] == 8 and "memory_slots" not in by_method["hma"]["job"]
+    results = json.loads((folder / "results.json").read_text())
+    assert len(results["rows"]) == 8
+    assert {row["target"] for row in results["rows"]} == {"films"}
+    assert results["rows"][0]["metric"] == "macro_f1" and results["rows"][0]["data"] == "reviews"
+    assert "paired t-test" in (folder / "README.md").read_text()
+
+    # Of each method the weights of one seed are kept, ready to load, with a card.
+    from transformers import pipeline
+
+    kept = sorted(path.parent.name for path in folder.glob("jobs/*/checkpoint"))
+    assert len(kept) == 4 and {name.rpartition("-")[0] for name in kept} == {
+        "erm-films",
+        "+memory-films",
+        "mil-films",
+        "hma-films",
+    }
+    for name in kept:
+        place = folder / "jobs" / name
+        answer = pipeline("text-classification", model=str(place / "checkpoint"))("A dull film.")[0]
+        assert answer["label"] in ("negative", "positive")
+        card = (place / "checkpoint" / "README.md").read_text()
+        assert "films" in card and "more information needed" not in card.lower()
+        logged = read_lines(place / "metrics.jsonl")
+        assert any("loss" in line for line in logged) and any("eval_f1" in line for line in logged)
+        assert not (place / "run").exists()
+        features = np.load(place / "features.npz")
+        assert len(features["features"]) == len(features["text"]) == len(features["domain"]) == 16
+    memory_file = json.loads((folder / "jobs/mil-films-seed0/memory.json").read_text())
+    assert memory_file["kind"] == "slots" and set(memory_file["by_domain"]) == {"books", "phones", "films"}
+    assert sum(memory_file["by_domain"]["films"]) == pytest.approx(1, abs=1e-3)
+
+    # The same command again: nothing is done twice.
+    before = (folder / "runs.jsonl").read_bytes()
+    code, out, _ = command(*words, *meta, *quick, *memory)
+    assert code == 0 and "8 of 8 jobs are done already" in out and (folder / "runs.jsonl").read_bytes() == before
+
+
+def test_the_recipe_of_a_run_gives_the_same_jobs(command, columns, quick, memory, tmp_path):
+    words = ["compare", *columns, "--methods", "erm,mil", "--seeds", "4,1", "--dry-run", "--json"]
+    more = ["--mil.learning-rate", "1e-4", "--no-balanced-batches", "--algorithm-kwargs", "{}", "--target", "all"]
+    code, first, error = command(*words, *quick[:2], *memory, *more)
+    assert code == 0, error
+    jobs = [json.loads(line) for line in first.splitlines()]
+    assert len(jobs) == 2 * 2 * 3 and jobs[1]["job"]["learning_rate"] == 1e-4
+    assert jobs[0]["job"]["balanced_batches"] is False and "learning_rate" not in jobs[0]["job"]
+
+    from hf_memaug.cli.app import COMMANDS
+    from hf_memaug.cli.fields import configuration_fields, trainer_fields
+    from hf_memaug.cli.recipes import resolve, write_recipe
+
+    known = {**configuration_fields("kv_memory"), **trainer_fields("bilevel")}
+    given = {"data": columns[1], "label": "stars", "domain": "shop", "methods": "erm,mil", "seeds": "4,1"}
+    resolved = resolve("compare", COMMANDS["compare"].options, given, [*quick[:2], *memory, *more[:-2]], known)
+    write_recipe(tmp_path / "recipe.yaml", resolved.recipe("compare"))
+    code, second, error = command("compare", "--recipe", "recipe.yaml", "--dry-run", "--json")
+    assert code == 0, error
+    assert [json.loads(line) for line in second.splitlines()] == jobs
+    # The command line comes last.
+    code, third, _ = command("compare", "--recipe", "recipe.yaml", "--seeds", 1, "--dry-run", "--json")
+    assert code == 0 and {json.loads(line)["job"]["seed"] for line in third.splitlines()} == {0}
+
+
+def test_one_method_without_a_target(command, columns, backbones, quick, read_lines, tmp_path):
+    words = ["train", *columns, "--method", "coral", "--backbone", backbones["bert"], *quick, "--output", "one"]
+    code, out, error = command(*words, "--quiet")
+    assert (code, out) == (0, ""), error
+    (record,) = read_lines(tmp_path / "one" / "runs.jsonl")
+    assert set(record["scores"]) == {"books", "films", "phones"} and record["job"]["target"] == "none"
+    recipe = yaml.safe_load((tmp_path / "one" / "recipe.yaml").read_text())
+    assert recipe["command"] == "train" and recipe["method"] == "coral" and recipe["max_steps"] == 2
+    # The recipe as it lies there, into another folder: the same job, to the number.
+    code, out, error = command("train", "--recipe", "one/recipe.yaml", "--output", "two", "--json")
+    assert code == 0, error
+    (again,) = read_lines(tmp_path / "two" / "runs.jsonl")
+    assert again["job"] == record["job"] and again["scores"] == record["scores"]
+    assert [json.loads(line)["event"] for line in out.splitlines()] == ["done", "finished"]
+    # Another rate into the same folder would mix two kinds of run.
+    code, _, error = command(*words, "--learning-rate", "1e-3")
+    assert code == 2 and "`learning_rate` is 0.001" in error and "another `--output`" in error
+    assert read_lines(tmp_path / "one" / "runs.jsonl") == [record]
+
+
+def test_a_job_that_fails_is_said_and_tried_again(command, columns, backbones, quick, monkeypatch, tmp_path):
+    from hf_memaug.cli import methods
+
+    build = methods.METHODS["erm"].build
+    broken = methods.Method(lambda parts: 1 / 0, "broken", reads=("text",))
+    monkeypatch.setitem(methods.METHODS, "broken", broken)
+    words = ["compare", *columns, "--methods", "broken,erm", "--seeds", 1, "--target", "books", *quick]
+    code, out, _ = command(*words, "--backbone", backbones["roberta"])
+    assert code == 1 and "FAILED broken books seed 0: ZeroDivisionError" in out and "1 jobs failed" in out
+    assert "ZeroDivisionError" in (tmp_path / "runs/compare/jobs/broken-books-seed0/log.txt").read_text()
+    assert json.loads((tmp_path / "runs/compare/run.json").read_text())["finished"] is None
+    monkeypatch.setitem(methods.METHODS, "broken", methods.Method(build, "mended", reads=("text",)))
+    code, out, _ = command(*words, "--backbone", backbones["roberta"])
+    assert code == 0 and "1 of 2 jobs are done already" in out
+
+
+def test_kill_and_go_on(started, columns, read_lines, tmp_path, command):
+    words = ["train", *columns, "--target", "books", "--max-steps", 4000, "--save-steps", 5, "--eval-steps", 5]
+    words += ["--output", "killed", "--per-device-train-batch-size", 4]
+    one = started(*words)
+    run = tmp_path / "killed" / "jobs" / "erm-books-seed0" / "run"
+    wait_for(lambda: list(run.glob("checkpoint-*/trainer_state.json")), one)
+    one.send_signal(signal.SIGKILL)
+    one.wait(timeout=30)
+    assert not (tmp_path / "killed" / "runs.jsonl").exists()
+
+    # Ctrl-C: the step under way is saved.
+    one = started(*words)
+    said = wait_for_line(one, "goes on from step")
+    step = int(said.rpartition(" ")[2].rstrip(".\n"))
+    assert step >= 5 and step % 5 == 0
+    # Some steps further, and not at a checkpoint by chance alone.
+    time.sleep(0.5)
+    one.send_signal(signal.SIGINT)
+    _, error = one.communicate(timeout=60)
+    assert one.returncode == 130, error
+    assert "The same command goes on from here." in error
+    saved = max(int(path.name.rpartition("-")[2]) for path in run.glob("checkpoint-*"))
+    logged = read_lines(run.parent / "metrics.jsonl")
+    assert max(line["step"] for line in logged) <= saved
+
+    # With a lower goal it would be another job; so it is refused, and nothing is lost.
+    lower = [str(word) if word != 4000 else str(saved + 2) for word in words]
+    code, _, error = command(*lower)
+    assert code == 2 and "`max_steps`" in error
+    job = run.parent / "job.json"
+    job.write_text(job.read_text().replace('"max_steps": 4000', f'"max_steps": {saved + 2}'))
+    code, out, error = command(*lower)
+    assert code == 0, error
+    assert f"goes on from step {saved}" in out
+    (record,) = read_lines(tmp_path / "killed" / "runs.jsonl")
+    assert record["settings"]["steps"] == saved + 2
+    steps = [line["step"] for line in read_lines(run.parent / "metrics.jsonl") if "loss" in line]
+    assert steps == sorted(set(steps)), "what was logged after the checkpoint is logged once"
+
+
+def wait_for(found, process, seconds: float = 90):
+    end = time.monotonic() + seconds
+    while not found():
+        assert process.poll() is None, process.stderr.read()
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.05)
+
+
+def wait_for_line(process, part: str) -> str:
+    for line in process.stdout:
+        if part in line:
+            return line
+    raise AssertionError(process.stderr.read())
+
+
+def test_several_jobs_at_once(command, columns, backbones, quick, read_lines, tmp_path):
+    words = ["compare", *columns, "--methods", "erm,vrex", "--seeds", 1, "--target", "books", *quick, "--jobs", 2]
+    code, out, error = command(*words, "--backbone", backbones["roberta"], "--output", "both", "--keep", "none")
+    assert code == 0, error + out
+    both = {record["name"]: record for record in read_lines(tmp_path / "both" / "runs.jsonl")}
+    assert len(both) == 2 and not list((tmp_path / "both").glob("jobs/*/checkpoint"))
+    assert {record["checkpoint"] for record in both.values()} == {None}
+    words[words.index("--jobs") + 1] = 1
+    code, _, _ = command(*words, "--backbone", backbones["roberta"], "--output", "alone", "--keep", "none")
+    alone = {record["name"]: record for record in read_lines(tmp_path / "alone" / "runs.jsonl")}
+    assert {name: one["scores"] for name, one in alone.items()} == {name: one["scores"] for name, one in both.items()}
+
+
+def test_several_processes(command, columns, backbones, quick, read_lines, tmp_path):
+    words = ["train", *columns, "--target", "books", *quick, "--backbone", backbones["roberta"], "--processes", 2]
+    code, out, error = command(*words)
+    assert code == 0, error + out + (tmp_path / "runs/train/jobs/erm-books-seed0/log.txt").read_text()[-2000:]
+    (record,) = read_lines(tmp_path / "runs/train/runs.jsonl")
+    assert record["job"]["processes"] == 2 and record["settings"]["steps"] == 2
+
+
+def test_images(command, pictures, backbones, quick, read_lines, tmp_path):
+    words = ["compare", "--data", pictures, "--methods", "vit,gmoe+coral,hma", "--backbone", backbones["vit"]]
+    more = ["--seeds", 1, "--target", "-90", "--num-experts", 3, "--router-dim", 8, "--real-memory-size", 16]
+    code, out, error = command(*words, *more, *quick, "--augment-images")
+    assert code == 0, error + out
+    records = {record["job"]["method"]: record for record in read_lines(tmp_path / "runs/compare/runs.jsonl")}
+    assert set(records) == {"vit", "gmoe+coral", "hma"}
+    place = tmp_path / "runs/compare/jobs" / records["gmoe+coral"]["name"]
+    assert json.loads((place / "checkpoint/config.json").read_text())["num_experts"] == 3
+    assert json.loads((place / "memory.json").read_text())["kind"] == "experts"
+    assert "picture" in np.load(place / "features.npz")
+    assert json.loads((tmp_path / "runs/compare/run.json").read_text())["task"] == "image"
+
+
+def test_a_lock_of_a_dead_process_is_no_lock(command, columns, backbones, quick, started, tmp_path):
+    words = ["train", *columns, "--target", "books", "--backbone", backbones["roberta"]]
+    other = started(*words, "--max-steps", 100000, "--output", "busy")
+    wait_for(lambda: list((tmp_path / "busy").glob("jobs/*/metrics.jsonl")), other)
+    code, _, error = command(*words, *quick, "--output", "busy")
+    assert code == 2 and f"is in use by another run (process {other.pid})" in error
+    os.kill(other.pid, signal.SIGKILL)
+    other.wait()
+    code, _, error = command(*words, "--max-steps", 100000, "--output", "busy", "--dry-run")
+    assert code == 0
+    assert Path(tmp_path / "busy" / "lock").read_text() == str(other.pid)
+
+
+def test_a_broken_record_is_left_aside(command, columns, backbones, quick, tmp_path):
+    words = ["compare", *columns, "--methods", "erm", "--target", "books", "--backbone", backbones["roberta"], *quick]
+    assert command(*words, "--seeds", 1)[0] == 0
+    record = tmp_path / "runs/compare/runs.jsonl"
+    whole = record.read_bytes()
+    record.write_bytes(whole[: len(whole) // 2])
+    code, out, error = command(*words, "--seeds", 1)
+    assert code == 0 and "line 1 is no whole record" in error and "done already" not in out
+    first, second = record.read_bytes().splitlines()
+    assert first == whole[: len(whole) // 2], "never rewritten"
+    assert json.loads(second)["name"] == "erm-books-seed0"
+
+
+def test_a_full_disk_is_said(command, columns, backbones, quick, monkeypatch, tmp_path):
+    import errno
+
+    from hf_memaug.cli.folder import RunFolder
+
+    def full(self, record):
+        raise OSError(errno.ENOSPC, "No space left on device", str(self.path / "runs.jsonl"))
+
+    monkeypatch.setattr(RunFolder, "append", full)
+    words = ["train", *columns, "--target", "books", "--backbone", backbones["roberta"], *quick]
+    code, _, error = command(*words)
+    assert code == 1 and "the disk is full" in error and "same command again" in error
+
+
+@pytest.mark.parametrize("kind", ["jsonl.gz", "parquet", "tsv", "hub"])
+def test_rows_of_every_kind(command, reviews, tmp_path, monkeypatch, kind):
+    import csv
+    import gzip
+
+    with reviews.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    where = tmp_path / f"rows.{kind}"
+    if kind == "jsonl.gz":
+        where.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    elif kind == "tsv":
+        lines = ["\t".join(row.values()) for row in rows]
+        where.write_text("\n".join(["\t".join(rows[0]), *lines]) + "\n")
+    else:
+        datasets = pytest.importorskip("datasets", reason="`datasets` is not installed")
+        table = datasets.Dataset.from_list(rows)
+        if kind == "parquet":
+            table.to_parquet(where)
+        else:
+            where = "somebody/reviews"
+            monkeypatch.setattr(datasets, "load_dataset", lambda name: datasets.DatasetDict({"train": table}))
+    words = ["--label", "stars", "--domain", "shop", "--methods", "erm", "--dry-run", "--json", "--seeds", 1]
+    code, out, error = command("compare", "--data", where, *words)
+    assert code == 0, error
+    jobs = [json.loads(line)["job"] for line in out.splitlines()]
+    assert [job["target"] for job in jobs] == ["books", "films", "phones"]
+    # The same rows, whatever they lie in.
+    assert command("compare", "--data", reviews, *words)[1] == out

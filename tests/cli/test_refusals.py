@@ -1,0 +1,104 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Wrong usage is exit code 2 with the nearest right word; data that would spoil a run is 3."""
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--learnign-rate", "1e-4"], "There is no option `--learnign-rate`. Did you mean `--learning-rate`?"),
+        (["--dta", "x.csv"], "Did you mean `--data`?"),
+        (["--memory-slot=4", "--methods", "mil"], "Did you mean `--memory-slots`?"),
+        (["--output-dir", "x"], "`--output-dir` is set by the command: give `--output`."),
+        (["--learning-rate", "fast"], "`--learning-rate` is 'fast', and must be of type float."),
+        (["--learning-rate"], "`--learning-rate` needs a value."),
+        (["reviews.csv"], "'reviews.csv' is no option"),
+        (["--methods", "erm,mill"], "Did you mean 'mil'?"),
+        (["--methods", "hma+corall"], "Did you mean 'hma+coral'?"),
+        (["--episodes", "3"], "`--episodes` is an option that none of the methods takes (erm)"),
+        (["--mil.episodes", "3"], "which is not among the methods (erm)"),
+        (["--target", "bookss"], "Did you mean 'books'?"),
+        (["--metric", "acuracy"], "Did you mean 'accuracy'?"),
+        (["--jobs", "0"], "`--jobs` is 0"),
+        (["--seeds", "many"], "`--seeds` is many"),
+        (["--baseline", "mil"], "`--baseline` is 'mil'"),
+        (["--methods", "gmoe"], "`gmoe` is for images, and the rows are texts."),
+        (["--methods", "gmap"], "give it as `--general`"),
+        (["--recipe", "nowhere.yaml"], "`--recipe` nowhere.yaml cannot be read"),
+    ],
+)
+def test_wrong_usage(command, columns, words, said):
+    base = [] if "--methods" in words else ["--methods", "erm"]
+    code, _, error = command("compare", *columns, *base, *words)
+    assert code == 2 and said in error, error
+
+
+def test_no_data_is_wrong_usage(command):
+    code, _, error = command("compare")
+    assert code == 2 and "`--data` is missing" in error and "generated_reviews" in error
+    assert command("comparr")[0] == 2
+
+
+@pytest.mark.parametrize(
+    "text, said",
+    [
+        ("learning_rat: 1e-4", "There is no recipe key `learning_rat`. Did you mean `learning_rate`?"),
+        ("command: sweep", "use that command"),
+        ("- a\n- b", "one a line"),
+        ("a: [", "is no YAML"),
+        ("methods: {}", "must be of type"),
+        ("learning_rate: [1]", "`--learning-rate` is [1]"),
+        ("method_settings: {mil: {episode: 1}}", "Did you mean `episodes`?"),
+    ],
+)
+def test_wrong_recipes(command, columns, tmp_path, text, said):
+    (tmp_path / "recipe.yaml").write_text(text)
+    code, _, error = command("compare", *columns, "--recipe", "recipe.yaml")
+    assert code == 2 and said in error, error
+
+
+def test_numbers_of_yaml_are_read_as_the_field_wants(command, columns, tmp_path):
+    import json
+
+    # To YAML 1.1 this is a text.
+    (tmp_path / "recipe.yaml").write_text("learning_rate: 1e-4\nmethods: [erm]\nseeds: 1\ntarget: books\n")
+    code, out, error = command("compare", *columns, "--recipe", "recipe.yaml", "--dry-run", "--json")
+    assert code == 0, error
+    assert json.loads(out)["job"]["learning_rate"] == 1e-4
+
+
+def test_data_that_is_refused(command, columns, reviews, tmp_path):
+    code, _, error = command("compare", "--data", "revews.csv")
+    assert code == 3 and "Did you mean 'reviews.csv'?" in error
+    code, _, error = command("compare", "--data", reviews, "--label", "star", "--domain", "shop")
+    assert code == 3 and "Did you mean 'stars'?" in error
+    first = reviews.read_text().splitlines()
+    text, stars, _ = first[1].rsplit(",", 2)
+    reviews.write_text("\n".join([*first, f"{text},{stars},phones"]) + "\n")
+    code, _, error = command("compare", *columns, "--dry-run")
+    assert code == 3 and "`--on-overlap drop`" in error
+    assert command("compare", *columns, "--dry-run", "--on-overlap", "drop")[0] == 0
+
+
+def test_other_rows_in_the_same_folder_are_refused(command, columns, reviews, backbones, quick):
+    words = ["train", *columns, "--target", "books", "--backbone", backbones["roberta"], *quick]
+    assert command(*words)[0] == 0
+    reviews.write_text(reviews.read_text() + "Another fine film.,positive,films\n")
+    code, _, error = command(*words)
+    assert code == 3 and "other rows than those" in error
+
+
+def test_other_methods_than_the_recipe_has(command, columns, tmp_path):
+    import json
+
+    text = "methods: [erm, mil]\nseeds: 1\ntarget: books\nepisodes: 2\nmethod_settings: {mil: {learning_rate: 1e-4}}\n"
+    (tmp_path / "recipe.yaml").write_text(text)
+    words = ["compare", *columns, "--recipe", "recipe.yaml", "--dry-run", "--json"]
+    code, out, error = command(*words, "--methods", "erm")
+    assert code == 0, error
+    assert not {"episodes", "learning_rate"} & set(json.loads(out)["job"])
+    # But what stands on the command line must fit.
+    assert command(*words, "--methods", "erm", "--inner-steps", 2)[0] == 2
+    assert command(*words, "--methods", "erm", "--hma.learning-rate", 2)[0] == 2
