@@ -34,6 +34,7 @@ from hf_memaug.cli.callbacks import Say, Steps, Stop, end_with_the_parent
 from hf_memaug.cli.errors import CommandError
 from hf_memaug.cli.folder import JOB
 from hf_memaug.cli.methods import Parts, chosen, local_backbone, processor_of
+from hf_memaug.data import DomainDataset
 from hf_memaug.files import write_atomically
 from hf_memaug.training.checkpoints import last_complete_checkpoint
 
@@ -128,10 +129,12 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
         keep_checkpoint(trainer, folder / "checkpoint", spec, record, sources=parts["train"].domains)
         record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
     if trainer.is_world_process_zero():
-        from hf_memaug.cli.insides import write_insides
+        from hf_memaug.reporting.job_facts import write_job_facts
 
+        shown = [parts[name] for name in ("dev", "test") if name in prepared]
         try:
-            write_insides(trainer, folder, parts, prepared, job["target"])
+            model = trainer.accelerator.unwrap_model(trainer.model)
+            write_job_facts(folder, model, processor, DomainDataset.concatenate(shown))
         except Exception:  # it is for the report alone, and the job is done
             traceback.print_exc()
         shutil.rmtree(arguments.output_dir, ignore_errors=True)
