@@ -230,7 +230,7 @@ def finish(call, folder: RunFolder, display: Display, failed, source: Mapping, b
             run_card(folder.read(RUN), folder.read(DATA), tables["markdown"], [note] if against else []),
         )
         metric = METRIC_NAMES.get(call.options.metric, call.options.metric)
-        display.text(f"\n{metric} in points\n{tables['text']}")
+        display.text(f"\n{metric} in points, * the highest of a column\n{tables['text']}")
         if against:
             display.text(note)
     if not failed:
@@ -240,6 +240,8 @@ def finish(call, folder: RunFolder, display: Display, failed, source: Mapping, b
     kept = [path for path in kept if (folder.path / path).is_dir()]
     for path in kept[:3] if len(kept) < 4 else ():
         display.text(f"checkpoint: {folder.path / path}")
+    if report:
+        display.text(f"report: {report}")
     display.line(
         f"run folder: {folder.path}",
         event="finished",
@@ -256,12 +258,9 @@ def finish(call, folder: RunFolder, display: Display, failed, source: Mapping, b
 
 
 def write_report(folder: RunFolder, display: Display) -> str | None:
-    """report.html, where the room that writes it is there; a report that fails costs no result."""
-    try:
-        from hf_memaug.reporting.html_report import write_report as write
-    except ImportError:
-        display.text("No report.html: this installation has no `hf_memaug.reporting.html_report`.")
-        return None
+    """report.html; one that fails costs no result."""
+    from hf_memaug.reporting.html_report import write_report as write
+
     try:
         return str(write(folder.path))
     except Exception as error:  # the results are there, and `hf-memaug report` can be given again
