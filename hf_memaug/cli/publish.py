@@ -24,12 +24,14 @@ def report(call) -> int:
 
 
 def app(call) -> int:
+    options = call.options
     try:
         from hf_memaug.app import launch
+
+        # What it stands on may be imported as late as here.
+        launch(call.arguments["checkpoint"], port=options.port, share=options.share, baseline=options.baseline)
     except ImportError as error:
         raise CommandError(f"The app cannot be served: {error}. `pip install 'hf_memaug[app]'`.") from None
-    options = call.options
-    launch(call.arguments["checkpoint"], port=options.port, share=options.share, baseline=options.baseline)
     return 0
 
 

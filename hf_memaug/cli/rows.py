@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of a command: loaded, checked and split once in a process, and described for data.json."""
 
+import contextlib
 import functools
+import io
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -21,6 +23,17 @@ COLUMNS = ("text", "text_pair", "label", "domain")
 _AS_OPTIONS = {'`on_overlap="drop"`': "`--on-overlap drop`", "`source`": "`--data`"}
 
 
+# Whether long readings may show a bar on stderr.
+_shows_bars = True
+
+
+@contextlib.contextmanager
+def bars():
+    """Within, a bar shows what takes long, unless the command is to be quiet."""
+    with contextlib.nullcontext() if _shows_bars else contextlib.redirect_stderr(io.StringIO()):
+        yield
+
+
 def source_of(options: Any) -> dict[str, Any]:
     """What says which rows are read, as it can be written into a file."""
     if options.data is None:
@@ -31,6 +44,8 @@ def source_of(options: Any) -> dict[str, Any]:
     # A file may have changed since an earlier command of this process.
     for cached in (_loaded, _split, _fingerprint):
         cached.cache_clear()
+    global _shows_bars
+    _shows_bars = not (getattr(options, "quiet", False) or getattr(options, "json", False))
     where = options.data
     if Path(where).exists():
         where = str(Path(where).resolve())
@@ -42,7 +57,8 @@ def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDat
     """All rows, with the labels of a model that is there already."""
     try:
         rows = _read(source, source["split"], labels)
-        return check_images(rows) if is_image(rows) else rows
+        with bars():
+            return check_images(rows) if is_image(rows) else rows
     except (ValueError, OSError, TypeError, KeyError) as error:
         raise DataRefused(as_options(error)) from error
 
@@ -61,8 +77,9 @@ def _loaded(source: str) -> tuple[DomainDataset, DomainDataset | None]:
         if source["test_split"] is not None:
             held_out = _read(source, source["test_split"], rows.label_names)
         for part in (rows, held_out):
-            if part is not None and "image" in part.column_names:
-                check_images(part)
+            if part is not None and is_image(part):
+                with bars():
+                    check_images(part)
     except (ValueError, OSError, TypeError, KeyError) as error:
         raise DataRefused(as_options(error)) from error
     return rows, held_out

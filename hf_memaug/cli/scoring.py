@@ -64,7 +64,8 @@ def evaluate(call) -> int:
     if data.is_image(rows) != is_image:
         raise UsageError(f"`checkpoint` reads {'images' if is_image else 'texts'}, and the rows are none.")
     if not is_image:
-        rows = rows.tokenize(processor, options.max_length)
+        with data.bars():
+            rows = rows.tokenize(processor, options.max_length)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         arguments = DomainTrainingArguments(
             folder,

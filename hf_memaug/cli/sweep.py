@@ -246,6 +246,38 @@ def method_of(job: Job) -> str:
     return f"{job.algorithm}{row}" if row.startswith("+") else f"{row}+{job.algorithm}"
 
 
+def _write_card(folder: Path, name: str, done: Mapping[str, Job]) -> None:
+    """The card of a selected checkpoint, from what won."""
+    from hf_memaug.cli.scoring import load_checkpoint
+    from hf_memaug.hub import complete_folder
+    from hf_memaug.reporting.run_facts import record_run
+
+    winner = json.loads((folder / "winner.json").read_text(encoding="utf-8"))
+    model, _, _ = load_checkpoint(str(folder))
+    if not hasattr(model.config, "run_facts") or winner["job"] not in done:
+        return
+    figure = {"metric": "accuracy", "seed": winner["trial_seed"]}
+    accuracy = winner["record"]["accuracy"]
+    trained_on = [domain for domain in accuracy if domain not in winner["test_envs"]]
+    scores = [{**figure, "domain": one, "split": "dev", "value": 100 * accuracy[one]["out"]} for one in trained_on]
+    scores += [
+        {**figure, "domain": one, "split": "test", "value": 100 * value}
+        for one, value in winner["test_accuracy"].items()
+    ]
+    record_run(
+        model,
+        data=name,
+        domains=trained_on,
+        # The card says that selection never saw it, which is not so of the oracle's.
+        left_out=None if winner["selection"] == "oracle" else ", ".join(winner["test_envs"]),
+        method=method_of(done[winner["job"]]),
+        scores=scores,
+        training={**winner["hparams"], "steps": winner["step"], "selection": winner["selection"]},
+    )
+    model.config.save_pretrained(folder)
+    complete_folder(model, folder, "-".join(folder.parts[-4:]))
+
+
 def _finish(call, folder: RunFolder, display, jobs, failed, winners: Sequence[Path], source) -> int:
     done = {job.name: job for job in jobs if is_done(folder.path, job)}
     name = data_name(source["data"])
@@ -279,6 +311,7 @@ def _finish(call, folder: RunFolder, display, jobs, failed, winners: Sequence[Pa
         write_atomically(folder.path / "README.md", card)
         display.text(f"\naccuracy in points on the domain left out. {note}\n{tables['text']}")
     for winner in winners:
+        _write_card(winner, name, done)
         display.text(f"selected: {winner}")
     if not failed:
         folder.finish()

@@ -134,6 +134,7 @@ def test_a_sweep(command, columns, read_lines, tmp_path):
     selected = folder / "selected/reviews/+memory/erm/films"
     assert json.loads((selected / "config.json").read_text())["memory_slots"] == 8
     assert "selected:" in out and "[2/2" in out
+    assert "Trained as `+memory`" in (selected / "README.md").read_text()
     code, out, _ = command(*words, *more)
     assert code == 0 and "2 of 2 jobs are done already" in out
     code, _, error = command(*words, *more[:2], *more[4:])

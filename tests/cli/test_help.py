@@ -88,3 +88,16 @@ def test_options_are_listed_with_defaults(command):
     assert code == 0 and "--episodes" in out and "30" in out and "How many times a meta-target domain is drawn." in out
     code, out, error = command("options", "bilevle")
     assert code == 2 and "bilevel" in error
+
+
+def test_nothing_imports_the_command_line():
+    found = [
+        str(path.relative_to(ROOT))
+        for path in (ROOT / "hf_memaug").rglob("*.py")
+        if "cli" not in path.relative_to(ROOT / "hf_memaug").parts[:1] and "hf_memaug.cli" in path.read_text()
+    ]
+    assert not found
+
+
+def test_the_script_is_installed_by_this_name():
+    assert '"hf-memaug = hf_memaug.cli.app:main"' in (ROOT / "setup.py").read_text()
