@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from hf_memaug.cli.errors import Interrupted
 from hf_memaug.files import write_atomically
 
 Say = Callable[[dict], None]
+# What `kill -9` costs at most, in seconds; and what saving may cost, as a part of the time.
+SAVE_SECONDS, SAVE_SHARE = 60.0, 0.05
 
 
 class Stop:
@@ -45,7 +48,8 @@ class Steps(TrainerCallback):
 
     def __init__(self, say: Say, stop: Stop, metrics: Path):
         self.say, self.stop, self.metrics = say, stop, metrics
-        self.begun: set[str] = set()
+        self.saved = self.asked_to_save = time.monotonic()
+        self.patience = SAVE_SECONDS
 
     def on_train_begin(self, args, state, control, **kwargs):
         phase = _phase(args)
@@ -61,11 +65,16 @@ class Steps(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
             self.say({"event": "step", "phase": _phase(args), "step": state.global_step, "of": state.max_steps})
+        # Several processes would not agree on the time, and wait for each other.
+        is_due = args.world_size == 1 and time.monotonic() - self.saved > self.patience
         # Between the steps that lead to one step of MIL's memory there is nothing to go on from.
-        if self.stop.asked and state.global_step % getattr(args, "inner_steps", 1) == 0:
+        if (self.stop.asked or is_due) and state.global_step % getattr(args, "inner_steps", 1) == 0:
             control.should_save = True
+        self.asked_to_save = time.monotonic()
 
     def on_save(self, args, state, control, **kwargs):
+        self.saved = time.monotonic()
+        self.patience = max(SAVE_SECONDS, (self.saved - self.asked_to_save) / SAVE_SHARE)
         if self.stop.asked:
             raise Interrupted(f"Interrupted; the checkpoint of step {state.global_step} is kept.")
 

@@ -13,12 +13,8 @@ def report(call) -> int:
     folder = Path(call.arguments["run"])
     if not (folder / "run.json").is_file():
         raise UsageError(f"`run` {folder} is no run folder: it has no run.json. Give the `--output` of a command.")
-    try:
-        from hf_memaug.reporting.html_report import write_report
-    except ImportError as error:
-        raise CommandError(
-            f"There is no report to write: {error}. Install a version of hf_memaug that has it."
-        ) from None
+    from hf_memaug.reporting.html_report import write_report
+
     print(write_report(folder, output=call.options.output))
     return 0
 
@@ -27,11 +23,14 @@ def app(call) -> int:
     options = call.options
     try:
         from hf_memaug.app import launch
+        from hf_memaug.app.checkpoints import NotServed
 
         # What it stands on may be imported as late as here.
         launch(call.arguments["checkpoint"], port=options.port, share=options.share, baseline=options.baseline)
     except ImportError as error:
         raise CommandError(f"The app cannot be served: {error}. `pip install 'hf_memaug[app]'`.") from None
+    except NotServed as error:
+        raise CommandError(str(error)) from None
     return 0
 
 
@@ -92,6 +91,7 @@ def _prepared(checkpoint: Path, folder: Path, repository: str, with_code: bool) 
 def _push_space(call, checkpoint: Path) -> str:
     try:
         from hf_memaug.app import write_space
+        from hf_memaug.app.checkpoints import NotServed
     except ImportError as error:
         raise CommandError(f"The Space cannot be written: {error}. `pip install 'hf_memaug[app]'`.") from None
     from huggingface_hub import HfApi
@@ -99,7 +99,10 @@ def _push_space(call, checkpoint: Path) -> str:
     options, repository = call.options, call.arguments["repository"]
     api = HfApi()
     with tempfile.TemporaryDirectory() as folder:
-        write_space(str(checkpoint), folder)
+        try:
+            write_space(str(checkpoint), folder)
+        except NotServed as error:
+            raise CommandError(str(error)) from None
         api.create_repo(
             repository, repo_type="space", space_sdk="gradio", private=options.private or None, exist_ok=True
         )

@@ -4,6 +4,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -164,30 +165,41 @@ def test_the_demo_is_a_comparison(command, monkeypatch, read_lines, tmp_path):
     assert [record["job"]["method"] for record in read_lines(tmp_path / "runs/demo/runs.jsonl")] == demo.METHODS
 
 
-def test_reports_and_apps_that_are_absent_are_said(command, trained, monkeypatch, tmp_path):
-    monkeypatch.setitem(sys.modules, "hf_memaug.reporting.html_report", None)
-    monkeypatch.setitem(sys.modules, "hf_memaug.app", None)
-    code, _, error = command("report", "trained")
-    assert code == 1 and "There is no report to write" in error
+def test_an_app_that_is_absent_is_said(command, trained, monkeypatch):
+    monkeypatch.setitem(sys.modules, "gradio", None)
     code, _, error = command("app", trained)
     assert code == 1 and "hf_memaug[app]" in error
+    monkeypatch.setitem(sys.modules, "hf_memaug.app", None)
     code, _, error = command("push", trained, "me/space", "--space")
     assert code == 1 and "The Space cannot be written" in error
+
+
+def test_what_the_app_does_not_serve_is_said(command, tmp_path):
+    from transformers import BertConfig, BertForMaskedLM
+
+    BertForMaskedLM(BertConfig(hidden_size=8, num_attention_heads=1, num_hidden_layers=1)).save_pretrained("masked")
+    code, _, error = command("app", "masked")
+    assert code == 1 and "masked" in error
+
+
+def test_a_report_of_a_run(command, trained):
+    run = trained.parents[2]
+    (run / "report.html").unlink()
+    code, out, error = command("report", run)
+    assert code == 0, error
+    assert Path(out.strip()) == run / "report.html" and "<html" in (run / "report.html").read_text()
+    code, out, _ = command("report", run, "--output", "mine.html")
+    assert code == 0 and Path("mine.html").is_file()
     assert command("report", "nowhere")[0] == 2
 
 
-def test_reports_and_apps_are_called_by_their_names(command, trained, monkeypatch, tmp_path):
-    import types
+def test_an_app_is_called_by_its_name(command, trained, monkeypatch):
+    from hf_memaug.app import page
 
     calls = []
-    fake = types.SimpleNamespace(write_report=lambda *a, **k: calls.append((a, k)) or "there/report.html")
-    monkeypatch.setitem(sys.modules, "hf_memaug.reporting.html_report", fake)
-    code, out, _ = command("report", "trained", "--output", "mine.html")
-    assert code == 0 and out.strip() == "there/report.html" and calls[0][1] == {"output": "mine.html"}
-    served = types.SimpleNamespace(launch=lambda *a, **k: calls.append((a, k)))
-    monkeypatch.setitem(sys.modules, "hf_memaug.app", served)
+    monkeypatch.setattr(page, "launch", lambda *a, **k: calls.append((a, k)))
     assert command("app", trained, "--port", 7000, "--baseline", "plain")[0] == 0
-    assert calls[1] == ((str(trained),), {"port": 7000, "share": False, "baseline": "plain"})
+    assert calls == [((str(trained),), {"port": 7000, "share": False, "baseline": "plain"})]
 
 
 def test_push_and_pull(trained, tmp_path, started):

@@ -181,6 +181,25 @@ def test_kill_and_go_on(started, columns, read_lines, tmp_path, command):
     assert steps == sorted(set(steps)), "what was logged after the checkpoint is logged once"
 
 
+def test_a_job_is_saved_as_time_goes_by(command, columns, monkeypatch, tmp_path):
+    """So that little is lost by what cannot be heard coming."""
+    from hf_memaug.cli import callbacks
+
+    seen = []
+    original = callbacks.Steps.on_save
+    monkeypatch.setattr(
+        callbacks.Steps,
+        "on_save",
+        lambda self, args, state, *a, **k: (seen.append(state.global_step), original(self, args, state, *a, **k))[0],
+    )
+    words = ["train", *columns, "--target", "books", "--max-steps", 6, "--save-steps", 6, "--eval-steps", 6]
+    assert command(*words, "--output", "long")[0] == 0 and seen == [6]
+    seen.clear()
+    monkeypatch.setattr(callbacks, "SAVE_SECONDS", 0.0)
+    monkeypatch.setattr(callbacks, "SAVE_SHARE", 1e9)
+    assert command(*words, "--output", "short")[0] == 0 and seen == [1, 2, 3, 4, 5, 6]
+
+
 def wait_for(found, process, seconds: float = 90):
     end = time.monotonic() + seconds
     while not found():
