@@ -131,7 +131,7 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     from transformers import PrinterCallback, set_seed
 
     from hf_memaug.cli.callbacks import Steps
-    from hf_memaug.cli.job import common_arguments
+    from hf_memaug.cli.job import common_arguments, keep_facts
     from hf_memaug.training import ContinualTrainer, ContinualTrainingArguments
 
     job, folder = spec["job"], run / "jobs" / spec["name"]
@@ -190,6 +190,7 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     if spec["keep"] != "none":
         _keep(trainer, folder / "checkpoint", spec)
         record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
+    keep_facts(trainer, folder, list(scored.values()))
     if trainer.is_world_process_zero():
         shutil.rmtree(arguments.output_dir, ignore_errors=True)
     return record

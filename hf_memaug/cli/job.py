@@ -128,17 +128,22 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
 
         keep_checkpoint(trainer, folder / "checkpoint", spec, record, sources=parts["train"].domains)
         record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
+    keep_facts(trainer, folder, [parts[name] for name in ("dev", "test") if name in prepared])
     if trainer.is_world_process_zero():
-        from hf_memaug.reporting.job_facts import write_job_facts
-
-        shown = [parts[name] for name in ("dev", "test") if name in prepared]
-        try:
-            model = trainer.accelerator.unwrap_model(trainer.model)
-            write_job_facts(folder, model, processor, DomainDataset.concatenate(shown))
-        except Exception:  # it is for the report alone, and the job is done
-            traceback.print_exc()
         shutil.rmtree(arguments.output_dir, ignore_errors=True)
     return record
+
+
+def keep_facts(trainer, folder: Path, rows: list[DomainDataset]) -> None:
+    """What the report shows of the model. A job that cannot keep it is done all the same."""
+    from hf_memaug.reporting.job_facts import write_job_facts
+
+    if trainer.is_world_process_zero():
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        try:
+            write_job_facts(folder, model, trainer.processing_class, DomainDataset.concatenate(rows))
+        except Exception:
+            traceback.print_exc()
 
 
 def training_arguments(spec: Mapping[str, Any], one, train_rows: int, folder: Path):

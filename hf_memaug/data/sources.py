@@ -106,7 +106,10 @@ def _dataset_piece(dataset: Any, names: ColumnNames) -> Piece:
 def _path_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piece]:
     if not path.exists():
         siblings = [other.name for other in visible(path.parent)] if path.parent.is_dir() else []
-        raise FileNotFoundError(f"`source`: there is no {str(path)!r}. {did_you_mean(path.name, siblings)}")
+        there = (
+            did_you_mean(path.name, siblings) if siblings else f"Its folder, {str(path.parent)!r}, has no data either."
+        )
+        raise FileNotFoundError(f"`source`: there is no {str(path)!r}. {there}")
     if path.is_file():
         return [Piece(read_table(path), path.name, label_names=label_file_names(path.parent))]
     # Only rows one to a line or to a record: a .json in a data folder is more often a note about it.

@@ -73,6 +73,8 @@ def test_domain_after_domain(command, columns, backbones, memory, read_lines, tm
     assert "forgetting" in out and "acc: mean over all domains" in (folder / "README.md").read_text()
     phases = {line["phase"] for line in read_lines(folder / "jobs/f-seed0/metrics.jsonl")}
     assert phases >= {"0-films", "1-books"}
+    reads = json.loads((folder / "jobs/ewc-seed0/memory.json").read_text())["by_domain"]
+    assert set(reads) == {"films", "books"} and (folder / "jobs/f-seed0/features.npz").is_file()
     # Months later another domain comes: matrix and Fisher information go on.
     later = ["continual", *columns, "--order", "phones", "--backbone", folder / "jobs/ewc-seed0/checkpoint"]
     code, _, error = command(*later, *quick, "--strategies", "ewc", "--output", "later", "--method", "+memory")
