@@ -233,22 +233,27 @@ def finish(call, folder: RunFolder, display: Display, failed, source: Mapping, b
         display.text(f"\n{metric} in points, * the highest of a column\n{tables['text']}")
         if against:
             display.text(note)
+    kept = [folder.path / record["checkpoint"] for record in records if record.get("checkpoint")]
+    kept = [path for path in kept if path.is_dir()]
+    for path in kept[:3] if len(kept) < 4 else ():
+        display.text(f"checkpoint: {path}")
+    return end_run(folder, display, len(records), failed, rows, kept)
+
+
+def end_run(folder: RunFolder, display: Display, done: int, failed, rows: list[dict], checkpoints=()) -> int:
+    """The report, and where everything is. Returns the exit code."""
     if not failed:
         folder.finish()
-    report = write_report(folder, display)
-    kept = [record["checkpoint"] for record in records if record.get("checkpoint")]
-    kept = [path for path in kept if (folder.path / path).is_dir()]
-    for path in kept[:3] if len(kept) < 4 else ():
-        display.text(f"checkpoint: {folder.path / path}")
+    report = _write_report(folder)
     if report:
         display.text(f"report: {report}")
     display.line(
         f"run folder: {folder.path}",
         event="finished",
         folder=str(folder.path),
-        done=len(records),
+        done=done,
         failed=len(failed),
-        checkpoints=[str(folder.path / path) for path in kept],
+        checkpoints=[str(path) for path in checkpoints],
         report=report,
         results=rows,
     )
@@ -257,12 +262,12 @@ def finish(call, folder: RunFolder, display: Display, failed, source: Mapping, b
     return FAILED if failed else OK
 
 
-def write_report(folder: RunFolder, display: Display) -> str | None:
+def _write_report(folder: RunFolder) -> str | None:
     """report.html; one that fails costs no result."""
-    from hf_memaug.reporting.html_report import write_report as write
+    from hf_memaug.reporting.html_report import write_report
 
     try:
-        return str(write(folder.path))
+        return str(write_report(folder.path))
     except Exception as error:  # the results are there, and `hf-memaug report` can be given again
         warn([f"report.html was not written ({type(error).__name__}: {error}). Try `hf-memaug report {folder.path}`."])
         return None

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-memaug continual`: one model that takes in domain after domain, by several strategies and seeds."""
 
-import json
 import math
 import os
 import shutil
@@ -13,9 +12,9 @@ from typing import Any
 from hf_memaug.cli import fields
 from hf_memaug.cli import rows as data
 from hf_memaug.cli.cards import METRIC_NAMES, data_name, run_card
-from hf_memaug.cli.compare import check_options, list_jobs, say_what_is_missing, seeds_of, write_report
+from hf_memaug.cli.compare import check_options, end_run, list_jobs, say_what_is_missing, seeds_of
 from hf_memaug.cli.display import Display
-from hf_memaug.cli.errors import FAILED, OK, CommandError, DataRefused, UsageError
+from hf_memaug.cli.errors import CommandError, DataRefused, UsageError
 from hf_memaug.cli.folder import DATA, RESULTS, RUN, RunFolder, warn
 from hf_memaug.cli.methods import chosen
 from hf_memaug.cli.recipes import used_settings
@@ -296,16 +295,4 @@ def _finish(call, folder: RunFolder, display: Display, failed, source: Mapping[s
         display.text(f"\n{metric} at the end, in points\n{tables['text']}")
         card = run_card(folder.read(RUN), folder.read(DATA), tables["markdown"], ["; ".join(notes) + "."])
         write_atomically(folder.path / "README.md", card)
-    if not failed:
-        folder.finish()
-    report = write_report(folder, display)
-    display.line(
-        f"run folder: {folder.path}",
-        event="finished",
-        folder=str(folder.path),
-        done=len(records),
-        failed=len(failed),
-        report=report,
-        results=json.loads(json.dumps(rows)),
-    )
-    return FAILED if failed else OK
+    return end_run(folder, display, len(records), failed, rows)

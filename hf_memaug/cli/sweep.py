@@ -11,9 +11,9 @@ from typing import Any
 
 from hf_memaug.cli import rows as data
 from hf_memaug.cli.cards import data_name, run_card
-from hf_memaug.cli.compare import check_options, targets_of, write_report
+from hf_memaug.cli.compare import check_options, end_run, targets_of
 from hf_memaug.cli.display import Display, title
-from hf_memaug.cli.errors import FAILED, OK, Interrupted, UsageError
+from hf_memaug.cli.errors import OK, Interrupted, UsageError
 from hf_memaug.cli.folder import DATA, RESULTS, RUN, RunFolder, warn
 from hf_memaug.cli.methods import ERM, METHODS, Chosen, Parts, check_method, chosen, processor_of
 from hf_memaug.cli.recipes import used_settings
@@ -313,19 +313,6 @@ def _finish(call, folder: RunFolder, display, jobs, failed, winners: Sequence[Pa
     for winner in winners:
         _write_card(winner, name, done)
         display.text(f"selected: {winner}")
-    if not failed:
-        folder.finish()
-    report = write_report(folder, display)
-    display.line(
-        f"run folder: {folder.path}",
-        event="finished",
-        folder=str(folder.path),
-        done=len(done),
-        failed=len(failed),
-        checkpoints=[str(winner) for winner in winners],
-        report=report,
-        results=rows,
-    )
     for job in failed:
         warn([f"{job.name} failed: see {job_folder(folder.path, job) / 'log.txt'}"])
-    return FAILED if failed else OK
+    return end_run(folder, display, len(done), failed, rows, winners)

@@ -3,13 +3,10 @@
 """The Triton kernels around the experts' products, in Triton's interpreter or on a GPU, against their plain twins."""
 
 import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from interpreted import run_interpreted
 from torch.nn import functional as F
 
 from hf_memaug.kernels.fused_experts import by_expert, can_fuse, fused_experts
@@ -43,13 +40,7 @@ def compare(sizes, device: str = "cpu", dtype=torch.float32, tolerance: float = 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_values_and_gradients_in_the_interpreter():
-    """In a process of its own: what is interpreted there would be compiled elsewhere."""
-    tests = Path(__file__).parents[1]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(tests.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split() == ["the", "same"] * len(SIZES)
+    run_interpreted(__file__, len(SIZES))
 
 
 @pytest.mark.gpu

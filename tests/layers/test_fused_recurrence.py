@@ -4,13 +4,10 @@
 
 import importlib.util
 import itertools
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from interpreted import run_interpreted
 
 from hf_memaug.kernels.fused_recurrence import MOST_SLOTS, FusedArithmetic, arithmetic_for
 from hf_memaug.layers.memory_rnn import MemoryRNN
@@ -49,13 +46,7 @@ def compare(case, device: str = "cpu", size: int = 7, tolerance: float = 1e-5) -
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_values_and_gradients_in_the_interpreter():
-    """In a process of its own: what is interpreted there would be compiled elsewhere."""
-    tests = Path(__file__).parents[1]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(tests.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split() == ["the", "same"] * len(CASES)
+    run_interpreted(__file__, len(CASES))
 
 
 @pytest.mark.gpu

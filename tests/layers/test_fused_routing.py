@@ -3,13 +3,10 @@
 """The Triton kernels of a router, in Triton's interpreter or on a GPU, against their plain twins."""
 
 import importlib.util
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from interpreted import run_interpreted
 
 from hf_memaug.kernels.fused_routing import busy_experts, can_fuse_routing, choose_experts, cosine_logits
 from hf_memaug.layers.router import CosineRouter, balance_loss, importance_loss, load_loss, route
@@ -46,13 +43,7 @@ def compare(case, device: str = "cpu", tolerance: float = 2e-4) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_values_and_gradients_in_the_interpreter():
-    """In a process of its own: what is interpreted there would be compiled elsewhere."""
-    tests = Path(__file__).parents[1]
-    environment = {**os.environ, "TRITON_INTERPRET": "1"}
-    environment["PYTHONPATH"] = os.pathsep.join([str(tests.parent), *filter(None, [os.environ.get("PYTHONPATH")])])
-    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert done.stdout.split() == ["the", "same"] * len(CASES)
+    run_interpreted(__file__, len(CASES))
 
 
 @pytest.mark.gpu
