@@ -175,6 +175,8 @@ class Handler(BaseHTTPRequestHandler):
         return bytes(body)
 
     def dispatch(self, path: str):
+        # Spaces have names of their own on the hub; here they share those of the models.
+        path = re.sub("^/api/spaces/", "/api/models/", path).removeprefix("/spaces")
         given = self.headers.get("Authorization")
         # A wrong token is refused even where none is needed; the client knows this message.
         if given is not None and given != f"Bearer {self.hub.token}":
@@ -203,8 +205,8 @@ class Handler(BaseHTTPRequestHandler):
     @route("POST", "/api/repos/create", token=True)
     def create_repo(self):
         hub, payload = self.hub, json.loads(self.body)
-        if payload.get("type") not in (None, "model"):
-            raise HubError(400, "this hub holds models only")
+        if payload.get("type") not in (None, "model", "space"):
+            raise HubError(400, "this hub holds models and Spaces only")
         repo_id = f"{payload.get('organization') or hub.user}/{payload['name']}"
         known = {"url": f"{hub.url}/{repo_id}", "name": repo_id, "id": repo_id}
         if repo_id in hub._repos:

@@ -216,6 +216,11 @@ def test_push_and_pull(trained, tmp_path, started):
             assert one.returncode == 0, error
         assert {"model.safetensors", "config.json", "README.md", "tokenizer.json"} <= set(hub.files("me/memory"))
         assert "modeling_kv_memory.py" in hub.files("me/code")
+        one = started("push", trained, "me/page", "--space", env=environment)
+        out, error = one.communicate(timeout=120)
+        assert one.returncode == 0 and out.strip().endswith("/spaces/me/page"), error
+        assert {"app.py", "requirements.txt", "README.md"} <= set(hub.files("me/page"))
+        assert "features.npz" not in str(hub.files("me/page")), "rows of the reader's stay with the reader"
         one = started("pull", "me/memory", "pulled", env=environment)
         out, error = one.communicate(timeout=120)
         assert one.returncode == 0, error
