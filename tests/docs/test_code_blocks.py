@@ -29,6 +29,26 @@ BEFORE = {
         "network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 64))",
         "record_run": "model = RobertaWithKVMemoryForSequenceClassification.from_backbone(backbone, num_labels=2)",
     },
+    "docs/app.md": {
+        "write_space": """
+from transformers import AutoTokenizer
+from hf_memaug import RobertaWithKVMemoryForSequenceClassification
+model = RobertaWithKVMemoryForSequenceClassification.from_backbone("FacebookAI/roberta-base", num_labels=2)
+for place in ("you/reviews-memory", "runs/reviews/jobs/NAME/checkpoint"):
+    model.save_pretrained(place)
+    AutoTokenizer.from_pretrained("FacebookAI/roberta-base").save_pretrained(place)
+""",
+    },
+    "docs/report.md": {
+        "write_job_facts": """
+from transformers import AutoTokenizer
+from hf_memaug import RobertaWithKVMemoryForSequenceClassification, leave_one_domain_out
+from hf_memaug.data import generated_reviews
+split = leave_one_domain_out(generated_reviews(rows_per_domain=10), "films")
+model = RobertaWithKVMemoryForSequenceClassification.from_backbone("FacebookAI/roberta-base", num_labels=2)
+tokenizer = AutoTokenizer.from_pretrained("FacebookAI/roberta-base")
+""",
+    },
     "docs/bench.md": {
         "read_records": """
 import json, pathlib
