@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The selected checkpoint with its card, and the card of a whole run."""
 
+import contextlib
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from hf_memaug.files import write_atomically
 from hf_memaug.reporting.model_card import MARK
 from hf_memaug.reporting.run_facts import record_run
 
+NEVER_THE_TARGET = "Selection saw dev rows of the domains trained on, and never the target."
 # What the trainers call f1 is the mean over the labels.
 METRIC_NAMES = {"f1": "macro_f1"}
 
@@ -43,17 +45,24 @@ def keep_checkpoint(trainer, folder: Path, spec: Mapping[str, Any], record: Mapp
     has_facts = hasattr(model.config, "run_facts")
     if has_facts:
         record_run(model, data=name, domains=sources, left_out=target, method=job["method"], scores=scores)
+    with kept_whole(trainer, folder) as half:
+        trainer.save_model()
+        if has_facts:
+            trainer.create_model_card(model_name=spec["name"])
+        elif trainer.is_world_process_zero():
+            write_atomically(half / "README.md", plain_card(model, spec, scores, sources, target, name))
+
+
+@contextlib.contextmanager
+def kept_whole(trainer, folder: Path) -> Iterator[Path]:
+    """Where the trainer saves a checkpoint, within; behind it the checkpoint is in `folder`, whole or not at all."""
     half = folder.with_name(".checkpoint")
     before, trainer.args.output_dir = trainer.args.output_dir, str(half)
     try:
         if trainer.is_world_process_zero():
             shutil.rmtree(half, ignore_errors=True)
         trainer.accelerator.wait_for_everyone()
-        trainer.save_model()
-        if has_facts:
-            trainer.create_model_card(model_name=spec["name"])
-        elif trainer.is_world_process_zero():
-            write_atomically(half / "README.md", plain_card(model, spec, scores, sources, target, name))
+        yield half
     finally:
         trainer.args.output_dir = before
     if trainer.is_world_process_zero():
@@ -98,8 +107,10 @@ def plain_card(model, spec, scores: Sequence[Mapping], sources: Sequence[str], t
     )
 
 
-def run_card(run: Mapping[str, Any], data: Mapping[str, Any], table: str, notes: Sequence[str] = ()) -> str:
-    """README.md of a run folder."""
+def run_card(
+    run: Mapping[str, Any], data: Mapping[str, Any], table: str, notes: Sequence[str] = (), selection: str = ""
+) -> str:
+    """README.md of a run folder. `selection` says by which rows a model was chosen, where one was."""
     versions = ", ".join(f"{name} {value}" for name, value in run["versions"].items())
     domains = [
         f"| {name} | {entry['train']} | {entry['dev']} | {entry['test']} |" for name, entry in data["domains"].items()
@@ -113,8 +124,7 @@ def run_card(run: Mapping[str, Any], data: Mapping[str, Any], table: str, notes:
             "```",
             "",
             f"{METRIC_NAMES.get(run['metric'], run['metric'])} in points, mean ± standard deviation over the seeds "
-            f"{', '.join(map(str, run['seeds']))}. Selection saw dev rows of the domains trained on, and never the "
-            "target.",
+            f"{', '.join(map(str, run['seeds']))}. {selection}".rstrip(),
             "",
             table,
             "",

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli import rows as data
-from hf_memaug.cli.cards import METRIC_NAMES, data_name, run_card
+from hf_memaug.cli.cards import METRIC_NAMES, NEVER_THE_TARGET, data_name, run_card
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import FAILED, OK, UsageError
 from hf_memaug.cli.fields import trainer_fields
-from hf_memaug.cli.folder import DATA, RESULTS, RUN, RunFolder, warn
+from hf_memaug.cli.folder import RESULTS, RunFolder, warn
 from hf_memaug.cli.methods import Chosen, check_method, chosen
 from hf_memaug.cli.recipes import Resolved, used_settings
 from hf_memaug.cli.rows import NO_TARGET
@@ -19,6 +19,7 @@ from hf_memaug.cli.runner import check_counts, run_jobs
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.results import results_table, write_results
+from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.sweep.plan import file_name
 
 METRICS = ("f1", "accuracy")
@@ -68,7 +69,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         }
         recipe = {**call.resolved.recipe(call.command), "data": source["data"]}
         folder.begin(call.line, recipe, **facts)
-        folder.write(DATA, data.describe(source, splits))
+        folder.write(DATA_FILE, data.describe(source, splits))
         say_what_is_missing(display)
         failed = run_jobs(specs, folder, display, options.jobs, options.processes)
         return finish(call, folder, display, failed, source, baseline or list(several)[0])
@@ -227,7 +228,13 @@ def finish(call, folder: RunFolder, display: Display, failed, source: Mapping, b
         note = f"− {baseline}: difference of the averages, and p-value of a paired t-test over the seeds."
         write_atomically(
             folder.path / "README.md",
-            run_card(folder.read(RUN), folder.read(DATA), tables["markdown"], [note] if against else []),
+            run_card(
+                folder.read(RUN_FILE),
+                folder.read(DATA_FILE),
+                tables["markdown"],
+                [note] if against else [],
+                NEVER_THE_TARGET,
+            ),
         )
         metric = METRIC_NAMES.get(call.options.metric, call.options.metric)
         display.text(f"\n{metric} in points, * the highest of a column\n{tables['text']}")

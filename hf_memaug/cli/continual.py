@@ -3,7 +3,6 @@
 """`hf-memaug continual`: one model that takes in domain after domain, by several strategies and seeds."""
 
 import math
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,11 +10,11 @@ from typing import Any
 
 from hf_memaug.cli import fields
 from hf_memaug.cli import rows as data
-from hf_memaug.cli.cards import METRIC_NAMES, data_name, run_card
+from hf_memaug.cli.cards import METRIC_NAMES, data_name, kept_whole, run_card
 from hf_memaug.cli.compare import check_options, end_run, list_jobs, say_what_is_missing, seeds_of
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import CommandError, DataRefused, UsageError
-from hf_memaug.cli.folder import DATA, RESULTS, RUN, RunFolder, warn
+from hf_memaug.cli.folder import RESULTS, RunFolder, warn
 from hf_memaug.cli.methods import chosen
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.rows import NO_TARGET
@@ -25,6 +24,7 @@ from hf_memaug.data.messages import did_you_mean
 from hf_memaug.evaluation import DEFINITIONS, score_table
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.results import write_results
+from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.record import RECORD_FILE
 from hf_memaug.training.sweep.plan import file_name
@@ -71,7 +71,7 @@ def continual(call) -> int:
         described = data.describe(source, {})
         for name in order:
             described["domains"][name] |= {"train": len(parts["train"][name]), "test": len(parts["test"][name])}
-        folder.write(DATA, described)
+        folder.write(DATA_FILE, described)
         say_what_is_missing(display)
         failed = run_jobs(specs, folder, display, options.jobs, options.processes)
         return _finish(call, folder, display, failed, source)
@@ -137,7 +137,7 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     parts = _parts(spec["source"], spec["order"], spec["holdout"])
     trainer_fields = fields.trainer_fields("continual")
     given = {name: value for name, value in spec["settings"].items() if name in trainer_fields}
-    common = common_arguments(folder, job["seed"], given)
+    common = common_arguments(folder, job["seed"])
     protocol = {
         "strategy": job["method"],
         "domains": spec["order"],
@@ -242,21 +242,13 @@ def _keep(trainer, folder: Path, spec: Mapping[str, Any]) -> None:
     """Weights, processor, card, the matrix, and what the strategy needs to go on another time."""
     from hf_memaug.reporting.run_facts import record_run
 
-    half = folder.with_name(".checkpoint")
-    shutil.rmtree(half, ignore_errors=True)
-    if hasattr(trainer.model.config, "run_facts"):
+    has_facts = hasattr(trainer.model.config, "run_facts")
+    if has_facts:
         record_run(trainer.model, data=data_name(spec["source"]["data"]), domains=trainer.record.trained)
-    before, trainer.args.output_dir = trainer.args.output_dir, str(half)
-    try:
+    with kept_whole(trainer, folder) as half:
         trainer._save_stage(half)
-        if hasattr(trainer.model.config, "run_facts"):
+        if has_facts:
             trainer.create_model_card(model_name=spec["name"])
-    finally:
-        trainer.args.output_dir = before
-    if trainer.is_world_process_zero():
-        (half / "training_args.bin").unlink(missing_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(half, folder)
 
 
 def _finish(call, folder: RunFolder, display: Display, failed, source: Mapping[str, Any]) -> int:
@@ -293,6 +285,6 @@ def _finish(call, folder: RunFolder, display: Display, failed, source: Mapping[s
         }
         notes = [f"{figure}: {DEFINITIONS[figure]}" for figure in DEFINITIONS if figure in columns]
         display.text(f"\n{metric} at the end, in points\n{tables['text']}")
-        card = run_card(folder.read(RUN), folder.read(DATA), tables["markdown"], ["; ".join(notes) + "."])
+        card = run_card(folder.read(RUN_FILE), folder.read(DATA_FILE), tables["markdown"], ["; ".join(notes) + "."])
         write_atomically(folder.path / "README.md", card)
     return end_run(folder, display, len(records), failed, rows)

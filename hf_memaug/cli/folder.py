@@ -14,8 +14,10 @@ from typing import Any
 
 from hf_memaug.cli.errors import DataRefused, UsageError
 from hf_memaug.files import write_atomically
+from hf_memaug.reporting.run_folder import JOBS_FILE, RECIPE_FILE, RUN_FILE
 
-RUNS, RUN, DATA, RECIPE, RESULTS, JOB = "runs.jsonl", "run.json", "data.json", "recipe.yaml", "results.json", "job.json"
+# Beside those that the report reads.
+RESULTS, JOB = "results.json", "job.json"
 
 
 class RunFolder:
@@ -49,7 +51,7 @@ class RunFolder:
 
     def records(self) -> list[dict]:
         """The whole lines of runs.jsonl, the last of each job. Broken ones are left aside, and stay in the file."""
-        path = self.path / RUNS
+        path = self.path / JOBS_FILE
         self.warnings = []
         found: dict[str, dict] = {}
         lines = path.read_bytes().split(b"\n") if path.is_file() else []
@@ -65,7 +67,7 @@ class RunFolder:
 
     def append(self, record: Mapping[str, Any]) -> None:
         """A finished job, on the disk before anything else happens."""
-        path = self.path / RUNS
+        path = self.path / JOBS_FILE
         with open(path, "ab") as file:
             # After a line that a kill has cut, on a line of its own.
             cut = file.tell() > 0 and not _ends_a_line(path)
@@ -118,7 +120,7 @@ class RunFolder:
         from hf_memaug.cli.recipes import write_recipe
         from hf_memaug.reporting.results import here
 
-        before = self.read(RUN)
+        before = self.read(RUN_FILE)
         for name in ("methods", "targets", "seeds"):
             if name in facts:
                 facts[name] = list(dict.fromkeys([*before.get(name, ()), *facts[name]]))
@@ -132,12 +134,12 @@ class RunFolder:
             "begun": before.get("begun") or now(),
             "finished": None,
         }
-        write_recipe(self.path / RECIPE, recipe)
-        self.write(RUN, run)
+        write_recipe(self.path / RECIPE_FILE, recipe)
+        self.write(RUN_FILE, run)
         return run
 
     def finish(self) -> None:
-        self.write(RUN, {**self.read(RUN), "finished": now()})
+        self.write(RUN_FILE, {**self.read(RUN_FILE), "finished": now()})
 
 
 def now() -> str:

@@ -153,7 +153,7 @@ def training_arguments(spec: Mapping[str, Any], one, train_rows: int, folder: Pa
 
     classes = {"domain": DomainTrainingArguments, "bilevel": BilevelTrainingArguments}
     given = one.training(spec["settings"])
-    common = common_arguments(folder, spec["job"]["seed"], given)
+    common = common_arguments(folder, spec["job"]["seed"])
     chooses_itself = ALGORITHMS[one.algorithm].chooses_by_evaluation
     batch = given.get("per_device_train_batch_size", 8) * given.get("gradient_accumulation_steps", 1)
     steps = given.get("max_steps", -1)
@@ -179,7 +179,7 @@ def training_arguments(spec: Mapping[str, Any], one, train_rows: int, folder: Pa
         raise CommandError(str(error)) from error
 
 
-def common_arguments(folder: Path, seed: int, given: Mapping[str, Any]) -> dict[str, Any]:
+def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
     """What all jobs share, whatever the trainer."""
     return {
         "output_dir": str(folder / "run"),

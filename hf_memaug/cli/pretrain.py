@@ -119,7 +119,7 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
     before = earlier.get("before") or losses()
     _say(options, f"masked-LM loss before: {_shown(before)}", {"event": "before", **before})
     write_atomically(output / RECORD, json.dumps({"recipe": recipe, "before": before, "after": None}, indent=2) + "\n")
-    common = common_arguments(output, options.seed, {})
+    common = common_arguments(output, options.seed)
     common |= {"save_strategy": "steps", "save_steps": 0.25, "logging_steps": 0.05, "warmup_steps": 0.06}
     # `word_ids` is for the collator, not for the model.
     common |= {"remove_unused_columns": False, "weight_decay": 0.01}

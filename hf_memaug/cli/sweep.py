@@ -10,17 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli import rows as data
-from hf_memaug.cli.cards import data_name, run_card
+from hf_memaug.cli.cards import NEVER_THE_TARGET, data_name, run_card
 from hf_memaug.cli.compare import check_options, end_run, targets_of
 from hf_memaug.cli.display import Display, title
 from hf_memaug.cli.errors import OK, Interrupted, UsageError
-from hf_memaug.cli.folder import DATA, RESULTS, RUN, RunFolder, warn
+from hf_memaug.cli.folder import RESULTS, RunFolder, warn
 from hf_memaug.cli.methods import ERM, METHODS, Chosen, Parts, check_method, chosen, processor_of
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.evaluation.domain_selection import choose, training_score
 from hf_memaug.evaluation.records import read_records
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.results import results_table, write_results
+from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.sweep.__main__ import check_settings
 from hf_memaug.training.sweep.building import SMALL, load_rows
 from hf_memaug.training.sweep.building import build as build_plain
@@ -63,7 +64,7 @@ def sweep(call) -> int:
             facts = {"task": "image" if data.is_image(rows) else "text", "methods": list(several), "targets": targets}
             facts |= {"seeds": list(range(options.trials)), "metric": "accuracy", "labels": rows.label_names}
             folder.begin(call.line, {**call.resolved.recipe(call.command), "data": source["data"]}, **facts)
-            folder.write(DATA, data.describe(source, {}))
+            folder.write(DATA_FILE, data.describe(source, {}))
             failed = _run(jobs, folder, display, options.jobs)
             winners = keep_winners(jobs, folder.path, options.selection)
             return _finish(call, folder, display, jobs, failed, winners, source)
@@ -307,7 +308,9 @@ def _finish(call, folder: RunFolder, display, jobs, failed, winners: Sequence[Pa
             for style in ("text", "markdown")
         }
         note = f"Chosen by {call.options.selection} validation; mean ± standard deviation over the trials."
-        card = run_card(folder.read(RUN), folder.read(DATA), tables["markdown"], [note])
+        sees_target = call.options.selection == "oracle"
+        selection = "Selection saw held-out rows of the target." if sees_target else NEVER_THE_TARGET
+        card = run_card(folder.read(RUN_FILE), folder.read(DATA_FILE), tables["markdown"], [note], selection)
         write_atomically(folder.path / "README.md", card)
         display.text(f"\naccuracy in points on the domain left out. {note}\n{tables['text']}")
     for winner in winners:

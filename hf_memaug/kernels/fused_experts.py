@@ -9,16 +9,13 @@ Nothing is added up by atomic operations, so that a step can be repeated.
 """
 
 import importlib
-import importlib.util
 
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from hf_memaug.kernels.grouped_experts import Repeated, _has_grouped_product, _products
-
-# A checkpoint that carries its code goes without: transformers would ask for Triton when it loads it.
-HAS_TRITON = all(importlib.util.find_spec(name) is not None for name in ("triton", "hf_memaug"))
+from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of
 
 
 def by_expert(experts: torch.Tensor, num_experts: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -118,7 +115,7 @@ def _launch_bias_gelu(rows, bias, expert_of_row, gradient=None) -> torch.Tensor:
 def _launch_combine(said, bias, experts, weights, back) -> torch.Tensor:
     (count, k), width = experts.shape, said.shape[1]
     found = said.new_empty(count, width)
-    _kernels().combine[(count,)](said, bias, experts, weights, back, found, width, k, _power_of_two(width))
+    _kernels().combine[(count,)](said, bias, experts, weights, back, found, width, k, block_of(width))
     return found
 
 
@@ -127,10 +124,6 @@ def _launch_combine_backward(said, bias, experts, weights, order, gradient) -> t
     of_said = torch.empty_like(said)
     of_weights = torch.empty(experts.shape, dtype=torch.float32, device=said.device)
     _kernels().combine_backward[(rows,)](
-        said, bias, experts, weights, order, gradient, of_said, of_weights, width, k, _power_of_two(width)
+        said, bias, experts, weights, order, gradient, of_said, of_weights, width, k, block_of(width)
     )
     return of_said, of_weights
-
-
-def _power_of_two(size: int) -> int:
-    return 1 << (size - 1).bit_length()

@@ -8,12 +8,11 @@ The plain twin is `hf_memaug.layers.memory_recurrence.PlainArithmetic`.
 """
 
 import importlib
-import importlib.util
 
 import torch
 
-# A checkpoint that carries its code goes without: transformers would ask for Triton when it loads it.
-HAS_TRITON = all(importlib.util.find_spec(name) is not None for name in ("triton", "hf_memaug"))
+from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of
+
 # A row of scores is one block.
 MOST_SLOTS = 2**15
 _BLOCK = 512
@@ -29,7 +28,7 @@ class FusedArithmetic:
     @staticmethod
     def attend(scores, begun, weights) -> None:
         slots = scores.shape[-1]
-        block = _power_of_two(slots)
+        block = block_of(slots)
         _kernels().attend[(_rows(scores),)](
             scores, scores.stride(-2), begun, weights, slots, begun is not None, block, num_warps=_warps(block)
         )
@@ -37,7 +36,7 @@ class FusedArithmetic:
     @staticmethod
     def attend_back(to_weights, asked, weights, to_scores) -> None:
         slots = weights.shape[-1]
-        block = _power_of_two(slots)
+        block = block_of(slots)
         asked = None if asked is None else asked.contiguous()
         _kernels().attend_back[(_rows(weights),)](
             to_weights,
@@ -55,7 +54,7 @@ class FusedArithmetic:
     def lstm(from_words, from_hidden, before, word, gates, after, cell_before, cell_after) -> None:
         size = before.shape[-1]
         _kernels().lstm[_grid(before)](
-            from_words.contiguous(),
+            from_words,
             from_hidden,
             from_hidden.stride(-2),
             before,
@@ -72,7 +71,7 @@ class FusedArithmetic:
     @staticmethod
     def gru(from_words, from_hidden, before, word, gates, after, candidate_bias, inner) -> None:
         _kernels().gru[_grid(before)](
-            from_words.contiguous(),
+            from_words,
             from_hidden,
             from_hidden.stride(-2),
             before,
@@ -146,10 +145,6 @@ def _rows(states: torch.Tensor) -> int:
 
 def _grid(states: torch.Tensor) -> tuple[int, int]:
     return _rows(states), -(-states.shape[-1] // _BLOCK)
-
-
-def _power_of_two(number: int) -> int:
-    return 1 << (number - 1).bit_length()
 
 
 def _warps(block: int) -> int:

@@ -9,14 +9,13 @@ repeated.
 """
 
 import importlib
-import importlib.util
 
 import torch
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-# A checkpoint that carries its code goes without: transformers would ask for Triton when it loads it.
-HAS_TRITON = all(importlib.util.find_spec(name) is not None for name in ("triton", "hf_memaug"))
+from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of
+
 MOST_EXPERTS, WIDEST = 128, 1024
 
 
@@ -54,8 +53,8 @@ class _Cosine(torch.autograd.Function):
         logits, lengths = torch.empty_like(products), projected.new_empty(len(projected))
         count, width = projected.shape
         _kernels().cosine[_programs(count, 16)](
-            projected, products, scale, lengths, logits, count, width, len(directions), 16, _block(width),
-            _block(len(directions)),
+            projected, products, scale, lengths, logits, count, width, len(directions), 16, block_of(width),
+            block_of(len(directions)),
         )  # fmt: skip
         ctx.save_for_backward(projected, directions, scale, lengths, logits)
         return logits
@@ -70,7 +69,7 @@ class _Cosine(torch.autograd.Function):
         of_scale = projected.new_empty(programs[0])
         _kernels().cosine_back[programs](
             gradient.contiguous(), projected, scale, lengths, logits, of_products, of_projected, of_scale, count, width,
-            len(directions), 16, _block(width), _block(len(directions)),
+            len(directions), 16, block_of(width), block_of(len(directions)),
         )  # fmt: skip
         of_projected.addmm_(of_products, directions)
         return of_projected, of_products.T @ projected, of_scale.sum()
@@ -84,7 +83,7 @@ class _Choose(torch.autograd.Function):
         chosen = torch.empty(count, k, dtype=torch.long, device=logits.device)
         weights = logits.new_empty(count, k)
         _kernels().choose[_programs(count, 64)](
-            logits, draws, noise, noisy, chosen, weights, count, experts, k, draws is not None, 64, _block(experts)
+            logits, draws, noise, noisy, chosen, weights, count, experts, k, draws is not None, 64, block_of(experts)
         )
         ctx.save_for_backward(chosen, weights)
         ctx.experts = experts
@@ -101,7 +100,7 @@ class _Choose(torch.autograd.Function):
         count, k = chosen.shape
         found = weights.new_empty(count, ctx.experts)
         _kernels().choose_back[_programs(count, 64)](
-            of_weights.contiguous(), chosen, weights, found, count, ctx.experts, k, 64, _block(ctx.experts)
+            of_weights.contiguous(), chosen, weights, found, count, ctx.experts, k, 64, block_of(ctx.experts)
         )
         return found if of_noisy is None else found + of_noisy, None, None, None
 
@@ -113,7 +112,7 @@ class _Busy(torch.autograd.Function):
         programs = _programs(count, 64)
         sums = logits.new_empty(programs[0], 2, experts)
         _kernels().busy[programs](
-            logits, noisy, chosen, noise, sums, count, experts, chosen.shape[1], 64, _block(experts)
+            logits, noisy, chosen, noise, sums, count, experts, chosen.shape[1], 64, block_of(experts)
         )
         ctx.save_for_backward(logits, noisy, chosen)
         ctx.noise = noise
@@ -127,7 +126,7 @@ class _Busy(torch.autograd.Function):
         found = torch.empty_like(logits)
         _kernels().busy_back[_programs(count, 64)](
             gradient.contiguous(), logits, noisy, chosen, ctx.noise, found, count, experts, chosen.shape[1], 64,
-            _block(experts),
+            block_of(experts),
         )  # fmt: skip
         return found, None, None, None
 
@@ -138,7 +137,3 @@ def _kernels():
 
 def _programs(count: int, tokens: int) -> tuple[int]:
     return (-(-count // tokens),)
-
-
-def _block(size: int) -> int:
-    return max(2, 1 << (size - 1).bit_length())

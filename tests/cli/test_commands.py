@@ -71,6 +71,8 @@ def test_domain_after_domain(command, columns, backbones, memory, read_lines, tm
     assert matrix["acc"] == pytest.approx(sum(matrix["rows"][1]) / 2)
     assert json.loads((folder / "run.json").read_text())["task"] == "continual"
     assert "forgetting" in out and "acc: mean over all domains" in (folder / "README.md").read_text()
+    assert "Selection" not in (folder / "README.md").read_text(), "none was left out, and none was chosen by"
+    assert not (folder / "jobs/ewc-seed0/.checkpoint").exists()
     phases = {line["phase"] for line in read_lines(folder / "jobs/f-seed0/metrics.jsonl")}
     assert phases >= {"0-films", "1-books"}
     reads = json.loads((folder / "jobs/ewc-seed0/memory.json").read_text())["by_domain"]
@@ -144,6 +146,11 @@ def test_a_sweep(command, columns, read_lines, tmp_path):
     assert code == 2 and "another `--output`" in error
     code, _, error = command(*words[:-2], "--steps", 3, *more)
     assert code == 2 and "`steps` is 3" in error
+    assert "and never the target" in (folder / "README.md").read_text()
+    code, _, error = command(*words, *more, "--selection", "oracle", "--output", "oracle")
+    assert code == 0, error
+    card = (tmp_path / "oracle/README.md").read_text()
+    assert "Selection saw held-out rows of the target." in card and "never the target" not in card
     assert command("sweep", *columns, "--methods", "mil")[0] == 2
 
 

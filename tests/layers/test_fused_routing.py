@@ -22,12 +22,16 @@ def compare(case, device: str = "cpu", tolerance: float = 2e-4) -> None:
     tokens = torch.randn(count, 20, device=device, requires_grad=True)
     learned = [tokens, *router.parameters()]
     of_weights, of_logits = torch.randn(count, k, device=device), torch.randn(count, experts, device=device)
+
+    def cosine() -> torch.Tensor:
+        scale = router.log_scale.clamp(max=router.max_log_scale).exp()
+        return cosine_logits(tokens, router.projection.weight, router.projection.bias, router.experts, scale)
+
     found = []
     for is_fused in (False, True):
         torch.manual_seed(1)
         if is_fused:
-            scale = router.log_scale.clamp(max=router.max_log_scale).exp()
-            logits = cosine_logits(tokens, router.projection.weight, router.projection.bias, router.experts, scale)
+            logits = cosine()
             chosen, weights, noisy = choose_experts(logits, k, noise)
             losses = balance_loss(busy_experts(logits, noisy, chosen, noise))
         else:
@@ -36,6 +40,12 @@ def compare(case, device: str = "cpu", tolerance: float = 2e-4) -> None:
             losses = torch.stack([importance_loss(logits), load_loss(routing, noise)])
         loss = (weights * of_weights).sum() + losses @ losses.new_tensor([1.0, 2.0]) + (logits * of_logits).mean()
         found.append([logits, chosen, weights, noisy, losses, *torch.autograd.grad(loss, learned)])
+    # What is written as a kernel has no second derivative: refused, and not left out in silence.
+    twice = torch.autograd.grad(
+        balance_loss(busy_experts(cosine(), noisy, chosen, noise)).sum(), tokens, create_graph=True
+    )
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        twice[0].sum().backward()
     for expected, one in zip(*found, strict=True):
         assert one.dtype == expected.dtype
         torch.testing.assert_close(one, expected, rtol=tolerance, atol=tolerance / 10)
