@@ -85,7 +85,7 @@ def load_parts(job: Job, folder: str) -> dict[str, dict]:
             "dev": {name: half.inside for name, half in halves.items()},
             "test": {name: half.out for name, half in halves.items()},
         }
-    parts = {split: {name: rows[name] for name in job.domains} for split, rows in parts.items()}
+    parts = {split: {name: _by_length(rows[name]) for name in job.domains} for split, rows in parts.items()}
     if job.rows is not None:
         # The same rows for every strategy of a seed.
         parts["train"] = {
@@ -93,6 +93,13 @@ def load_parts(job: Job, folder: str) -> dict[str, dict]:
             for name, rows in parts["train"].items()
         }
     return parts
+
+
+def _by_length(rows):
+    """A network that reads word by word takes as long as the longest row of a batch, so rows of a length go together."""
+    texts = [rows[name] for name in ("text", "text_pair") if name in rows.column_names]
+    longest = [max(len(text.split()) for text in row) for row in zip(*texts, strict=True)]
+    return rows.select(sorted(range(len(longest)), key=longest.__getitem__))
 
 
 def turns(job: Job) -> list[tuple[list[str], str]]:
@@ -167,6 +174,8 @@ def make_arguments(job: Job, strategy: str, plan: list[str], output: str, device
         warmup_steps=0.1 if pretrained else 0,
         per_device_train_batch_size=job.batch_size,
         per_device_eval_batch_size=128,
+        balanced_batches=False,
+        train_sampling_strategy="group_by_length",
         eval_strategy="epoch",
         save_strategy="no",
         logging_strategy="no",

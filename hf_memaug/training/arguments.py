@@ -101,6 +101,11 @@ class DomainTrainingArguments(TrainingArguments):
             raise ValueError(
                 f'`algorithm="{self.algorithm}"` orders the rows itself, a domain a step: leave `balanced_batches` out.'
             )
+        if self.balanced_batches and self.train_sampling_strategy != "random":
+            raise ValueError(
+                f'`train_sampling_strategy="{self.train_sampling_strategy}"` orders the rows, and so does '
+                "`balanced_batches`: set `balanced_batches=False`, or leave the strategy out."
+            )
         algorithm.check(self)
         if self.cuda_graphs:
             self._check_cuda_graphs()
