@@ -5,17 +5,17 @@ All experts at once, as `hf_memaug.kernels.grouped_experts`, with what lies betw
 first bias and GELU, and the way back to the tokens with the second bias, the weights and the sum over the k experts.
 
 The plain twin is `hf_memaug.layers.experts.Experts.forward`. Tokens are put in order by counting, not by sorting.
-Nothing is added up by atomic operations, so that a step can be repeated.
+Nothing is added up by atomic operations, so that a step can be repeated. A backward pass that is differentiated itself
+(IRM, MLDG, Fishr) goes through plain torch.
 """
 
 import importlib
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from hf_memaug.kernels.grouped_experts import Repeated, _has_grouped_product, _products
-from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of
+from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of, plain_gradients
 
 
 def by_expert(experts: torch.Tensor, num_experts: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -69,9 +69,14 @@ class BiasGELU(torch.autograd.Function):
         return _launch_bias_gelu(rows, bias, expert_of_row)
 
     @staticmethod
-    @once_differentiable
+    def plain(rows, bias, expert_of_row):
+        return F.gelu(rows.float() + bias.float()[expert_of_row]).to(rows.dtype)
+
+    @staticmethod
     def backward(ctx, gradient):
         rows, bias, expert_of_row = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return plain_gradients(BiasGELU.plain, ctx.saved_tensors, (gradient,))
         back = _launch_bias_gelu(rows, bias, expert_of_row, gradient.contiguous())
         # One product with which row is whose: no order of additions is left to chance.
         members = (expert_of_row == torch.arange(len(bias), device=rows.device).unsqueeze(-1)).to(back.dtype)
@@ -86,9 +91,15 @@ class Combined(torch.autograd.Function):
         return _launch_combine(said, bias, experts, weights, back)
 
     @staticmethod
-    @once_differentiable
+    def plain(said, bias, experts, weights, order, back):
+        words = said.float()[back].unflatten(0, experts.shape) + bias.float()[experts]
+        return (weights.float().unsqueeze(-1) * words).sum(dim=1).to(said.dtype)
+
+    @staticmethod
     def backward(ctx, gradient):
         said, bias, experts, weights, order, back = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return plain_gradients(Combined.plain, ctx.saved_tensors, (gradient,))
         gradient = gradient.contiguous()
         of_said, of_weights = _launch_combine_backward(said, bias, experts, weights, order, gradient)
         gates = weights.new_zeros(len(experts), len(bias)).scatter(1, experts, weights)

@@ -5,16 +5,15 @@ What a router does beside its products, as one Triton kernel each, and one backw
 experts, and the sums behind the importance and load losses.
 
 The plain twins are in `hf_memaug.layers.router`. Nothing is added up by atomic operations, so that a step can be
-repeated.
+repeated. A backward pass that is differentiated itself goes through plain torch.
 """
 
 import importlib
 
 import torch
-from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of
+from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of, plain_gradients
 
 MOST_EXPERTS, WIDEST = 128, 1024
 
@@ -60,9 +59,14 @@ class _Cosine(torch.autograd.Function):
         return logits
 
     @staticmethod
-    @once_differentiable
+    def plain(projected, directions, scale):
+        return F.normalize(projected, dim=-1) @ directions.T * scale
+
+    @staticmethod
     def backward(ctx, gradient):
         projected, directions, scale, lengths, logits = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return plain_gradients(_Cosine.plain, (projected, directions, scale), (gradient,))
         count, width = projected.shape
         programs = _programs(count, 16)
         of_products, of_projected = torch.empty_like(logits), torch.empty_like(projected)
@@ -85,16 +89,22 @@ class _Choose(torch.autograd.Function):
         _kernels().choose[_programs(count, 64)](
             logits, draws, noise, noisy, chosen, weights, count, experts, k, draws is not None, 64, block_of(experts)
         )
-        ctx.save_for_backward(chosen, weights)
-        ctx.experts = experts
+        ctx.save_for_backward(logits, draws, chosen, weights)
+        ctx.experts, ctx.noise = experts, noise
         ctx.mark_non_differentiable(chosen)
         ctx.set_materialize_grads(False)
         return chosen, weights, noisy.view_as(noisy) if draws is None else noisy
 
     @staticmethod
-    @once_differentiable
+    def plain(logits, draws, chosen, noise):
+        noisy = logits if draws is None else logits + noise * draws
+        return noisy.gather(-1, chosen).softmax(dim=-1), noisy
+
+    @staticmethod
     def backward(ctx, _, of_weights, of_noisy):
-        chosen, weights = ctx.saved_tensors
+        logits, draws, chosen, weights = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return plain_gradients(_Choose.plain, (logits, draws, chosen, ctx.noise), (of_weights, of_noisy))
         if of_weights is None:
             return of_noisy, None, None, None
         count, k = chosen.shape
@@ -119,9 +129,17 @@ class _Busy(torch.autograd.Function):
         return sums.sum(dim=0)
 
     @staticmethod
-    @once_differentiable
+    def plain(logits, noisy, chosen, noise):
+        # The threshold is a logit, too, with noise that does not learn.
+        threshold = (logits + (noisy - logits).detach()).gather(-1, chosen[:, -1:])
+        chances = torch.special.ndtr((logits - threshold) / noise)
+        return torch.stack([logits.softmax(dim=-1).sum(dim=0), chances.sum(dim=0)])
+
+    @staticmethod
     def backward(ctx, gradient):
         logits, noisy, chosen = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return plain_gradients(_Busy.plain, (logits, noisy, chosen, ctx.noise), (gradient,))
         count, experts = logits.shape
         found = torch.empty_like(logits)
         _kernels().busy_back[_programs(count, 64)](
