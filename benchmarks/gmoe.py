@@ -6,7 +6,7 @@ What experts cost: ViT-S/16 with six experts in two of its twelve layers, beside
 By arithmetic the floor is about 1.10: two of twelve feed-forward networks are computed twice. `experts_64` is a
 training step with 64 experts over one with six.
 
-    python benchmarks/gmoe.py --compile --output docs/results/benchmarks/gmoe_h200.json     # on a GPU
+    python benchmarks/gmoe.py --compile --graphs --output docs/results/benchmarks/gmoe_h200.json     # on a GPU
     python benchmarks/gmoe.py --output docs/results/benchmarks/gmoe_cpu.json                # on a CPU
 """
 
@@ -23,6 +23,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--batch", type=int, help="images (default: 160 on a GPU, 8 on a CPU)")
     parser.add_argument("--rounds", type=int, help="pairs of measurements (default: 15 on a GPU, 8 on a CPU)")
     parser.add_argument("--compile", action="store_true", help="also time both under torch.compile")
+    parser.add_argument("--graphs", action="store_true", help="also time both as CUDA graphs (on a GPU)")
     parser.add_argument("--experts", default=None, help="experts_implementation (default: the library's own)")
     parser.add_argument("--small", action="store_true", help="a tiny transformer, to see that it runs")
     parser.add_argument("--output", help="write the JSON here as well")
@@ -76,13 +77,15 @@ def main() -> None:
         row = {"what": "train_memory", "value": round(peaks[1], 3), "unit": "GiB"}
         rows.append({**row, "against": f"{AGAINST} {peaks[0]:.2f} GiB", "ratio": round(peaks[1] / peaks[0], 4)})
         print(f"train_memory {peaks[1]:.2f} GiB, ratio {peaks[1] / peaks[0]:.3f}", flush=True)
-    for suffix in ("", "_compiled") if options.compile else ("",):
+    ways = ["", *(["_compiled"] if options.compile else []), *(["_graphed"] if options.graphs and on_gpu else [])]
+    for suffix in ways:
         pair = make_models(options, device)
-        if suffix:
+        graphed = suffix == "_graphed"
+        if suffix == "_compiled":
             pair = [torch.compile(model) for model in pair]
-        steps = [training_step(model, inputs, labels, autocast) for model in pair]
+        steps = [training_step(model, inputs, labels, autocast, graphed) for model in pair]
         rows.append(compare(f"train{suffix}", AGAINST, *steps, device, rounds, repeats))
-        steps = [inference(model, inputs, autocast) for model in pair]
+        steps = [inference(model, inputs, autocast, graphed) for model in pair]
         # A forward is a third of a step: three times the measurements in the same time.
         rows.append(compare(f"infer{suffix}", AGAINST, *steps, device, 3 * rounds, repeats))
         # After each: what was measured stays, also where the rest is broken off.

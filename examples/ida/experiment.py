@@ -96,7 +96,7 @@ def load_parts(job: Job, folder: str) -> dict[str, dict]:
 
 
 def _by_length(rows):
-    """A network that reads word by word takes as long as the longest row of a batch, so rows of a length go together."""
+    """Rows of a length together: a network that reads word by word takes as long as the longest row of a batch."""
     texts = [rows[name] for name in ("text", "text_pair") if name in rows.column_names]
     longest = [max(len(text.split()) for text in row) for row in zip(*texts, strict=True)]
     return rows.select(sorted(range(len(longest)), key=longest.__getitem__))

@@ -15,7 +15,8 @@ import torch
 from torch.nn import functional as F
 
 from hf_memaug.kernels.grouped_experts import Repeated, _has_grouped_product, _products
-from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of, plain_gradients
+from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of
+from hf_memaug.layers.second_derivatives import plain_gradients
 
 
 def by_expert(experts: torch.Tensor, num_experts: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:

@@ -13,7 +13,8 @@ import importlib
 import torch
 from torch.nn import functional as F
 
-from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of, plain_gradients
+from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of
+from hf_memaug.layers.second_derivatives import plain_gradients
 
 MOST_EXPERTS, WIDEST = 128, 1024
 

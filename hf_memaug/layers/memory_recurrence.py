@@ -9,6 +9,8 @@ go through; the other leaves the gradients of all weights to one product each, a
 
 import torch
 
+from hf_memaug.layers.second_derivatives import plain_gradients
+
 
 def recur(
     cell,
@@ -268,7 +270,11 @@ class _Steps(torch.autograd.Function):
         saved = ctx.saved_tensors  # once: checkpointing makes them again for each look
         given = saved[:7]
         if torch.is_grad_enabled():
-            return (*_plain_gradients(given, ctx, (from_states, from_cell, from_weights)), *(None,) * 6)
+            # With a graph of their own, for derivatives of derivatives.
+            found = plain_gradients(
+                lambda *given: plain_steps(*given, *ctx.settings), given, (from_states, from_cell, from_weights)
+            )
+            return (*found, *(None,) * 6)
         projected, recurrent, values, content_weight, candidate_bias = given[:5]
         hiddens, cells, activations, all_weights, contents, inners = saved[7:]
         cell, reads_at_first, keep, _, _ = ctx.settings
@@ -330,13 +336,3 @@ def _nothing_at_first(*buffers) -> None:
     for buffer in buffers:
         if buffer is not None:
             buffer[0] = 0
-
-
-def _plain_gradients(given, ctx, from_outputs):
-    """With a graph of their own, for derivatives of derivatives."""
-    outputs = plain_steps(*given, *ctx.settings)
-    pairs = [(o, g) for o, g in zip(outputs, from_outputs, strict=True) if g is not None and o.requires_grad]
-    wanted = [tensor for tensor, needed in zip(given, ctx.needs_input_grad, strict=False) if needed]
-    ends, grads = zip(*pairs, strict=True)
-    found = iter(torch.autograd.grad(ends, wanted, grads, create_graph=True, allow_unused=True))
-    return [next(found) if needed else None for needed in ctx.needs_input_grad[:7]]
