@@ -267,7 +267,12 @@ def test_a_table_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp
 def test_recorded_steps_are_the_steps(folder, monkeypatch):
     """Also with a last batch of another size, which is recorded on its own."""
     small(monkeypatch)
+    import contextlib
+
     import steps
+
+    # In full precision: Adam's first steps are as long for a gradient of rounding errors as for any other.
+    monkeypatch.setattr(steps.Steps, "_precision", lambda self: contextlib.nullcontext())
     from experiment import make_model
     from tasks import TASKS
 
@@ -285,5 +290,5 @@ def test_recorded_steps_are_the_steps(folder, monkeypatch):
         found[graphed] = {name: value.clone() for name, value in model.state_dict().items()}
     for name, value in found[False].items():
         torch.testing.assert_close(
-            found[True][name], value, rtol=2e-2, atol=2e-3, msg=lambda said, name=name: f"{name}: {said}"
+            found[True][name], value, rtol=1e-2, atol=5e-4, msg=lambda said, name=name: f"{name}: {said}"
         )

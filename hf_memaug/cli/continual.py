@@ -22,6 +22,7 @@ from hf_memaug.cli.runner import run_jobs
 from hf_memaug.data import split_domains
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.evaluation import DEFINITIONS, score_table
+from hf_memaug.evaluation.continual import LOWER_IS_BETTER
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.results import write_results
 from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
@@ -278,7 +279,7 @@ def _finish(call, folder: RunFolder, display: Display, failed, source: Mapping[s
                 if record["matrix"].get(figure) is not None:
                     cells.setdefault(figure, []).append(record["matrix"][figure])
         columns = list(dict.fromkeys(column for cells in summary.values() for column in cells))
-        lower = {"forgetting"} & set(columns)
+        lower = set(LOWER_IS_BETTER) & set(columns)
         tables = {
             style: score_table(summary, columns, points=False, style=style, lower_is_better=lower, header="strategy")
             for style in ("text", "markdown")

@@ -24,6 +24,7 @@ DEFINITIONS = {
     "forgetting": "mean over j < T of max over l < T of R[l, j], less R[T, j]: how far a domain fell from its best",
 }
 # These compare a domain with itself at another time.
+LOWER_IS_BETTER = ("forgetting",)
 OF_SEVERAL_DOMAINS = ("bwt", "fwt", "forgetting")
 
 

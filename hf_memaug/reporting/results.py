@@ -16,6 +16,7 @@ from statistics import fmean
 
 from hf_memaug import __version__
 from hf_memaug.evaluation.checks import check_name
+from hf_memaug.evaluation.continual import LOWER_IS_BETTER
 from hf_memaug.evaluation.per_domain import score_table
 from hf_memaug.evaluation.statistics import paired_t_test
 from hf_memaug.files import write_atomically
@@ -152,7 +153,11 @@ def results_table(
         last = f"− {baseline}".rjust(max(map(len, differences)))
         cells = {method: {**of_method, last: None} for method, of_method in cells.items()}
         columns = None if columns is None else [*columns, last]
-    lines = score_table(cells, columns, points=False, style=style, header="method").split("\n")
+    shown = columns or dict.fromkeys(name for of_method in cells.values() for name in of_method)
+    metric = selection.get("metric") or next(row["metric"] for row in rows if row["data"] == data)
+    lower = shown if metric in LOWER_IS_BETTER else ()
+    table = score_table(cells, columns, points=False, style=style, lower_is_better=lower, header="method")
+    lines = table.split("\n")
     for line, text in enumerate(() if baseline is None else differences, start=4 if style == "latex" else 2):
         before, _, after = lines[line].rpartition("-")
         lines[line] = before[: len(before) - len(text) + 1] + text + after

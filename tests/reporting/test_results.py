@@ -440,3 +440,12 @@ def test_only_cross_targets():
 
 
 # --- command line -----------------------------------------------------------------------------------------------------
+
+
+def test_the_best_of_what_should_be_low_is_the_lowest():
+    same = {"data": "d", "backbone": "b", "target": "all", "seed": 0}
+    rows = [{**same, "method": name, "metric": metric, "value": value}
+            for metric in ("acc", "forgetting") for name, value in (("f", 2.0), ("ewc", 1.0))]  # fmt: skip
+    for metric, best in (("acc", "2.0"), ("forgetting", "1.0")):
+        table = results_table(rows, data="d", metric=metric, baseline=None)
+        assert f"**{best}**" in table and table.count("**") == 4, table
