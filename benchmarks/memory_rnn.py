@@ -7,7 +7,7 @@ each step, beside `nn.LSTM` of the same size, in one run.
 By arithmetic a layer of 300 units with 500 slots takes about 1.9 times as many multiplications, with 2500 slots 3.6
 times as many. `infer` is the forward pass alone, with 500 slots, beside that of `nn.LSTM`. `..._graphed`, on a GPU, has
 both recorded as CUDA graphs, which is how `DomainTrainer(cuda_graphs=True)` trains, and `..._graphed_eager` ours alone.
-Products there are in TF32 on both sides: it is what cuDNN takes for `nn.LSTM` unless told otherwise. `domains_20` is
+Products there are in TF32, which is what cuDNN takes for `nn.LSTM` unless told otherwise. `domains_20` is
 the layer after 20 domains beside itself after one; `generate` is how many words an encoder-decoder says in a second
 with four beams.
 
@@ -31,6 +31,12 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--slots", type=int, nargs="+", default=[500, 2500], help="slots (default: 500 2500)")
     parser.add_argument("--rounds", type=int, default=20, help="pairs of measurements (default: 20)")
     parser.add_argument("--cells", type=int, default=1024, help="units of the encoder-decoder (default: 1024)")
+    parser.add_argument(
+        "--precision",
+        choices=["high", "highest"],
+        default="high",
+        help="of our products on a GPU: TF32, as cuDNN's (high, the default), or fp32 (highest)",
+    )
     parser.add_argument("--threads", type=int, help="of the CPU (default: all)")
     parser.add_argument("--output", help="write the JSON here as well")
     return parser.parse_args()
@@ -106,7 +112,7 @@ def main() -> None:
     options = parse_arguments()
     import torch
 
-    torch.set_float32_matmul_precision("high")
+    torch.set_float32_matmul_precision(options.precision)
     if options.threads:
         torch.set_num_threads(options.threads)
     device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -116,7 +122,7 @@ def main() -> None:
     torch.manual_seed(0)
     words = torch.randn(options.batch, options.steps, options.size, device=device, requires_grad=True)
     plain = torch.nn.LSTM(options.size, options.size, bidirectional=True, batch_first=True).to(device)
-    precision = "TF32" if on_gpu else "fp32"
+    precision = "TF32" if on_gpu and options.precision == "high" else "fp32"
     setting = f"{options.size} units, both directions, {options.batch} texts of {options.steps} words, {precision}"
     rows = []
     for slots in options.slots:
