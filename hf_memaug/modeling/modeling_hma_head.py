@@ -145,6 +145,12 @@ class HMAHead(HMAPreTrainedModel):
     @torch.no_grad()
     def _keep_for_writing(self, features: torch.Tensor, labels: torch.Tensor | None) -> None:
         size = self.config.real_memory_size
+        if getattr(self, "_is_replica", False):
+            raise RuntimeError(
+                "Under `nn.DataParallel` each GPU has a copy of the model that is thrown away after the step, and with "
+                "it what it wrote into the real memory. Start one process for each GPU (`torchrun --nproc-per-node N "
+                "script.py`), or let the script see one GPU (`CUDA_VISIBLE_DEVICES=0`)."
+            )
         if labels is None:
             raise ValueError(
                 "`labels` are missing: in training, rows go into the real memory with their labels. Pass them "

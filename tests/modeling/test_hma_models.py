@@ -306,6 +306,15 @@ class TestBackbones:
         assert torch.equal(again(**inputs).logits, before)
 
 
+class TestCopiesForEachGpu:
+    def test_training_under_data_parallel_is_refused(self):
+        model = HEAD.model().train()
+        copy_of_a_gpu = model._replicate_for_data_parallel()
+        with pytest.raises(RuntimeError, match="nn.DataParallel.*torchrun"):
+            copy_of_a_gpu._keep_for_writing(torch.randn(3, 32), torch.arange(3))
+        model(**HEAD.inputs(), labels=torch.zeros(3, dtype=torch.long))  # the model itself is no copy
+
+
 class TestConfiguration:
     def test_what_does_not_fit_is_refused(self):
         with pytest.raises(ValueError, match="`memory_heads` .4. must divide .* 32 .* 5.*`label_embedding_size=8`"):
