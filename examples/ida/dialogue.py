@@ -2,8 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 IDA's Tables 5 and 6: replies in a dialogue, learned from films first and from a help channel then. Scores are BLEU-2
-and the similarity of word vectors; some replies are shown. What has run already is not run again. Progressive networks
-are not among the lines: their columns are of classifiers.
+and the similarity of word vectors; some replies are shown. What has run already is not run again.
 
     python examples/ida/dialogue.py --vectors glove.6B.50d.txt --device cuda
     python examples/ida/dialogue.py --lines f+v f+m+v --seeds 5 --device cuda
@@ -26,7 +25,9 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 from run_lines import keep_runs, read_runs
 
 SOURCE, TARGET = "cornell_dialog", "ubuntu_irc"
-LINES = ["rnn s", "rnn t", "rnn+mem s", "rnn+mem t", "s+t", "f", "f+m", "f+v", "f+m+v", "f+h", "f+h+v", "ewc"]
+BEGINNINGS = ["rnn s", "rnn t", "rnn+mem s", "rnn+mem t", "s+t"]
+TRANSFERS = ["f", "f+m", "f+v", "f+m+v", "f+h", "f+h+v", "ewc", "progressive"]
+LINES = BEGINNINGS + TRANSFERS
 SAMPLES = 8
 Pairs = list[tuple[str, str]]
 
@@ -93,8 +94,9 @@ def dev_loss(model, pairs: Pairs, tokenizer, job: Job, device: str) -> float:
 
 
 def train(model, parts: dict[str, Pairs], tokenizer, job: Job, device: str, penalty=None, turn: int = 0) -> int:
-    """All parameters, on the rows of one domain or of two."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=job.learning_rate)
+    """All parameters that are not frozen, on the rows of one domain or of two."""
+    learners = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = torch.optim.Adam(learners, lr=job.learning_rate)
     best, kept, steps = None, None, 0
     for epoch in range(job.epochs):
         model.train()
@@ -104,7 +106,7 @@ def train(model, parts: dict[str, Pairs], tokenizer, job: Job, device: str, pena
                 loss = loss + penalty(model)
             optimizer.zero_grad()
             loss.backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            torch.nn.utils.clip_grad_norm_(learners, 1.0)
             optimizer.step()
             steps += 1
         found = dev_loss(model, parts["dev"], tokenizer, job, device)
@@ -129,6 +131,15 @@ def consolidation(model, pairs: Pairs, tokenizer, job: Job, device: str):
         return job.fisher_weight / 2 * torch.stack(terms).sum()
 
     return penalty
+
+
+def columns(model):
+    """The model as it is, frozen, and a second one that begins as its copy and reads it; that one replies."""
+    from hf_memaug.training.continual.progressive import ProgressiveColumns
+
+    whole = ProgressiveColumns.around(model)
+    whole.add_column("previous")
+    return whole.freeze_earlier()
 
 
 @torch.no_grad()
@@ -182,12 +193,14 @@ def run(job: Job, folder: str, device: str = "cpu") -> dict:
             for word, vector in read_word_vectors(job.vectors, tokenizer.get_vocab()).items():
                 table[tokenizer.get_vocab()[word]] = vector.to(table)
     steps = train(model, first, tokenizer, job, device)
-    if job.line in ("f", "f+m", "f+v", "f+m+v", "f+h", "f+h+v", "ewc"):
+    if job.line in TRANSFERS:
         penalty = None
         if job.line == "ewc":
             penalty = consolidation(model, first["train"], tokenizer, job, device)
         grows = job.line.split("+")
         torch.manual_seed(job.seed + 10_000)
+        if job.line == "progressive":
+            model = columns(model)
         if "m" in grows:
             model.grow_memory(job.slots)
         if "h" in grows:

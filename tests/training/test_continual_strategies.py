@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from hf_memaug import MemoryRNNConfig, MemoryRNNForConditionalGeneration
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.consolidation import diagonal_fisher, distillation
 from hf_memaug.training.continual.progressive import ProgressiveColumns
@@ -268,6 +269,34 @@ class TestProgressive:
         again = ProgressiveColumns.from_pretrained(tmp_path).eval()
         assert torch.equal(again(**self.inputs()).logits, model(**self.inputs()).logits)
         assert again.config.columns == 2
+
+    def test_encoder_decoders_say_what_the_newest_column_says_and_then_learn_beside_it(self):
+        torch.manual_seed(0)
+        ids = {"pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "decoder_start_token_id": 2}
+        model = MemoryRNNForConditionalGeneration(
+            MemoryRNNConfig(vocab_size=9, cell="gru", hidden_size=6, embedding_size=4, memory_slots=[3], **ids)
+        ).eval()
+        asked = {
+            "input_ids": torch.tensor([[4, 5, 6], [7, 8, 0]]),
+            "attention_mask": torch.tensor([[1, 1, 1], [1, 1, 0]]),
+        }
+        labels = torch.tensor([[5, 6, 3], [8, 3, -100]])
+        whole = ProgressiveColumns.around(model).eval()
+        whole.add_column("previous")
+        whole.freeze_earlier()
+        assert torch.equal(whole.generate(**asked, max_new_tokens=7), model.generate(**asked, max_new_tokens=7))
+        loss = whole(**asked, labels=labels).loss
+        assert loss.item() == pytest.approx(model(**asked, labels=labels).loss.item(), rel=1e-6)
+        with torch.no_grad():
+            whole.laterals[0].weight.normal_()
+        logits = whole(**asked, labels=labels).logits
+        read = []
+        hook = model.lm_head.register_forward_pre_hook(lambda _, given: read.append(given[0]))
+        expected = model(**asked, labels=labels).logits + read[0] @ whole.laterals[0].weight.T
+        hook.remove()
+        torch.testing.assert_close(logits, expected)
+        with pytest.raises(ValueError, match="likeliest word alone.*'num_beams': 4"):
+            whole.generate(**asked, num_beams=4)
 
     def test_a_model_without_a_linear_head_is_refused(self):
         from families import HEADS

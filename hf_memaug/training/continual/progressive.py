@@ -1,6 +1,9 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Progressive networks (Rusu et al., 2016) for any classifier: a column for each domain, the earlier ones frozen."""
+"""
+Progressive networks (Rusu et al., 2016) for any classifier, and for encoder-decoders: a column for each domain, the
+earlier ones frozen.
+"""
 
 import json
 from pathlib import Path
@@ -79,9 +82,10 @@ class ProgressiveColumnsConfig(PreTrainedConfig):
 
 class ProgressiveColumns(PreTrainedModel):
     """
-    Classifiers beside each other. With h_i what the last layer of column i reads, and W_k, b_k the last layer of the
+    Models beside each other. With h_i what the last layer of column i reads, and W_k, b_k the last layer of the
     newest column k, the logits are W_k h_k + b_k + Σ_{i<k} U_{k,i} h_i. Only column k and U_k are trained. U_k starts
-    at zero, so that a column that is a copy of the last at first answers as that would by itself.
+    at zero, so that a column that is a copy of the last at first answers as that would by itself. The last layer of a
+    classifier gives the scores of its labels, that of an encoder-decoder those of its words.
     """
 
     config: ProgressiveColumnsConfig
@@ -93,10 +97,7 @@ class ProgressiveColumns(PreTrainedModel):
         self.columns = nn.ModuleList(
             column_class(column_class.config_class.from_dict(dict(config.column))) for _ in range(config.columns)
         )
-        width = find_head(self.columns[0]).in_features
-        self.laterals = nn.ModuleList(
-            nn.Linear(width, config.num_labels, bias=False) for _ in range(config.columns - 1)
-        )
+        self.laterals = nn.ModuleList(_lateral(self.columns[0]) for _ in range(config.columns - 1))
         self.main_input_name = self.columns[0].main_input_name
         self.post_init()
 
@@ -128,12 +129,9 @@ class ProgressiveColumns(PreTrainedModel):
         if start == "previous":
             new.load_state_dict(self.column.state_dict())
         _learn_alike(new, self.column)
-        width = find_head(new).in_features
         self.columns.append(new)
         # The laterals of earlier columns answer to nobody any more.
-        self.laterals = nn.ModuleList(
-            nn.Linear(width, self.config.num_labels, bias=False).to(device) for _ in range(len(self.columns) - 1)
-        )
+        self.laterals = nn.ModuleList(_lateral(new).to(device) for _ in range(len(self.columns) - 1))
         for lateral in self.laterals:
             nn.init.zeros_(lateral.weight)
         self.config.columns = len(self.columns)
@@ -155,6 +153,8 @@ class ProgressiveColumns(PreTrainedModel):
         return self
 
     def forward(self, labels: torch.Tensor | None = None, **inputs) -> SequenceClassifierOutput:
+        if self.column.config.is_encoder_decoder and "decoder_input_ids" not in inputs:
+            inputs["decoder_input_ids"] = self.column.prepare_decoder_input_ids_from_labels(labels)
         # A memory that is written in training is written with labels.
         known = {"labels": labels} if hasattr(self.column, "update_memory") else {}
         logits, _, outputs = _run(self.column, {**inputs, **known})
@@ -164,11 +164,36 @@ class ProgressiveColumns(PreTrainedModel):
             logits = logits + lateral(read)
         loss = None
         if labels is not None:
-            loss = F.cross_entropy(logits.float(), labels)
+            loss = F.cross_entropy(logits.float().flatten(0, -2), labels.flatten())
             # What keeps experts busy.
             more, weight = outputs.get("aux_loss"), getattr(self.column.config, "aux_loss_weight", None)
             loss = loss if more is None or weight is None else loss + weight * more
         return SequenceClassifierOutput(loss=loss, logits=logits)
+
+    @torch.no_grad()
+    def generate(self, input_ids: torch.Tensor, max_new_tokens: int = 20, **inputs) -> torch.Tensor:
+        """For columns that are encoder-decoders: after each word the likeliest, as `generate` of a column would say."""
+        wanted = {"num_beams": 1, "do_sample": False}
+        other = {name: inputs.pop(name) for name in wanted if inputs.get(name, wanted[name]) != wanted[name]}
+        if other:
+            raise ValueError(f"Columns together say the likeliest word alone, and cannot do {other}. Leave it out.")
+        inputs = {name: value for name, value in inputs.items() if name not in wanted}
+        config = self.column.config
+        said = input_ids.new_full((len(input_ids), 1), config.decoder_start_token_id)
+        ended = torch.zeros(len(said), dtype=torch.bool, device=said.device)
+        for _ in range(max_new_tokens):
+            scores = self(input_ids=input_ids, decoder_input_ids=said, **inputs).logits[:, -1]
+            word = scores.argmax(-1).masked_fill(ended, config.pad_token_id or 0)
+            said = torch.cat([said, word.unsqueeze(1)], dim=1)
+            ended |= word == config.eos_token_id
+            if ended.all():
+                break
+        return said
+
+
+def _lateral(column: nn.Module) -> nn.Linear:
+    head = find_head(column)
+    return nn.Linear(head.in_features, head.out_features, bias=False)
 
 
 def _learn_alike(column: nn.Module, model: nn.Module) -> None:
@@ -191,7 +216,9 @@ def find_class(name: str) -> type[PreTrainedModel]:
 
 
 def find_head(model: nn.Module) -> nn.Linear:
-    """The last layer of a classifier."""
+    """The last layer of a classifier, or of an encoder-decoder."""
+    if model.config.is_encoder_decoder and model.get_output_embeddings() is not None:
+        return model.get_output_embeddings()
     labels = model.config.num_labels
     heads = [one for one in model.modules() if isinstance(one, nn.Linear) and one.out_features == labels]
     if not heads:
