@@ -7,11 +7,15 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 import torch
 
+# Positions of it have no part in a loss.
+IGNORED_LABEL = -100
+
 
 class PaddingCollator:
     """
     Pads tokenized rows to the longest of a batch: the same batch as `DataCollatorWithPadding(tokenizer)` makes,
-    without its detour through the tokenizer.
+    without its detour through the tokenizer. `labels` that are lists, one for each token or each word of a reply, are
+    padded with -100.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): says what to pad with, and on which side.
@@ -26,26 +30,32 @@ class PaddingCollator:
             "token_type_ids": tokenizer.pad_token_type_id,
             "attention_mask": 0,
             "special_tokens_mask": 1,
+            "labels": IGNORED_LABEL,
         }
         self.left = tokenizer.padding_side == "left"
         self.multiple_of = multiple_of
 
     def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
         batch = {}
-        longest = max(len(row["input_ids"]) for row in rows)
-        length = -(-longest // self.multiple_of) * self.multiple_of
         if "attention_mask" not in rows[0]:
             rows = [{**row, "attention_mask": [1] * len(row["input_ids"])} for row in rows]
         for name in rows[0]:
-            if name not in self.padding:
+            if name not in self.padding or (name == "labels" and not _has_ids(rows[0][name])):
                 batch["labels" if name in ("label", "label_ids") else name] = torch.tensor([row[name] for row in rows])
                 continue
+            longest = max(len(row[name]) for row in rows)
+            length = -(-longest // self.multiple_of) * self.multiple_of
             array = np.full((len(rows), length), self.padding[name], dtype=np.int64)
             for number, row in enumerate(rows):
                 count = len(row[name])
                 array[number, length - count if self.left else 0 : length if self.left else count] = row[name]
             batch[name] = torch.from_numpy(array)
         return batch
+
+
+def _has_ids(labels) -> bool:
+    """Whether a row has a list of class ids or words, and no single label, nor numbers for each label."""
+    return isinstance(labels, (list, tuple)) and bool(labels) and type(labels[0]) is int
 
 
 class DomainCollator:

@@ -194,7 +194,9 @@ class DomainDataset:
                 feed(digest, value)
         return digest.hexdigest()
 
-    def tokenize(self, tokenizer, max_length: int | None = None, batch_size: int = 256) -> DomainDataset:
+    def tokenize(
+        self, tokenizer, max_length: int | None = None, batch_size: int = 256, replies: bool = False
+    ) -> DomainDataset:
         """
         Replaces the text by what `tokenizer` makes of it; the rows are truncated but not padded, which is left to the
         collator. Gives the tokenizer's columns, `labels` where there are labels, and `domain`.
@@ -206,6 +208,8 @@ class DomainDataset:
                 Longest row in tokens. By default what the tokenizer says of its model.
             batch_size (`int`, *optional*, defaults to 256):
                 Rows per call of the tokenizer.
+            replies (`bool`, *optional*, defaults to `False`):
+                For encoder-decoders: `text_pair` is what is to be said to `text`, and its tokens are the `labels`.
         """
         from tqdm.auto import tqdm
 
@@ -216,21 +220,28 @@ class DomainDataset:
             # Tokenizers without a limit say 10**30 and warn when asked to truncate to it.
             max_length = tokenizer.model_max_length
         texts, pairs = self._columns[text_name], self._columns.get("text_pair") if text_name == "text" else None
+        if replies and pairs is None:
+            raise ValueError(
+                f"`replies=True`, which is for encoder-decoders, needs a column 'text_pair' with what is to be said; "
+                f"there are: {listed(self._columns)}. Name it so, as `load_domains(..., text_pair=...)` does."
+            )
+        limits = {"truncation": max_length is not None, "max_length": max_length, "padding": False}
         encoded: dict[str, list] = {}
         starts = range(0, self._num_rows, batch_size)
         for start in tqdm(starts, desc="Tokenizing", unit="batch", disable=self._num_rows <= 2000):
             stop = start + batch_size
             batch = tokenizer(
                 texts[start:stop],
-                pairs[start:stop] if pairs is not None else None,
-                truncation=max_length is not None,
-                max_length=max_length,
-                padding=False,
+                pairs[start:stop] if pairs is not None and not replies else None,
                 is_split_into_words=text_name == "tokens",
+                **limits,
             )
             for name, values in batch.items():
                 encoded.setdefault(name, []).extend(values)
-        if "label" in self._columns:
+            if replies:
+                said = tokenizer(text_target=pairs[start:stop], **limits)["input_ids"]
+                encoded.setdefault("labels", []).extend(said)
+        if "label" in self._columns and not replies:
             encoded["labels"] = self._columns["label"]
         return self._replace({**encoded, "domain": self._columns["domain"]})
 

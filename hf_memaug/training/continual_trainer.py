@@ -51,7 +51,8 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
 
     Args:
         model (`PreTrainedModel`):
-            Any classifier. One that this trainer has trained before brings its matrix with it, and goes on.
+            Any classifier, or an encoder-decoder, which learns to say `text_pair` to `text`. One that this trainer has
+            trained before brings its matrix with it, and goes on.
         args (`ContinualTrainingArguments`):
             Arguments of each stage, the strategy and the order of the domains.
         train_dataset:
@@ -296,7 +297,7 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         has_texts = "input_ids" not in rows.column_names and {"text", "tokens"} & set(rows.column_names)
         if not has_texts or not isinstance(self.processing_class, PreTrainedTokenizerBase):
             return rows
-        return rows.tokenize(self.processing_class, self.args.max_length)
+        return rows.tokenize(self.processing_class, self.args.max_length, replies=self.model.config.is_encoder_decoder)
 
     def get_eval_dataloader(self, eval_dataset=None):
         return super().get_eval_dataloader(self._prepared(self.eval_dataset if eval_dataset is None else eval_dataset))
@@ -307,9 +308,8 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
     def _scores(self) -> dict[str, float]:
         """The score of the model as it is now on every domain that there are test rows of."""
         found = self.evaluate()
-        wanted = self.args.matrix_metric
-        if f"eval_{self.plan[0]}_{wanted}" not in found:
-            prefix = f"eval_{self.plan[0]}_"
+        wanted, prefix = self.args.matrix_metric, f"eval_{self.plan[0]}_"
+        if f"{prefix}{wanted}" not in found:
             there = sorted(name.removeprefix(prefix) for name in found if name.startswith(prefix))
             raise ValueError(
                 f'`matrix_metric` is "{wanted}", and the scores are: {", ".join(there)}. Name one of them.'

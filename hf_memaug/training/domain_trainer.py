@@ -13,7 +13,7 @@ from torch.utils.data import Sampler, SequentialSampler
 from transformers import EarlyStoppingCallback, EvalPrediction, SchedulerType, Trainer
 from transformers.trainer_utils import SaveStrategy
 
-from hf_memaug.data.collators import DomainCollator
+from hf_memaug.data.collators import IGNORED_LABEL, DomainCollator
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
 from hf_memaug.evaluation.scores import accuracy, macro_f1
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
@@ -45,7 +45,8 @@ class DomainTrainer(Trainer):
         processing_class:
             The tokenizer, or the image processor, which makes `pixel_values` of each batch's `image`.
         compute_metrics (`Callable`, *optional*):
-            Called for the rows of each domain in turn. By default accuracy and macro-F1 (`f1`).
+            Called for the rows of each domain in turn. By default accuracy and macro-F1 (`f1`); of an encoder-decoder
+            the accuracy of its words alone, each after those that were to be said before.
 
     All other arguments are those of `Trainer`.
     """
@@ -69,6 +70,9 @@ class DomainTrainer(Trainer):
             raise ValueError("`compute_loss_func` has no place here: `args.algorithm` says what is minimised.")
         self.domains = sorted(set(domains_of(train_dataset, "train_dataset"))) if train_dataset is not None else []
         _check_selection(args, self.domains, eval_dataset, callbacks or ())
+        if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+            # Scores of all words for each word of a reply would fill the memory.
+            kwargs.setdefault("preprocess_logits_for_metrics", _likeliest)
         is_given = data_collator is not None
         data_collator = choose_collator(args, data_collator, processing_class, train_dataset, eval_dataset)
         super().__init__(
@@ -316,13 +320,23 @@ class DomainTrainer(Trainer):
 
     def _default_scores(self, prediction: EvalPrediction) -> dict[str, float]:
         logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
-        predicted, labels = logits.argmax(axis=-1), prediction.label_ids
+        labels = prediction.label_ids
+        predicted = logits.argmax(axis=-1) if logits.ndim > labels.ndim else logits
+        if labels.ndim > 1:
+            kept = labels != IGNORED_LABEL
+            predicted, labels = predicted[kept], labels[kept]
+        if self.model.config.is_encoder_decoder:
+            return {"accuracy": accuracy(predicted, labels)}
         num_labels = logits.shape[-1]
         return {
             "accuracy": accuracy(predicted, labels),
             # Over all labels, also where one is missing from a small domain.
             "f1": macro_f1(predicted, labels, num_labels=num_labels),
         }
+
+
+def _likeliest(logits, labels) -> torch.Tensor:
+    return (logits[0] if isinstance(logits, tuple) else logits).argmax(dim=-1)
 
 
 def domains_of(dataset, argument: str) -> list[str]:

@@ -124,7 +124,7 @@ class TestLearningWithoutForgetting:
         model, lwf = tiny_model("kv"), strategy("lwf", distillation_weight=3.0)
         (row,) = one_row_inputs(1)
         outputs = model(**row)
-        batch = SimpleNamespace(task_loss=outputs.loss, logits=outputs.logits)
+        batch = SimpleNamespace(task_loss=outputs.loss, logits=outputs.logits, labels=row["labels"])
         lwf.begin(model, 0)
         assert lwf.loss(batch, row, model) is outputs.loss
         lwf.begin(model, 1)
@@ -133,7 +133,7 @@ class TestLearningWithoutForgetting:
             for value in model.parameters():
                 value.add_(0.1)
         outputs = model(**row)
-        batch = SimpleNamespace(task_loss=outputs.loss, logits=outputs.logits)
+        batch = SimpleNamespace(task_loss=outputs.loss, logits=outputs.logits, labels=row["labels"])
         found = lwf.loss(batch, row, model)
         torch.testing.assert_close(found, outputs.loss + 3.0 * distillation(outputs.logits, before, 2.0))
         assert not any(value.requires_grad for value in lwf.teacher.parameters()) and not lwf.teacher.training

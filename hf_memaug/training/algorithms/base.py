@@ -45,6 +45,11 @@ class DomainBatch:
 
     def row_losses(self) -> torch.Tensor:
         """The cross-entropy of each row."""
+        if self.labels.ndim != 1:
+            raise ValueError(
+                "The algorithm looks at the loss of each row, and the rows have a label for each token. Choose one "
+                'that looks at the loss of the batch alone, such as "erm" or "swad".'
+            )
         return F.cross_entropy(self.logits.float(), self.labels, reduction="none")
 
     def rest_of_loss(self) -> torch.Tensor:

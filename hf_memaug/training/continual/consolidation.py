@@ -11,10 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from hf_memaug.data import DomainDataset
+from hf_memaug.data.collators import IGNORED_LABEL
 from hf_memaug.training.algorithms import DomainBatch
 from hf_memaug.training.continual.base import FineTuning
-
-IGNORED_LABEL = -100
 
 
 class ElasticWeightConsolidation(FineTuning):
@@ -94,8 +93,7 @@ def diagonal_fisher(model: nn.Module, inputs, count: int, kind: str, seed: int) 
     with torch.backends.cudnn.flags(enabled=False):
         for one in inputs:
             labels = one["labels"]
-            outputs = model(**{name: value for name, value in one.items() if name != "labels"})
-            logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+            logits = answers(model, one)
             likelihoods = F.log_softmax(logits.float(), dim=-1).flatten(0, -2)
             kept = labels.flatten() != IGNORED_LABEL
             if kind == "true":
@@ -108,6 +106,15 @@ def diagonal_fisher(model: nn.Module, inputs, count: int, kind: str, seed: int) 
                     fisher[name] += gradient.detach().square() / count
     model.train(was_training)
     return fisher
+
+
+def answers(model: nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    """A model's logits, without a look at the labels but for the words that a decoder has said so far."""
+    given = {name: value for name, value in inputs.items() if name != "labels"}
+    if model.config.is_encoder_decoder and "decoder_input_ids" not in given:
+        given["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(inputs["labels"])
+    outputs = model(**given)
+    return outputs["logits"] if isinstance(outputs, dict) else outputs[0]
 
 
 def _learners(model: nn.Module, change) -> dict[str, torch.Tensor]:
@@ -143,9 +150,13 @@ class LearningWithoutForgetting(FineTuning):
         if self.teacher is None:
             return batch.task_loss
         with torch.no_grad():
-            outputs = self.teacher(**{name: value for name, value in inputs.items() if name != "labels"})
-            logits = outputs["logits"] if isinstance(outputs, dict) else outputs[0]
-        return batch.task_loss + self.distillation_weight * distillation(batch.logits, logits, self.temperature)
+            taught = answers(self.teacher, inputs)
+        learned = batch.logits
+        if batch.labels.ndim > 1:
+            # Of tokens, those that have a label.
+            kept = batch.labels != IGNORED_LABEL
+            learned, taught = learned[kept], taught[kept]
+        return batch.task_loss + self.distillation_weight * distillation(learned, taught, self.temperature)
 
     def end(self, trainer, rows: DomainDataset, raw_rows: DomainDataset, seed: int) -> None:
         self.teacher = None

@@ -112,6 +112,7 @@ class ProgressiveColumns(PreTrainedModel):
         """A model as the only column."""
         labels = {"id2label": model.config.id2label, "label2id": model.config.label2id}
         config = ProgressiveColumnsConfig(column=model.config.to_dict(), column_class=type(model).__name__, **labels)
+        config.is_encoder_decoder = model.config.is_encoder_decoder
         config.run_facts = getattr(model.config, "run_facts", None)
         whole = cls(config).to(model.device)
         whole.columns[0].load_state_dict(model.state_dict())
@@ -153,7 +154,7 @@ class ProgressiveColumns(PreTrainedModel):
         return self
 
     def forward(self, labels: torch.Tensor | None = None, **inputs) -> SequenceClassifierOutput:
-        if self.column.config.is_encoder_decoder and "decoder_input_ids" not in inputs:
+        if self.config.is_encoder_decoder and "decoder_input_ids" not in inputs:
             inputs["decoder_input_ids"] = self.column.prepare_decoder_input_ids_from_labels(labels)
         # A memory that is written in training is written with labels.
         known = {"labels": labels} if hasattr(self.column, "update_memory") else {}
