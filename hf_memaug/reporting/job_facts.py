@@ -161,6 +161,8 @@ def _shown(rows: DomainDataset, found: dict, model) -> dict[str, np.ndarray]:
     columns = rows.column_names
     if "image" in columns:
         arrays["picture"] = np.array([_small_picture(image) for image in rows["image"]])
+    elif "smiles" in columns:
+        arrays["text"] = np.array(rows["smiles"])
     elif "text" in columns or "tokens" in columns:
         texts = rows["text"] if "text" in columns else [" ".join(map(str, words)) for words in rows["tokens"]]
         pairs = rows["text_pair"] if "text_pair" in columns else [None] * len(rows)
