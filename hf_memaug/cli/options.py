@@ -123,7 +123,7 @@ class _Continual:
     backbone: str = option("small", "encoder, or a model trained before: its matrix goes on", "NAME")
     order: list[str] | None = option(None, "the domains in the order of their training", "A,B")
     seeds: list[str] = option(("1",), "how many, or which: 5 or 0,3,7", "N")
-    metric: str = option("accuracy", "what the matrix holds: accuracy or f1", "NAME")
+    metric: str = option("accuracy", "what the matrix holds: accuracy, f1, mcc or auroc", "NAME")
     holdout: float = option(0.2, "part of each domain that is scored", "X")
     keep: str = option("all", "weights: all or none", "WHAT")
 

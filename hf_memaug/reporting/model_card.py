@@ -206,7 +206,7 @@ def _how_to_load(config, architecture, repo_id, base_model, adapter, carries_cod
             f'model = PeftModel.from_pretrained(base, "{repo_id}")',
         ]
     elif architecture.endswith("ForGraphClassification"):
-        lines = _how_to_load_graphs(architecture, repo_id, carries_code)
+        lines = _how_to_load_graphs(auto_class, repo_id, carries_code)
     else:
         trust = ", trust_remote_code=True" if carries_code else ""
         lines = [] if carries_code else ["import hf_memaug  # registers the architecture"]
@@ -227,19 +227,20 @@ def _how_to_load(config, architecture, repo_id, base_model, adapter, carries_cod
     return f"```bash\n{install}\n```\n\n```python\n" + "\n".join(lines) + "\n```"
 
 
-def _how_to_load_graphs(architecture: str, repo_id: str, carries_code: bool) -> list[str]:
+def _how_to_load_graphs(auto_class: str, repo_id: str, carries_code: bool) -> list[str]:
     if carries_code:
         return [
-            "from transformers import AutoModel",
+            f"from transformers import {auto_class}",
             "",
-            f'model = AutoModel.from_pretrained("{repo_id}", trust_remote_code=True)',
+            f'model = {auto_class}.from_pretrained("{repo_id}", trust_remote_code=True)',
             "# model(node_features=..., edge_index=..., graph_index=..., edge_features=..., num_graphs=...).logits",
         ]
     return [
-        f"from hf_memaug import {architecture}",
+        "import hf_memaug  # registers the architecture",
         "from hf_memaug.data import GraphCollator",
+        f"from transformers import {auto_class}",
         "",
-        f'model = {architecture}.from_pretrained("{repo_id}")',
+        f'model = {auto_class}.from_pretrained("{repo_id}")',
         "# A graph: {'node_features', 'edge_index', 'edge_features'}; `graph_from_smiles` makes those of molecules.",
         'batch = GraphCollator()([{"graph": graph} for graph in your_graphs])',
         "model(**batch).logits",
