@@ -131,7 +131,7 @@ def test_graphs_of_every_network(monkeypatch):
     monkeypatch.setitem(
         tasks.TASKS, "bace", lambda folder, setting, *rest: tasks._graph_task(parts, rest[0], "accuracy")
     )
-    for network in tasks.NETWORKS:
+    for network in ("gcn", "gcn-v", "gin", "gin-vn"):
         made = job(data="bace", setting="", backbone=f"{network}-2x16", epochs=1, evaluations=1)
         assert 0 <= run(made, "")["scores"]["independent"]["test"] <= 100
 

@@ -70,25 +70,14 @@ def coloured_mnist(folder: str, setting: str, backbone: str, seed: int) -> Task:
     return Task(HMAForImageClassification, module, parts, "accuracy", {"feature_size": module.width, "num_labels": 2})
 
 
-NETWORKS = {
-    "gcn": {"network": "gcn"},
-    "gcn-v": {"network": "gcn", "virtual_node": True},
-    "gin": {"network": "gin"},
-    "gin-v": {"network": "gin", "virtual_node": True},
-}
-
-
 def _graph_task(parts: dict, backbone: str, metric: str, **sizes) -> Task:
     """`backbone` is a network, its layers and its width, such as `gin-3x64`."""
     from hf_memaug import GraphNetworkConfig, GraphNetworkModel, HMAForGraphClassification
+    from hf_memaug.configuration.configuration_graph_network import network_fields
     from hf_memaug.data.graphs import GraphCollator, feature_sizes
 
-    name, _, shape = backbone.rpartition("-")
-    layers, width = map(int, shape.split("x"))
     found = feature_sizes(*parts.values())
-    config = GraphNetworkConfig(
-        **NETWORKS[name], num_hidden_layers=layers, hidden_size=width, **{**found._asdict(), **sizes}
-    )
+    config = GraphNetworkConfig(**network_fields(backbone), **{**found._asdict(), **sizes})
     collator = GraphCollator()
 
     def rows(part):

@@ -96,24 +96,24 @@ class OptionsOptions:
 
 
 MODELS = ("kv_memory", "gmap", "gmoe", "hma", "memory_rnn")
+# The options of `train` and `compare` beside their own.
+TRAINED = ("bilevel", *MODELS, "graph_network")
 COMMANDS = {
     "train": Command(
         own.TrainOptions,
         "compare:train",
         "Train one method, and keep the checkpoint that does best on dev rows of the domains trained on.",
-        "hf-memaug train --data reviews.csv --label stars --domain shop --target books --method mil "
-        "--backbone roberta-base",
-        settings=("bilevel", *MODELS),
+        "hf-memaug train --data reviews.csv --label stars --domain shop --target books --method mil",
+        settings=TRAINED,
         more="`--learning-rate 2e-5`, `--episodes 30` or `--memory-slots 512`",
     ),
     "compare": Command(
         own.CompareOptions,
         "compare:compare",
         "Train several methods on the same data and splits, over seeds, with paired tests.",
-        "hf-memaug compare --data reviews.csv --label stars --domain shop --methods erm,mil,hma "
-        "--backbone roberta-base",
-        settings=("bilevel", *MODELS),
-        more="`--learning-rate 2e-5`, or for one method `--mil.episodes 30`",
+        "hf-memaug compare --data reviews.csv --label stars --domain shop --methods erm,mil,hma",
+        settings=TRAINED,
+        more="`--mil.episodes 30`",
     ),
     "sweep": Command(
         own.SweepOptions,
@@ -133,9 +133,9 @@ COMMANDS = {
     "predict": Command(
         own.PredictOptions,
         "scoring:predict",
-        "Texts or images in, JSON lines out.",
+        "Texts, images or graphs in, JSON lines out.",
         'hf-memaug predict runs/train/jobs/NAME/checkpoint "Could not put it down."',
-        arguments={"checkpoint": "folder or hub name", "inputs...": "texts, or files of images"},
+        arguments={"checkpoint": "folder or hub name", "inputs...": "texts, SMILES, or files of images"},
     ),
     "continual": Command(
         own.ContinualOptions,
@@ -198,7 +198,9 @@ COMMANDS = {
         "environment:list_options",
         "List the options that the trainers and the models declare, with defaults.",
         "hf-memaug options bilevel",
-        arguments={"of?": "domain, bilevel, continual, masked_lm, kv_memory, gmap, gmoe, hma or memory_rnn"},
+        arguments={
+            "of?": "domain, bilevel, continual, masked_lm, kv_memory, gmap, gmoe, hma, memory_rnn, graph_network"
+        },
     ),
 }
 

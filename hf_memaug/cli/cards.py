@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli.rows import NO_TARGET
+from hf_memaug.cli.rows import NO_TARGET, data_name
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.model_card import MARK
 from hf_memaug.reporting.run_facts import record_run
@@ -17,12 +17,8 @@ from hf_memaug.reporting.run_facts import record_run
 NEVER_THE_TARGET = "Selection saw dev rows of the domains trained on, and never the target."
 # What the trainers call f1 is the mean over the labels.
 METRIC_NAMES = {"f1": "macro_f1"}
-
-
-def data_name(source: str) -> str:
-    """`reviews` of `some/reviews.csv.gz`: what tables and cards call the data."""
-    name = Path(source.rstrip("/")).name
-    return name.split(".")[0] or name
+# In a record, the scores by which it was selected, where the others are those of a split of its own.
+GIVEN_DEV = "dev_scores"
 
 
 def keep_checkpoint(trainer, folder: Path, spec: Mapping[str, Any], record: Mapping, sources: Sequence[str]) -> None:
@@ -33,7 +29,7 @@ def keep_checkpoint(trainer, folder: Path, spec: Mapping[str, Any], record: Mapp
     scores = [
         {
             "domain": domain,
-            "split": "test" if domain == target else "dev",
+            "split": "test" if domain == target or GIVEN_DEV in record else "dev",
             "metric": METRIC_NAMES.get(metric, metric),
             "value": value,
             "seed": job["seed"],

@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli import rows as data
-from hf_memaug.cli.cards import METRIC_NAMES, NEVER_THE_TARGET, data_name, run_card
+from hf_memaug.cli.cards import METRIC_NAMES, NEVER_THE_TARGET, run_card
 from hf_memaug.cli.display import Display
-from hf_memaug.cli.errors import FAILED, OK, UsageError
+from hf_memaug.cli.errors import FAILED, OK, DataRefused, UsageError
 from hf_memaug.cli.fields import trainer_fields
 from hf_memaug.cli.folder import RESULTS, RunFolder, warn
+from hf_memaug.cli.graphs import check_backbone
 from hf_memaug.cli.methods import Chosen, check_method, chosen
 from hf_memaug.cli.recipes import Resolved, used_settings
-from hf_memaug.cli.rows import NO_TARGET
+from hf_memaug.cli.rows import NO_TARGET, data_name, kind_of
 from hf_memaug.cli.runner import check_counts, run_jobs
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.files import write_atomically
@@ -22,7 +23,7 @@ from hf_memaug.reporting.results import results_table, write_results
 from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.sweep.plan import file_name
 
-METRICS = ("f1", "accuracy")
+METRICS = ("f1", "accuracy", "mcc", "auroc")
 KEEP = ("best", "all", "none")
 
 
@@ -40,16 +41,26 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     options = call.options
     check_options(options)
     several = {method: chosen(method) for method in dict.fromkeys(methods)}
+    data.check_splits(options, targets)
     source = data.source_of(options)
     settings = used_settings(call.resolved, several, {name: one.fields for name, one in several.items()})
     rows, held_out = data.load(source)
-    targets = targets_of(targets, (held_out or rows).domains)
+    targets, kind = targets_of(targets, (held_out or rows).domains), kind_of(rows)
+    if len(rows.domains) < 2 and targets != [NO_TARGET]:
+        raise UsageError(
+            f"`--data` has the one domain {rows.domains[0]!r}, so that none is left to train on. Name the column of "
+            "domains with `--domain`, or give `--target none`; rows to test on are then those of `--test-split`."
+        )
+    every = [part for part in (rows, held_out, data.load_dev(source)) if part is not None]
+    check_backbone(options.backbone, kind, every, settings)
     for one in several.values():
         sources = len(rows.domains) - (targets != [NO_TARGET])
-        check_method(one, data.is_image(rows), sources, options.general)
+        check_method(one, kind, sources, options.general)
     if baseline is not None and baseline not in several:
         raise UsageError(f"`--baseline` is {baseline!r}, which is not among the methods ({', '.join(several)}).")
     splits = {target: data.split_for(source, target, options.dev_fraction, options.on_overlap) for target in targets}
+    if options.metric == "auroc":
+        check_two_classes(splits)
     specs = plan(call.resolved, several, targets, seeds, source, settings)
     folder = RunFolder(options.output or f"runs/{call.command}")
     columns = targets if targets != [NO_TARGET] else rows.domains
@@ -60,7 +71,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         folder.check_jobs(specs)
         warn(folder.warnings)
         facts = {
-            "task": "image" if data.is_image(rows) else "text",
+            "task": kind,
             "methods": list(several),
             "targets": [target for target in targets if target != NO_TARGET],
             "seeds": seeds,
@@ -84,6 +95,19 @@ def check_options(options: Any) -> None:
             raise UsageError(f"`--{written}` is {value!r}. {did_you_mean(value, allowed)}")
     if getattr(options, "evaluations", 1) < 1:
         raise UsageError(f"`--evaluations` is {options.evaluations}; it must be 1 or more.")
+
+
+def check_two_classes(splits: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuses rows that have no area under a curve."""
+    for parts in splits.values():
+        for name in ("dev", "test"):
+            for domain, counts in parts[name].counts().items() if parts[name] is not None else ():
+                if len(counts) != 2 or not all(counts.values()):
+                    found = ", ".join(f"{count} of {label}" for label, count in counts.items())
+                    raise DataRefused(
+                        f"`--metric auroc` needs two classes, and rows of both: the {name} rows of {domain} are "
+                        f"{found}. Choose another metric, such as mcc."
+                    )
 
 
 def seeds_of(given: Sequence[str]) -> list[int]:
@@ -212,6 +236,12 @@ def result_rows(records: Sequence[Mapping], name: str, metric: str) -> list[dict
     return found
 
 
+def selection_of(source: Mapping[str, Any]) -> str:
+    if source.get("dev_split") is None:
+        return NEVER_THE_TARGET
+    return f"Selection saw the rows of {source['dev_split']}; the scores are those of {source['test_split']}."
+
+
 def finish(call, folder: RunFolder, display: Display, failed, source: Mapping, baseline: str) -> int:
     """results.json, the card and the report, from all jobs of the folder that are done."""
     records = folder.records()
@@ -233,7 +263,7 @@ def finish(call, folder: RunFolder, display: Display, failed, source: Mapping, b
                 folder.read(DATA_FILE),
                 tables["markdown"],
                 [note] if against else [],
-                NEVER_THE_TARGET,
+                selection_of(source),
             ),
         )
         metric = METRIC_NAMES.get(call.options.metric, call.options.metric)

@@ -51,6 +51,7 @@ def continual(call) -> int:
     settings = used_settings(call.resolved, strategies, dict.fromkeys(strategies, known))
     source = data.source_of(options)
     rows, held_out = data.load(source)
+    data.refuse_graphs(rows, call.command)
     order = list(options.order or rows.domains)
     for name in order:
         if name not in rows.domains:
@@ -214,7 +215,7 @@ def _model(spec: Mapping[str, Any], first, run: Path):
     processor = processor_of(one, backbone, first)
     trainer_fields = fields.trainer_fields("continual")
     settings = {name: value for name, value in spec["settings"].items() if name not in trainer_fields}
-    parts = Parts(backbone, first, data.is_image(first), processor, None, settings)
+    parts = Parts(backbone, first, processor, None, settings)
     return one.method.build(parts), processor, None
 
 

@@ -183,6 +183,8 @@ def outcome(record: Mapping[str, Any], metric: str) -> str:
         return ", ".join(f"{name} {value:.1f}" for name, value in figures.items() if value is not None) or "done"
     target = record["job"].get("target")
     shown = "" if target in (None, NO_TARGET) else f", {target} {record['scores'][target][metric]:.1f}"
+    if "dev_scores" in record:
+        shown = f", test {fmean(one[metric] for one in record['scores'].values()):.1f}"
     return f"validation {record['validation']:.1f}{shown}"
 
 

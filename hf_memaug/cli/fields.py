@@ -28,7 +28,10 @@ CONFIGURATIONS = {
     "gmoe": ("ViTGMoEConfig", "configuration_vit_gmoe.py"),
     "hma": ("HMAConfig", "configuration_hma.py"),
     "memory_rnn": ("MemoryRNNConfig", "configuration_memory_rnn.py"),
+    "graph_network": ("GraphNetworkConfig", "configuration_graph_network.py"),
 }
+# Of a graph network, what its name in `--backbone` does not say.
+GRAPH_FIELDS = ("dropout", "jumping_knowledge")
 TRAINERS = {
     "domain": "DomainTrainingArguments",
     "bilevel": "BilevelTrainingArguments",
@@ -82,7 +85,13 @@ def trainer_fields(trainer: str) -> dict[str, Field]:
 def configuration_fields(family: str) -> dict[str, Field]:
     """The fields that a family's configuration adds to its backbone's."""
     name, file = CONFIGURATIONS[family]
-    return _fields_of(_classes(PACKAGE / "configuration" / file)[name])
+    found = _fields_of(_classes(PACKAGE / "configuration" / file)[name])
+    return {key: found[key] for key in GRAPH_FIELDS} if family == "graph_network" else found
+
+
+def graph_fields() -> dict[str, Field]:
+    """The fields that a graph network has beside those of its name."""
+    return configuration_fields("graph_network")
 
 
 def fields_of(*kinds: str) -> dict[str, Field]:

@@ -31,6 +31,7 @@ from transformers import PreTrainedTokenizerBase, PrinterCallback, logging, set_
 
 from hf_memaug.cli import rows as data
 from hf_memaug.cli.callbacks import Say, Steps, Stop, end_with_the_parent
+from hf_memaug.cli.cards import GIVEN_DEV, keep_checkpoint
 from hf_memaug.cli.errors import CommandError
 from hf_memaug.cli.folder import JOB
 from hf_memaug.cli.methods import Parts, chosen, local_backbone, processor_of
@@ -41,6 +42,8 @@ from hf_memaug.training.checkpoints import last_complete_checkpoint
 # The mark of a line that is an event and not something that a library has printed.
 EVENT = "\x1ehf-memaug "
 TENSORBOARD = "TENSORBOARD_LOGGING_DIR"
+# What `DomainTrainer` scores by itself; the last where there are two labels and rows of both.
+METRICS = ("accuracy", "f1", "mcc", "auroc")
 
 
 def has_tensorboard() -> bool:
@@ -91,7 +94,6 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     job, folder = spec["job"], run / "jobs" / spec["name"]
     one = chosen(job["method"])
     parts = data.split_for(spec["source"], job["target"], spec["dev_fraction"], spec["on_overlap"])
-    is_image = data.is_image(parts["train"])
     backbone = local_backbone(spec["backbone"], parts["train"], job["target"], run)
     processor = processor_of(one, backbone, parts["train"])
     prepared = {
@@ -101,7 +103,8 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     }
     set_seed(job["seed"])
     settings = one.configuration(spec["settings"])
-    model = one.method.build(Parts(backbone, parts["train"], is_image, processor, spec["general"], settings))
+    others = [part for name, part in parts.items() if name != "train" and part is not None]
+    model = one.method.build(Parts(backbone, parts["train"], processor, spec["general"], settings, others))
     arguments = training_arguments(spec, one, len(prepared["train"]), folder)
     trainer = _trainer(one, model, arguments, prepared, processor, Steps(say, stop, folder / "metrics.jsonl"))
     if one.method.trainer == "bilevel":
@@ -113,19 +116,21 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     scores = scores_of(trainer, prepared["dev"])
     metric = spec["metric"]
     validation = sum(score[metric] for score in scores.values()) / len(scores)
-    if "test" in prepared:
+    given = {}
+    if spec["source"].get("dev_split") is not None:
+        given[GIVEN_DEV], scores = scores, scores_of(trainer, prepared["test"])
+    elif "test" in prepared:
         scores |= scores_of(trainer, prepared["test"])
     record = {
         "validation": validation,
         "scores": scores,
+        **given,
         "settings": {**spec["settings"], "steps": trainer.state.global_step, **_winner(trainer)},
         "parameters": sum(parameter.numel() for parameter in model.parameters()),
         "trainable": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
         "checkpoint": None,
     }
     if spec["keep"] != "none":
-        from hf_memaug.cli.cards import keep_checkpoint
-
         keep_checkpoint(trainer, folder / "checkpoint", spec, record, sources=parts["train"].domains)
         record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
     keep_facts(trainer, folder, [parts[name] for name in ("dev", "test") if name in prepared])
@@ -213,7 +218,9 @@ def scores_of(trainer, rows) -> dict[str, dict[str, float]]:
     """For each domain its scores, in points."""
     found = trainer.predict(rows).metrics
     return {
-        domain: {metric: 100 * found[f"test_{domain}_{metric}"] for metric in ("accuracy", "f1")}
+        domain: {
+            metric: 100 * found[f"test_{domain}_{metric}"] for metric in METRICS if f"test_{domain}_{metric}" in found
+        }
         for domain in rows.domains
     }
 

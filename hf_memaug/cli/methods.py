@@ -8,13 +8,15 @@ A name is a row (`mil`, `hma`), an algorithm on the plain model (`coral`), or bo
 
 import os
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli import fields
 from hf_memaug.cli.errors import UsageError
+from hf_memaug.cli.graphs import SMALL_NETWORK, graph_model
+from hf_memaug.cli.rows import kind_of
 from hf_memaug.data import DomainDataset
 from hf_memaug.suggestions import nearest
 from hf_memaug.training.algorithms import ALGORITHMS
@@ -32,17 +34,21 @@ class Parts:
     Args:
         backbone, general: checkpoints.
         rows: those to train on.
-        is_image: whether they are images.
-        processor: the tokenizer or image processor.
+        processor: the tokenizer or image processor; of graphs None.
         settings: fields of the configuration.
+        others: rows that are selected and tested on, whose graphs may have values that those trained on have not.
     """
 
     backbone: str
     rows: DomainDataset
-    is_image: bool
     processor: Any = None
     general: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    others: Sequence[DomainDataset] = ()
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.rows)
 
     @property
     def labels(self) -> dict[str, dict]:
@@ -53,7 +59,9 @@ class Parts:
 def _plain(parts: Parts):
     from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
 
-    auto_class = AutoModelForImageClassification if parts.is_image else AutoModelForSequenceClassification
+    if parts.kind == "graph":
+        return graph_model(parts, augmentation="none")
+    auto_class = AutoModelForImageClassification if parts.kind == "image" else AutoModelForSequenceClassification
     model = auto_class.from_pretrained(parts.backbone, dtype="float32", ignore_mismatched_sizes=True, **parts.labels)
     refresh_head(model)
     return model
@@ -72,7 +80,9 @@ def _kv_memory(parts: Parts):
 def _hma(parts: Parts):
     from hf_memaug import HMAForImageClassification, HMAForSequenceClassification
 
-    model_class = HMAForImageClassification if parts.is_image else HMAForSequenceClassification
+    if parts.kind == "graph":
+        return graph_model(parts)
+    model_class = HMAForImageClassification if parts.kind == "image" else HMAForSequenceClassification
     return model_class.from_backbone(parts.backbone, dtype="float32", **parts.labels, **parts.settings)
 
 
@@ -100,7 +110,7 @@ def _memory_rnn(parts: Parts):
     return MemoryRNNForSequenceClassification(MemoryRNNConfig(**given))
 
 
-def _words(rows: DomainDataset, is_image: bool):
+def _words(rows: DomainDataset):
     from hf_memaug.data import word_tokenizer
 
     return word_tokenizer(text for name in ("text", "text_pair") if name in rows.column_names for text in rows[name])
@@ -112,7 +122,7 @@ class Method:
     Args:
         build: `Parts` to a model.
         what: in a few words.
-        reads: "text" and "image", whichever it can read.
+        reads: "text", "image" and "graph", whichever it can read.
         trainer: a name of `fields.TRAINERS`.
         family: a name of `fields.CONFIGURATIONS` whose fields are options of it, if any.
         words: for one without a backbone, the rows to a tokenizer.
@@ -127,16 +137,18 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    ERM: Method(_plain, "the plain backbone", reads=("text", "image")),
+    ERM: Method(_plain, "the plain backbone", reads=("text", "image", "graph")),
     "+memory": Method(_kv_memory, "a key-value memory, trained by the task loss", family="kv_memory"),
     "mil": Method(_kv_memory, "a memory learned across domains, then held fixed", ("text",), "bilevel", "kv_memory"),
-    "hma": Method(_hma, "real and synthetic memory on the feature", reads=("text", "image"), family="hma"),
+    "hma": Method(_hma, "real and synthetic memory on the feature", reads=("text", "image", "graph"), family="hma"),
     "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe"),
     "gmap": Method(_gmap, "a domain encoder that reads a general one", family="gmap"),
     "memory-rnn": Method(_memory_rnn, "a recurrent network with a bank of slots", family="memory_rnn", words=_words),
 }
 # The papers call the plain backbone by its own name.
 ALIASES = {"vit": ERM, "backbone": ERM}
+# They take a batch apart by its rows, and a batch of graphs is one of nodes.
+NOT_FOR_GRAPHS = ("mixup", "mldg")
 
 
 @dataclass(frozen=True)
@@ -153,7 +165,7 @@ class Chosen:
         found = dict(fields.trainer_fields(self.method.trainer))
         if self.method.family is not None:
             found = {**fields.configuration_fields(self.method.family), **found}
-        return found
+        return {**fields.graph_fields(), **found} if "graph" in self.method.reads else found
 
     def configuration(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Of its settings, those that shape the model."""
@@ -187,12 +199,14 @@ def chosen(name: str) -> Chosen:
     )
 
 
-def check_method(one: Chosen, is_image: bool, sources: int, general: str | None) -> None:
+def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> None:
     """Refuses what would fail in every job."""
-    kind = "image" if is_image else "text"
     if kind not in one.method.reads:
         fitting = [name for name, row in METHODS.items() if kind in row.reads]
         raise UsageError(f"`{one.name}` is for {one.method.reads[0]}s, and the rows are {kind}s. Choose {fitting}.")
+    if kind == "graph" and one.algorithm in NOT_FOR_GRAPHS:
+        others = [name for name in ALGORITHMS if name not in NOT_FOR_GRAPHS]
+        raise UsageError(f"`{one.algorithm}` mixes or parts the rows of a batch, which graphs do not. Choose {others}.")
     if sources < 2 and (ALGORITHMS[one.algorithm].compares_domains or one.method.trainer == "bilevel"):
         raise UsageError(f"`{one.name}` compares domains, and there is one alone to train on. Choose another method.")
     if one.method is METHODS["gmap"] and general is None:
@@ -200,19 +214,23 @@ def check_method(one: Chosen, is_image: bool, sources: int, general: str | None)
 
 
 def processor_of(one: Chosen, backbone: str, rows: DomainDataset):
-    """The backbone's tokenizer or image processor, or one of the rows' own words."""
-    is_image = "image" in rows.column_names
+    """The backbone's tokenizer or image processor, or one of the rows' own words; graphs need none."""
+    kind = kind_of(rows)
     if one.method.words is not None:
-        return one.method.words(rows, is_image)
+        return one.method.words(rows)
+    if kind == "graph":
+        return None
     from transformers import AutoImageProcessor, AutoTokenizer
 
-    return (AutoImageProcessor if is_image else AutoTokenizer).from_pretrained(backbone)
+    return (AutoImageProcessor if kind == "image" else AutoTokenizer).from_pretrained(backbone)
 
 
 def local_backbone(name: str, rows: DomainDataset, target: str, folder: Path) -> str:
     """`name`, or for "small" a checkpoint that is made in the run folder: untrained, with the words of these rows."""
     if name != SMALL:
         return name
+    if kind_of(rows) == "graph":
+        return SMALL_NETWORK
     place = folder / "encoders" / file_name(SMALL, target)
     if not place.is_dir():
         half = place.with_name(f".{place.name}.{os.getpid()}")

@@ -22,7 +22,7 @@ class RowsOptions:
     text: str = option("text", "column with the text", "COLUMN")
     text_pair: str | None = option(None, "column with a second text", "COLUMN")
     label: str = option("label", "column with the class", "COLUMN")
-    domain: str = option("domain", "column that says where a row comes from", "COLUMN")
+    domain: str = option("domain", "column that says where a row comes from, or none", "COLUMN")
     split: str | None = option(None, "split to read, where the data has several", "NAME")
     max_length: int | None = option(None, "longest text in tokens", "N")
 
@@ -31,6 +31,8 @@ class RowsOptions:
 class DataOptions(RowsOptions):
     """Rows to train on, and others to select and test on."""
 
+    smiles: str | None = option(None, "column with a molecule's SMILES, instead of text", "COLUMN")
+    dev_split: str | None = option(None, "split to select on, beside --test-split; with --target none", "NAME")
     test_split: str | None = option(None, "split of other rows, to select and test on", "NAME")
     on_overlap: str = option("raise", "training rows that are test rows too: raise, drop, ignore", "WHAT")
 
@@ -39,9 +41,9 @@ class DataOptions(RowsOptions):
 class ProtocolOptions(DataOptions):
     """What is trained, and how it is chosen."""
 
-    backbone: str = option("small", "folder or hub name, or an untrained small one", "NAME")
+    backbone: str = option("small", "folder or hub name, untrained: small, or of graphs gin-3x64", "NAME")
     general: str | None = option(None, "the general encoder of G-MAP", "NAME")
-    metric: str = option("f1", "to select by and compare: f1 (macro) or accuracy", "NAME")
+    metric: str = option("f1", "to select by and compare: f1 (macro), accuracy, mcc or auroc", "NAME")
     dev_fraction: float = option(0.2, "part of the source rows to select on", "X")
     evaluations: int = option(5, "scores on dev rows in a run, of which the best counts", "N")
     keep: str = option("best", "weights: best (of a method and target), all or none", "WHAT")
@@ -75,7 +77,7 @@ class TrainOptions(RunOptions, ProtocolOptions, _OneMethod):
 @dataclass(kw_only=True)
 class _SeveralMethods:
     methods: list[str] = option(("erm", "+memory"), "such as erm,coral,+memory,mil,hma,gmoe,hma+coral", "A,B")
-    target: list[str] = option(("all",), "domains to leave out in turn, or all", "A,B")
+    target: list[str] = option(("all",), "domains to leave out in turn, or all, or none", "A,B")
     seeds: list[str] = option(("3",), "how many, or which: 5 or 0,3,7", "N")
     baseline: str | None = option(None, "method to test against (default: the first)", "NAME")
     own_steps: bool = option(False, "do not give others the steps that MIL's meta-training takes")
@@ -121,7 +123,7 @@ class _Continual:
     backbone: str = option("small", "encoder, or a model trained before: its matrix goes on", "NAME")
     order: list[str] | None = option(None, "the domains in the order of their training", "A,B")
     seeds: list[str] = option(("1",), "how many, or which: 5 or 0,3,7", "N")
-    metric: str = option("accuracy", "what the matrix holds: accuracy or f1", "NAME")
+    metric: str = option("accuracy", "what the matrix holds: accuracy, f1, mcc or auroc", "NAME")
     holdout: float = option(0.2, "part of each domain that is scored", "X")
     keep: str = option("all", "weights: all or none", "WHAT")
 
@@ -153,6 +155,7 @@ class PretrainOptions:
 
 @dataclass(kw_only=True)
 class EvaluateOptions(RowsOptions):
+    smiles: str | None = option(None, "column with a molecule's SMILES, instead of text", "COLUMN")
     batch_size: int = option(64, "rows at a time", "N")
     recipe: str | None = option(None, "YAML file with any of these options", "FILE")
     output: str | None = option(None, "file for the scores, as JSON", "FILE")
@@ -165,6 +168,7 @@ class PredictOptions:
     data: str | None = option(None, "CSV, JSON lines, Parquet, lines of text (.txt, -), folder of images", "PATH")
     text: str = option("text", "column with the text", "COLUMN")
     text_pair: str | None = option(None, "column with a second text", "COLUMN")
+    smiles: str = option("smiles", "column with a molecule's SMILES, where the model reads these", "COLUMN")
     top_k: int = option(1, "labels of each row, best first; 0: all", "N")
     batch_size: int = option(32, "rows at a time", "N")
     output: str | None = option(None, "file for the JSON lines (default: stdout)", "FILE")

@@ -83,7 +83,8 @@ def _prepared(checkpoint: Path, folder: Path, repository: str, with_code: bool) 
     if with_code:
         return export_with_code(model, folder, processor)
     model.save_pretrained(folder)
-    processor.save_pretrained(folder)
+    if processor is not None:
+        processor.save_pretrained(folder)
     complete_folder(model, folder, repository)
     return folder
 

@@ -12,15 +12,32 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli.errors import DataRefused, UsageError
-from hf_memaug.data import DomainDataset, check_images, leave_one_domain_out, load_domains, split_domains
+from hf_memaug.data import (
+    DomainDataset,
+    check_given_splits,
+    check_graphs,
+    check_images,
+    generated_graphs,
+    holds_edges,
+    leave_one_domain_out,
+    load_domains,
+    load_graphs,
+    load_molecules,
+    split_domains,
+)
 from hf_memaug.data.overlap import row_hashes
 from hf_memaug.training.sweep.building import GENERATED, MNIST, load_rows
 
-# A target that stands for none: all domains are trained on.
-NO_TARGET = "none"
+# A target that stands for none: all domains are trained on. And a column of domains: all rows are of one.
+NO_TARGET = NO_DOMAINS = "none"
 COLUMNS = ("text", "text_pair", "label", "domain")
 # How the library's errors name what is an option here.
-_AS_OPTIONS = {'`on_overlap="drop"`': "`--on-overlap drop`", "`source`": "`--data`"}
+_AS_OPTIONS = {
+    '`on_overlap="drop"`': "`--on-overlap drop`",
+    "`source`": "`--data`",
+    "give a dict {domain: source}": f"give `--domain {NO_DOMAINS}` where all are of one domain",
+}
+MADE_HERE = {**GENERATED, "generated_graphs": generated_graphs}
 
 
 # Whether long readings may show a bar on stderr.
@@ -39,7 +56,7 @@ def source_of(options: Any) -> dict[str, Any]:
     if options.data is None:
         raise UsageError(
             f"`--data` is missing: give a file, a folder, a dataset of the hub, or one that is made here: "
-            f"{', '.join(GENERATED)}."
+            f"{', '.join(MADE_HERE)}."
         )
     # A file may have changed since an earlier command of this process.
     for cached in (_loaded, _split, _fingerprint):
@@ -49,40 +66,46 @@ def source_of(options: Any) -> dict[str, Any]:
     where = options.data
     if Path(where).exists():
         where = str(Path(where).resolve())
-    names = (*COLUMNS, "split", "test_split")
+    names = (*COLUMNS, "smiles", "split", "dev_split", "test_split")
     return {"data": where, **{name: getattr(options, name, None) for name in names}}
 
 
 def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDataset:
     """All rows, with the labels of a model that is there already."""
     try:
-        rows = _read(source, source["split"], labels)
-        with bars():
-            return check_images(rows) if is_image(rows) else rows
-    except (ValueError, OSError, TypeError, KeyError) as error:
+        return _checked(_read(source, source["split"], labels))
+    except (ValueError, OSError, TypeError, KeyError, ImportError) as error:
         raise DataRefused(as_options(error)) from error
 
 
 def load(source: Mapping[str, Any]) -> tuple[DomainDataset, DomainDataset | None]:
     """Rows to train on, and other rows to select and test on where there is a `test_split`."""
-    return _loaded(json.dumps(dict(source), sort_keys=True))
+    return _loaded(json.dumps(dict(source), sort_keys=True))[:2]
+
+
+def load_dev(source: Mapping[str, Any]) -> DomainDataset | None:
+    """The rows of `dev_split`, where there is one."""
+    return _loaded(json.dumps(dict(source), sort_keys=True))[2]
 
 
 @functools.lru_cache(maxsize=4)
-def _loaded(source: str) -> tuple[DomainDataset, DomainDataset | None]:
+def _loaded(source: str) -> tuple[DomainDataset, DomainDataset | None, DomainDataset | None]:
     source = json.loads(source)
     try:
-        rows = _read(source, source["split"])
-        held_out = None
-        if source["test_split"] is not None:
-            held_out = _read(source, source["test_split"], rows.label_names)
-        for part in (rows, held_out):
-            if part is not None and is_image(part):
-                with bars():
-                    check_images(part)
-    except (ValueError, OSError, TypeError, KeyError) as error:
+        rows = _checked(_read(source, source["split"]))
+        others = [
+            None if source.get(name) is None else _checked(_read(source, source[name], rows.label_names))
+            for name in ("test_split", "dev_split")
+        ]
+    except (ValueError, OSError, TypeError, KeyError, ImportError) as error:
         raise DataRefused(as_options(error)) from error
-    return rows, held_out
+    return rows, *others
+
+
+def _checked(rows: DomainDataset) -> DomainDataset:
+    with bars():
+        check = {"image": check_images, "graph": check_graphs}.get(kind_of(rows))
+        return rows if check is None else check(rows)
 
 
 def as_options(error: Exception) -> str:
@@ -94,15 +117,23 @@ def as_options(error: Exception) -> str:
 
 
 def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | None = None) -> DomainDataset:
-    where = source["data"]
-    if where in GENERATED or where.partition(":")[0] in MNIST:
+    where: Any = source["data"]
+    if where in MADE_HERE or where.partition(":")[0] in MNIST:
         if split is not None:
             raise ValueError(f"`--split`: {where} has no splits. Leave it out.")
-        return load_rows(where)
-    columns = {name: source[name] for name in COLUMNS}
+        return MADE_HERE[where]() if where in MADE_HERE else load_rows(where)
+    has_edges = source.get("smiles") is None and holds_edges(where)
     if not Path(where).exists() and _is_hub_name(where):
         where = _from_hub(where, split)
-    return load_domains(where, split=split, labels=labels, **columns)
+    if source["domain"] == NO_DOMAINS:
+        where = {data_name(source["data"]): where}
+    shared = {"label": source["label"], "domain": source["domain"], "split": split, "labels": labels}
+    if source.get("smiles") is not None:
+        with bars():
+            return load_molecules(where, smiles=source["smiles"], **shared)
+    if has_edges:
+        return load_graphs(where, **shared)
+    return load_domains(where, text=source["text"], text_pair=source["text_pair"], **shared)
 
 
 def _is_hub_name(name: str) -> bool:
@@ -122,8 +153,41 @@ def _from_hub(name: str, split: str | None):
         ) from error
 
 
-def is_image(rows: DomainDataset) -> bool:
-    return "image" in rows.column_names
+def data_name(source: str) -> str:
+    """`reviews` of `some/reviews.csv.gz`: what tables and cards call the data."""
+    name = Path(source.rstrip("/")).name
+    return name.split(".")[0] or name
+
+
+def kind_of(rows: DomainDataset) -> str:
+    """What the rows are: "text", "image" or "graph"."""
+    return next((kind for kind in ("image", "graph") if kind in rows.column_names), "text")
+
+
+def refuse_graphs(rows: DomainDataset, command: str) -> None:
+    if kind_of(rows) == "graph":
+        raise UsageError(f"`hf-memaug {command}` is for texts and images, and the rows are graphs. Use `compare`.")
+
+
+def check_splits(options: Any, targets: Sequence[str]) -> None:
+    """Refuses a `--dev-split` beside what it does not go with."""
+    given = {name: getattr(options, name) for name in ("split", "dev_split", "test_split")}
+    if given["dev_split"] is None:
+        return
+    if list(targets) != [NO_TARGET]:
+        raise UsageError(
+            "`--dev-split` is for data whose splits all have the same domains: add `--target none`. Where a domain is "
+            "left out, the other domains' rows of `--test-split` are those to select on."
+        )
+    for name, what in (("split", "to train on"), ("test_split", "to score")):
+        if given[name] is None:
+            mend = " To select and score on the same rows, give `--test-split` alone." if name == "test_split" else ""
+            option = name.replace("_", "-")
+            raise UsageError(f"`--dev-split` needs `--{option}` beside it, the rows {what}.{mend}")
+    if len(set(given.values())) < 3:
+        raise UsageError(
+            f"`--split`, `--dev-split` and `--test-split` are {', '.join(given.values())}: name three different ones."
+        )
 
 
 def split_for(source: Mapping[str, Any], target: str, dev_fraction: float, on_overlap: str) -> dict[str, Any]:
@@ -133,11 +197,15 @@ def split_for(source: Mapping[str, Any], target: str, dev_fraction: float, on_ov
 
 @functools.lru_cache(maxsize=32)
 def _split(source: str, target: str, dev_fraction: float, on_overlap: str) -> dict[str, Any]:
-    rows, held_out = _loaded(source)
+    rows, held_out, _ = _loaded(source)
     try:
         if target != NO_TARGET:
             split = leave_one_domain_out(rows, target, test=held_out, dev_fraction=dev_fraction, on_overlap=on_overlap)
             return {"train": split.train, "dev": split.dev, "test": split.test}
+        dev = load_dev(json.loads(source))
+        if dev is not None:
+            train, dev = check_given_splits(rows, dev, held_out, on_overlap=on_overlap)
+            return {"train": train, "dev": dev, "test": held_out}
         if held_out is not None:
             return {"train": rows, "dev": held_out, "test": None}
         parts = split_domains(rows, dev_fraction).values()
@@ -160,7 +228,7 @@ def describe(source: Mapping[str, Any], splits: Mapping[str, Mapping[str, Any]])
                 entry[part] = max(entry[part], count)
     return {
         "source": source["data"],
-        "columns": {name: source[name] for name in COLUMNS if source[name] is not None},
+        "columns": {name: source[name] for name in (*COLUMNS, "smiles") if source.get(name) is not None},
         "domains": domains,
         "overlap": _overlap(rows, held_out),
         "hash": fingerprint(source),
@@ -169,8 +237,7 @@ def describe(source: Mapping[str, Any], splits: Mapping[str, Mapping[str, Any]])
 
 @functools.lru_cache(maxsize=4)
 def _fingerprint(source: str) -> str:
-    rows, held_out = _loaded(source)
-    return rows.fingerprint() + (held_out.fingerprint() if held_out is not None else "")
+    return "".join(part.fingerprint() for part in _loaded(source) if part is not None)
 
 
 def fingerprint(source: Mapping[str, Any]) -> str:

@@ -42,10 +42,11 @@ def sweep(call) -> int:
     settings = used_settings(call.resolved, several, {name: one.fields for name, one in several.items()})
     source = data.source_of(options)
     rows, _ = data.load(source)
+    data.refuse_graphs(rows, call.command)
     for one in several.values():
         if one.method.trainer != "domain" or one.method.words is not None:
             raise UsageError(f"`{one.name}` has no place in a sweep, whose jobs are those of `DomainTrainer`.")
-        check_method(one, data.is_image(rows), len(rows.domains) - 1, None)
+        check_method(one, data.kind_of(rows), len(rows.domains) - 1, None)
     targets = targets_of(options.target, rows.domains)
     jobs = _plan(options, several, settings, source, rows, targets)
     folder = RunFolder(options.output or "runs/sweep")
@@ -61,7 +62,7 @@ def sweep(call) -> int:
     try:
         with folder.locked():
             _check_folder(options, folder, source, jobs)
-            facts = {"task": "image" if data.is_image(rows) else "text", "methods": list(several), "targets": targets}
+            facts = {"task": data.kind_of(rows), "methods": list(several), "targets": targets}
             facts |= {"seeds": list(range(options.trials)), "metric": "accuracy", "labels": rows.label_names}
             folder.begin(call.line, {**call.resolved.recipe(call.command), "data": source["data"]}, **facts)
             folder.write(DATA_FILE, data.describe(source, {}))
@@ -145,7 +146,7 @@ def build(job: Job):
 
 def _built(one: Chosen, backbone: str, trained, settings: dict, rows):
     processor = processor_of(one, backbone, trained)
-    parts = Parts(backbone, trained, data.is_image(rows), processor, None, settings)
+    parts = Parts(backbone, trained, processor, None, settings)
     return one.method.build(parts), processor, rows
 
 

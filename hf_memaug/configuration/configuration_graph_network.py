@@ -2,12 +2,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graph networks for other models to stand on: GIN and GCN, with or without a virtual node. Configuration."""
 
-from typing import Literal
+import re
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from hf_memaug.configuration.checks import refuse_misspelt_fields
+
+# What a network is called: its kind, `-v` or `-vn` where it has a virtual node, and its layers and width.
+_NAME = re.compile(r"(gin|gcn)(-vn?)?(?:-([1-9]\d*)x([1-9]\d*))?")
+
+
+def is_network(name: str) -> bool:
+    """Whether `network_fields` knows the name."""
+    return _NAME.fullmatch(name) is not None
+
+
+def network_fields(name: str) -> dict[str, Any]:
+    """
+    The fields of `GraphNetworkConfig` that a name stands for: `gin-3x64` has three layers of width 64, `gcn-vn-5x300` a
+    virtual node too; `gin` alone has the sizes of OGB.
+    """
+    found = _NAME.fullmatch(name)
+    if found is None:
+        raise ValueError(
+            f"There is no network {name!r}. Write gin, gcn, gin-vn or gcn-vn (with a virtual node), and behind it, if "
+            "you like, how many layers of which width: gin-3x64."
+        )
+    kind, virtual_node, layers, width = found.groups()
+    sizes = {} if layers is None else {"num_hidden_layers": int(layers), "hidden_size": int(width)}
+    return {"network": kind, "virtual_node": virtual_node is not None, **sizes}
 
 
 @strict

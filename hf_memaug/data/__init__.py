@@ -5,6 +5,7 @@
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.generated import generated_digits, generated_reviews
 from hf_memaug.data.generated_graphs import generated_graphs
+from hf_memaug.data.graph_loading import holds_edges, load_graphs
 from hf_memaug.data.graphs import (
     GraphCollator,
     check_graphs,
@@ -21,7 +22,14 @@ from hf_memaug.data.mnist import mnist_domains
 from hf_memaug.data.molecules import graph_from_smiles, load_molecules, molecule_graphs
 from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
 from hf_memaug.data.prompts import prompt_tokenizer
-from hf_memaug.data.splits import DomainParts, DomainSplit, leave_each_domain_out, leave_one_domain_out, split_domains
+from hf_memaug.data.splits import (
+    DomainParts,
+    DomainSplit,
+    check_given_splits,
+    leave_each_domain_out,
+    leave_one_domain_out,
+    split_domains,
+)
 from hf_memaug.data.words import add_words, new_words, read_word_vectors, word_tokenizer
 
 __all__ = [
@@ -30,6 +38,7 @@ __all__ = [
     "DomainSplit",
     "GraphCollator",
     "ImageCollator",
+    "check_given_splits",
     "check_graphs",
     "add_words",
     "check_images",
@@ -42,9 +51,11 @@ __all__ = [
     "generated_graphs",
     "generated_reviews",
     "graph_from_smiles",
+    "holds_edges",
     "leave_each_domain_out",
     "leave_one_domain_out",
     "load_domains",
+    "load_graphs",
     "load_molecules",
     "mnist_domains",
     "molecule_graphs",

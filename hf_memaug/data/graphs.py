@@ -266,15 +266,31 @@ def tu_graphs(folder: str | os.PathLike, name: str, max_degree: int = 64, degree
             Whether a node's feature is the number of its neighbours instead of its label. By default so where nodes
             have no labels, or all the same.
     """
-    if max_degree < 1:
-        raise ValueError(f"`max_degree` is {max_degree}; it must be at least 1.")
     path = _tu_file(folder, name, ".jsonl")
     rows = list(json_rows(path))
     if not rows:
         raise ValueError(f"`name`: {path} is empty, it has no graph.")
+    graphs = graphs_of_edges(rows, f"`name`: graph {{}} of {path}", max_degree, degrees)
+    unlabelled = [number for number, row in enumerate(rows) if "label" not in row]
+    if unlabelled:
+        raise ValueError(f"`name`: graph {unlabelled[0]} of {path} cannot be read: it has no 'label'")
+    labels = [row["label"] for row in rows]
+    return DomainDataset({"graph": graphs, "label": labels, "domain": [name] * len(graphs)})
+
+
+def graphs_of_edges(
+    rows: Sequence[Mapping[str, Any]], place: str, max_degree: int = 64, degrees: bool | None = None
+) -> list[Graph]:
+    """
+    The graphs of rows as the TU collection's: `num_nodes`, `edges` and `node_labels`. `place` is what an error calls a
+    row, with {} for its number; the other arguments are those of `tu_graphs`.
+    """
+    if max_degree < 1:
+        raise ValueError(f"`max_degree` is {max_degree}; it must be at least 1.")
     if degrees is None:
-        degrees = len({label for row in rows for label in row.get("node_labels") or [None]}) < 2
-    graphs, labels = [], []
+        labels = [row.get("node_labels") for row in rows]
+        degrees = any(one is None for one in labels) or len({label for one in labels for label in one}) < 2
+    graphs = []
     for number, row in enumerate(rows):
         try:
             count, edges = row["num_nodes"], row["edges"]
@@ -282,11 +298,10 @@ def tu_graphs(folder: str | os.PathLike, name: str, max_degree: int = 64, degree
             if len(features) != count:
                 raise ValueError(f"`num_nodes` is {count}, and there are {len(features)} `node_labels`")
             graphs.append(undirected_graph(features, edges))
-            labels.append(row["label"])
         except (IndexError, KeyError, TypeError, ValueError) as error:
             reason = f"it has no {error}" if isinstance(error, KeyError) else error
-            raise ValueError(f"`name`: graph {number} of {path} cannot be read: {reason}") from error
-    return DomainDataset({"graph": graphs, "label": labels, "domain": [name] * len(graphs)})
+            raise ValueError(f"{place.format(number)} cannot be read: {reason}") from error
+    return graphs
 
 
 def tu_folds(folder: str | os.PathLike, name: str) -> list[list[int]]:

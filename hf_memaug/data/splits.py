@@ -115,8 +115,7 @@ def leave_one_domain_out(
             What to do with rows of `train` or `dev` that are also in the target's test rows: `"raise"`; `"drop"` them
             (and rows of `train` that are in `dev`), never test rows; or `"ignore"` them without looking.
     """
-    if on_overlap not in ("raise", "drop", "ignore"):
-        raise ValueError(f"`on_overlap` is {on_overlap!r}; it must be 'raise', 'drop' or 'ignore'.")
+    _check_on_overlap(on_overlap)
     if not 0 < dev_fraction < 1:
         raise ValueError(f"`dev_fraction` is {dev_fraction}; it must lie between 0 and 1, both excluded.")
     held_out = train if test is None else test
@@ -130,20 +129,44 @@ def leave_one_domain_out(
         train_part, dev_part = source_rows, _of(test, sources)
     # Before the overlap check, which would otherwise complain of a part that is not there.
     _check_parts(train_part, dev_part, target_rows, sources, target)
-    if on_overlap == "raise":
-        for name, part in (("train", train_part), ("dev", dev_part)):
-            check_overlap(part, target_rows, (name, "test"), 'Pass `on_overlap="drop"` to leave them out.')
-        shared = len(find_overlap(train_part, dev_part))
-        if shared:
-            logger.warning(
-                '%d of %d rows of `train` are also in `dev`, which flatters it; `on_overlap="drop"` leaves them out.',
-                shared,
-                len(train_part),
-            )
-    elif on_overlap == "drop":
-        train_part, dev_part = _without_overlap(train_part, dev_part, target_rows)
+    train_part, dev_part = _told_apart(train_part, dev_part, target_rows, on_overlap)
+    if on_overlap == "drop":
         _check_parts(train_part, dev_part, target_rows, sources, target, " once the overlap is dropped")
     return DomainSplit(train=train_part, dev=dev_part, test=target_rows, sources=sources, target=target)
+
+
+def check_given_splits(
+    train: DomainDataset, dev: DomainDataset, test: DomainDataset, *, on_overlap: str = "raise"
+) -> tuple[DomainDataset, DomainDataset]:
+    """
+    `train` and `dev` of data that comes with its own splits, where no domain is left out: refused where selection would
+    see a domain that is not trained on, or no model could learn a label; without rows of `test`, as `on_overlap` says.
+
+    Args:
+        train, dev, test (`DomainDataset`):
+            Rows to train, to select and to test on.
+        on_overlap (`str`, *optional*, defaults to `"raise"`):
+            See `leave_one_domain_out`.
+    """
+    _check_on_overlap(on_overlap)
+    for name, part in (("dev", dev), ("test", test)):
+        unseen = [domain for domain in part.domains if domain not in train.domains]
+        if unseen:
+            raise ValueError(
+                f"`{name}` has rows of the domain {listed(unseen)}, which `train` has not: it has "
+                f"{listed(train.domains)}. Leave them out, or leave that domain out as the target."
+            )
+        labels = sorted(set(part.labels or ()) - set(train.labels or ()))
+        if labels:
+            raise ValueError(
+                f"`{name}` has the label {listed(train.label_names[label] for label in labels)}, which no row of "
+                "`train` has, so no model can learn it. Take those rows out."
+            )
+    train, dev = _told_apart(train, dev, test, on_overlap)
+    for name, part in (("train", train), ("dev", dev)):
+        if not len(part):
+            raise ValueError(f"`{name}` has no row once the overlap is dropped. Add rows to it.")
+    return train, dev
 
 
 def leave_each_domain_out(train: DomainDataset, **kwargs) -> Iterator[DomainSplit]:
@@ -151,6 +174,30 @@ def leave_each_domain_out(train: DomainDataset, **kwargs) -> Iterator[DomainSpli
     test = kwargs.get("test")
     for target in (train if test is None else test).domains:
         yield leave_one_domain_out(train, target, **kwargs)
+
+
+def _check_on_overlap(on_overlap: str) -> None:
+    if on_overlap not in ("raise", "drop", "ignore"):
+        raise ValueError(f"`on_overlap` is {on_overlap!r}; it must be 'raise', 'drop' or 'ignore'.")
+
+
+def _told_apart(
+    train: DomainDataset, dev: DomainDataset, test: DomainDataset, on_overlap: str
+) -> tuple[DomainDataset, DomainDataset]:
+    """`train` and `dev`, whose rows that are in `test` too are refused, dropped or left in."""
+    if on_overlap == "drop":
+        return _without_overlap(train, dev, test)
+    if on_overlap == "raise":
+        for name, part in (("train", train), ("dev", dev)):
+            check_overlap(part, test, (name, "test"), 'Pass `on_overlap="drop"` to leave them out.')
+        shared = len(find_overlap(train, dev))
+        if shared:
+            logger.warning(
+                '%d of %d rows of `train` are also in `dev`, which flatters it; `on_overlap="drop"` leaves them out.',
+                shared,
+                len(train),
+            )
+    return train, dev
 
 
 def _check_domains(train: DomainDataset, held_out: DomainDataset, target: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from huggingface_hub import ModelCard, list_repo_files
 from transformers.utils import logging
 
-from hf_memaug.reporting.model_card import is_ours_to_write, model_card, reads_images
+from hf_memaug.reporting.model_card import is_ours_to_write, model_card, reads_graphs, reads_images
 
 logger = logging.get_logger(__name__)
 
@@ -23,6 +23,8 @@ def complete_folder(model, folder, repo_id: str) -> None:
         # transformers has written the tags of `push_to_hub(tags=...)` into its template.
         tags = ModelCard.load(readme).data.tags if readme.exists() else None
         model_card(model.config, type(model).__name__, repo_id, tags=tags).save(readme)
+    if reads_graphs(model.config):
+        return
     kind = "preprocessor_config" if reads_images(model.config) else "tokenizer"
     if not list(folder.glob(f"{kind}*")) and not _has_file(repo_id, kind):
         processor = _processor_of(model)

@@ -161,12 +161,22 @@ def _shown(rows: DomainDataset, found: dict, model) -> dict[str, np.ndarray]:
     columns = rows.column_names
     if "image" in columns:
         arrays["picture"] = np.array([_small_picture(image) for image in rows["image"]])
+    elif "smiles" in columns:
+        arrays["text"] = np.array(rows["smiles"])
+    elif "graph" in columns:
+        arrays["text"] = np.array([_size(graph) for graph in rows["graph"]])
     elif "text" in columns or "tokens" in columns:
         texts = rows["text"] if "text" in columns else [" ".join(map(str, words)) for words in rows["tokens"]]
         pairs = rows["text_pair"] if "text_pair" in columns else [None] * len(rows)
         joined = (f"{text}\n{pair}" if pair else str(text) for text, pair in zip(texts, pairs, strict=True))
         arrays["text"] = np.array([text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…" for text in joined])
     return arrays
+
+
+def _size(graph: dict) -> str:
+    # An edge without direction is there twice.
+    edges = {frozenset(pair) for pair in zip(*graph["edge_index"], strict=True)}
+    return f"{len(graph['node_features'])} nodes, {len(edges)} edges"
 
 
 def _small_picture(image: Any) -> str:

@@ -26,6 +26,7 @@ _TASKS = {
     "ForMaskedLM": ("fill-mask", "masked language modelling"),
     "ForConditionalGeneration": ("text-generation", "the generation of text"),
     "ForImageClassification": ("image-classification", "image classification"),
+    "ForGraphClassification": ("graph-ml", "graph classification"),
 }
 # A pipeline of transformers for a task, and what to call it.
 _PIPELINES = {
@@ -118,6 +119,11 @@ def reads_images(config) -> bool:
     return hasattr(config, "image_size")
 
 
+def reads_graphs(config) -> bool:
+    """Whether the model stands on a graph network, to which no processor belongs."""
+    return getattr(getattr(config, "backbone_config", None), "model_type", None) == "graph_network"
+
+
 def write_trainer_card(
     trainer,
     language=None,
@@ -167,12 +173,19 @@ def _opening(config, architecture, method, task_in_words, facts, data_name) -> s
     backbone = f"[`{_hub_name(config)}`](https://huggingface.co/{_hub_name(config)})" if _hub_name(config) else None
     kind = FAMILIES[config.model_type].backbone
     start = f"built on {backbone}" if backbone else f"with a {kind} encoder" if kind else "trained from scratch"
+    if reads_graphs(config):
+        start = f"with a {_network(config.backbone_config)}"
     trained = f" It was trained on {data_name}." if data_name else " It has not been trained yet."
     if facts.get("left_out"):
         trained += f" The domain **{facts['left_out']}** was left out: neither training nor selection saw it."
     plain = getattr(config, "without_memory", "the plain encoder, for its memory has the weight 0 and is not read")
     what = method.what if _reads_memory(config) else plain
     return f"`{architecture}` for {task_in_words}, {start}: {what}.{trained}"
+
+
+def _network(config) -> str:
+    virtual = " and a virtual node" if config.virtual_node else ""
+    return f"{config.network.upper()} of {config.num_hidden_layers} layers, {config.hidden_size} wide{virtual}"
 
 
 def _reads_memory(config) -> bool:
@@ -192,6 +205,8 @@ def _how_to_load(config, architecture, repo_id, base_model, adapter, carries_cod
             f'base = {auto_class}.from_pretrained("{base_model or "the/checkpoint-it-was-trained-on"}")',
             f'model = PeftModel.from_pretrained(base, "{repo_id}")',
         ]
+    elif architecture.endswith("ForGraphClassification"):
+        lines = _how_to_load_graphs(auto_class, repo_id, carries_code)
     else:
         trust = ", trust_remote_code=True" if carries_code else ""
         lines = [] if carries_code else ["import hf_memaug  # registers the architecture"]
@@ -210,6 +225,26 @@ def _how_to_load(config, architecture, repo_id, base_model, adapter, carries_cod
             lines += [f'{verb} = pipeline("{task}", model=model, {reader}={reader})', f'{verb}("{given}")']
     install = "pip install transformers" if carries_code else "pip install hf_memaug"
     return f"```bash\n{install}\n```\n\n```python\n" + "\n".join(lines) + "\n```"
+
+
+def _how_to_load_graphs(auto_class: str, repo_id: str, carries_code: bool) -> list[str]:
+    if carries_code:
+        return [
+            f"from transformers import {auto_class}",
+            "",
+            f'model = {auto_class}.from_pretrained("{repo_id}", trust_remote_code=True)',
+            "# model(node_features=..., edge_index=..., graph_index=..., edge_features=..., num_graphs=...).logits",
+        ]
+    return [
+        "import hf_memaug  # registers the architecture",
+        "from hf_memaug.data import GraphCollator",
+        f"from transformers import {auto_class}",
+        "",
+        f'model = {auto_class}.from_pretrained("{repo_id}")',
+        "# A graph: {'node_features', 'edge_index', 'edge_features'}; `graph_from_smiles` makes those of molecules.",
+        'batch = GraphCollator()([{"graph": graph} for graph in your_graphs])',
+        "model(**batch).logits",
+    ]
 
 
 def _data(config, facts, data_name) -> str:
@@ -243,7 +278,7 @@ def _results(scores, facts) -> str:
     ]
     return (
         _table(("domain", "split", "seeds", *columns), rows)
-        + ("\n\nAccuracy and F1 are in points (0-100)." if set(columns) & set(FRACTIONS) else "")
+        + ("\n\nScores are in points: fractions times 100." if set(columns) & set(FRACTIONS) else "")
         + "\n\nMean ± standard deviation where there are several seeds."
     )
 

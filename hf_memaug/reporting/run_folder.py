@@ -29,6 +29,8 @@ class Job:
     backbone: str = ""
     validation: float | None = None
     scores: dict[str, dict[str, float]] = field(default_factory=dict)
+    # Where the data brings dev and test rows, those of dev, by which it was selected; `scores` are those of test.
+    dev_scores: dict[str, dict[str, float]] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     seconds: float | None = None
     peak_memory_bytes: float | None = None
@@ -42,6 +44,13 @@ class Job:
     def title(self) -> str:
         parts = [self.method, f"target {self.target}" if self.target else None, f"seed {self.seed}"]
         return " · ".join(filter(None, parts))
+
+    def tested(self, metric: str | None) -> float | None:
+        """The score on the domain left out, or the mean over the domains of test rows that were given."""
+        if not self.dev_scores:
+            return self.scores.get(self.target or "", {}).get(metric or "")
+        found = [one[metric] for one in self.scores.values() if metric in one]
+        return sum(found) / len(found) if found else None
 
 
 class RunFolder:
@@ -194,6 +203,7 @@ class RunFolder:
             seed=seed if isinstance(seed, int) else 0,
             backbone=str(job.get("backbone") or ""),
             scores=scores,
+            dev_scores=_scores(line.get("dev_scores")),
             settings={**{key: value for key, value in job.items() if key not in _NAMED}, **settings},
             checkpoint=line["checkpoint"] if isinstance(line.get("checkpoint"), str) else None,
             matrix=line["matrix"] if isinstance(line.get("matrix"), dict) else None,

@@ -8,6 +8,7 @@ from transformers import PreTrainedTokenizerBase, default_data_collator
 
 from hf_memaug.data.augmentation import SEED_COLUMN
 from hf_memaug.data.collators import PaddingCollator
+from hf_memaug.data.graphs import GraphCollator
 from hf_memaug.data.images import ImageCollator, makes_pixel_values
 from hf_memaug.data.messages import listed
 
@@ -16,12 +17,12 @@ GRAPH_LENGTHS = 32
 
 
 def choose_collator(args, data_collator: Callable | None, processing_class, train_dataset, eval_dataset) -> Callable:
-    """The caller's, or one that pads texts, or one that decodes images, or that of transformers."""
+    """The caller's, or one that pads texts, decodes images or joins graphs, or that of transformers."""
     _check_augmentation(args, data_collator, processing_class)
     if data_collator is not None:
         return data_collator
     reads_images = makes_pixel_values(processing_class)
-    has_images = False
+    has_images = has_graphs = False
     for name, columns in _columns(train_dataset, eval_dataset):
         if "image" in columns and not reads_images and not {"input_ids", "pixel_values"} & set(columns):
             raise ValueError(
@@ -36,8 +37,11 @@ def choose_collator(args, data_collator: Callable | None, processing_class, trai
                 "column with the paths or images 'image', as `load_domains` does."
             )
         has_images |= reads_images and "image" in columns
+        has_graphs |= "graph" in columns and not {"input_ids", "node_features"} & set(columns)
     if isinstance(processing_class, PreTrainedTokenizerBase):
         return PaddingCollator(processing_class, GRAPH_LENGTHS if args.cuda_graphs else 1)
+    if has_graphs:
+        return GraphCollator()
     return ImageCollator(processing_class) if has_images else default_data_collator
 
 
@@ -46,6 +50,8 @@ def columns_to_collate(args, data_collator: Callable, is_given: bool, of_model: 
     if isinstance(data_collator, ImageCollator):
         # What an image is decoded of, called and varied by, no model takes.
         return [*of_model, "image", "domain", SEED_COLUMN]
+    if isinstance(data_collator, GraphCollator):
+        return [*of_model, "graph"]
     return None if is_given and not args.remove_unused_columns else of_model
 
 

@@ -15,7 +15,7 @@ from transformers.trainer_utils import SaveStrategy
 
 from hf_memaug.data.collators import IGNORED_LABEL, DomainCollator
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
-from hf_memaug.evaluation.scores import accuracy, macro_f1
+from hf_memaug.evaluation.scores import accuracy, auroc, macro_f1, matthews_correlation
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.registry import row_name
 from hf_memaug.training.algorithms import ALGORITHMS
@@ -40,13 +40,14 @@ class DomainTrainer(Trainer):
         args (`DomainTrainingArguments`):
             Arguments of `TrainingArguments`, the algorithm and what it needs.
         train_dataset, eval_dataset:
-            Rows with a `domain` column: `DomainDataset.tokenize(tokenizer)`, or a `datasets.Dataset`; of images, as
-            `load_domains` gives them.
+            Rows with a `domain` column: `DomainDataset.tokenize(tokenizer)`, or a `datasets.Dataset`; of images and
+            graphs, as `load_domains` gives them.
         processing_class:
             The tokenizer, or the image processor, which makes `pixel_values` of each batch's `image`.
         compute_metrics (`Callable`, *optional*):
-            Called for the rows of each domain in turn. By default accuracy and macro-F1 (`f1`); of an encoder-decoder
-            the accuracy of its words alone, each after those that were to be said before.
+            Called for the rows of each domain in turn. By default accuracy, macro-F1 (`f1`), Matthews' correlation
+            (`mcc`) and, where there are two labels and rows of both, the area under the ROC curve (`auroc`); of an
+            encoder-decoder the accuracy of its words alone, each after those that were to be said before.
 
     All other arguments are those of `Trainer`.
     """
@@ -315,24 +316,28 @@ class DomainTrainer(Trainer):
         scores = {name: self._score(_rows(prediction, domains == name)) for name in names}
         metrics = {f"{name}_{metric}": value for name in names for metric, value in scores[name].items()}
         for metric in scores[names[0]]:
-            metrics[metric] = float(np.mean([scores[name][metric] for name in names]))
+            if all(metric in scores[name] for name in names):
+                metrics[metric] = float(np.mean([scores[name][metric] for name in names]))
         return metrics
 
     def _default_scores(self, prediction: EvalPrediction) -> dict[str, float]:
         logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
         labels = prediction.label_ids
-        predicted = logits.argmax(axis=-1) if logits.ndim > labels.ndim else logits
         if labels.ndim > 1:
             kept = labels != IGNORED_LABEL
-            predicted, labels = predicted[kept], labels[kept]
+            logits, labels = logits[kept], labels[kept]
         if self.model.config.is_encoder_decoder:
-            return {"accuracy": accuracy(predicted, labels)}
-        num_labels = logits.shape[-1]
-        return {
+            return {"accuracy": accuracy(logits if logits.ndim == 1 else logits.argmax(axis=-1), labels)}
+        predicted, num_labels = logits.argmax(axis=-1), logits.shape[-1]
+        found = {
             "accuracy": accuracy(predicted, labels),
             # Over all labels, also where one is missing from a small domain.
             "f1": macro_f1(predicted, labels, num_labels=num_labels),
+            "mcc": matthews_correlation(predicted, labels),
         }
+        if num_labels == 2 and len(np.unique(labels)) == 2 and np.isfinite(logits).all():
+            found["auroc"] = auroc(logits[:, 1] - logits[:, 0], labels)
+        return found
 
 
 def _likeliest(logits, labels) -> torch.Tensor:

@@ -36,7 +36,7 @@ def test_several_methods_on_a_csv(command, columns, backbones, quick, memory, re
     ]
     for record in records:
         assert set(record["scores"]) == {"books", "phones", "films"}
-        assert set(record["scores"]["films"]) == {"accuracy", "f1"} and 0 <= record["validation"] <= 100
+        assert set(record["scores"]["films"]) == {"accuracy", "f1", "mcc", "auroc"} and 0 <= record["validation"] <= 100
         assert record["seconds"] > 0 and record["peak_memory_bytes"] > 10**6
         # MIL's two steps of meta-training are given to the others as well.
         assert record["settings"]["steps"] == (2 if record["job"]["method"] == "mil" else 4)

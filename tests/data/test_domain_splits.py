@@ -6,6 +6,7 @@ import pytest
 
 from hf_memaug.data import (
     DomainDataset,
+    check_given_splits,
     check_overlap,
     find_overlap,
     leave_each_domain_out,
@@ -293,3 +294,19 @@ class TestOverlap:
         with pytest.raises(ValueError, match="row 0 of `dev` is row 1 of `final`.*Throw them away."):
             check_overlap(a, b, names=("dev", "final"), mend="Throw them away.")
         check_overlap(a[1:2], b)
+
+
+def test_splits_that_the_data_brings(train, test):
+    dev = make({(domain, label): 3 for domain in ("a", "b") for label in (0, 1)}, prefix="dev")
+    assert check_given_splits(train, dev, test) == (train, dev)
+    with pytest.raises(ValueError, match="`dev` has rows of the domain 'd', which `train` has not"):
+        check_given_splits(train, make({("d", 0): 2}), test)
+    with pytest.raises(ValueError, match="`test` has the label 'yes', which no row of `train` has"):
+        check_given_splits(make({("a", 0): 4}, prefix="other"), make({("a", 0): 2}, prefix="dev"), make({("a", 1): 2}))
+    both = DomainDataset.concatenate([dev, test[:2]])
+    with pytest.raises(ValueError, match='`dev` and `test` overlap.*`on_overlap="drop"`'):
+        check_given_splits(train, both, test)
+    assert texts(check_given_splits(train, both, test, on_overlap="drop")[1]) == texts(dev)
+    assert check_given_splits(train, both, test, on_overlap="ignore")[1] is both
+    with pytest.raises(ValueError, match="`dev` has no row once the overlap is dropped"):
+        check_given_splits(train, test, test, on_overlap="drop")

@@ -154,7 +154,11 @@ def test_a_graph_model_too(tmp_path):
     model = case.model_class(case.config())
     write_job_facts(tmp_path, model, None, graph_rows())
     arrays, memory = kept(tmp_path)
-    assert len(arrays["features"]) == 6 and "text" not in arrays and set(memory["by_domain"]) == {"small", "large"}
+    assert len(arrays["features"]) == 6 and set(memory["by_domain"]) == {"small", "large"}
+    assert set(arrays["text"]) == {"3 nodes, 2 edges"}
+    # A molecule is known by its SMILES.
+    write_job_facts(tmp_path, model, None, graph_rows().with_columns(smiles=["CCO"] * 6))
+    assert set(kept(tmp_path)[0]["text"]) == {"CCO"}
 
 
 def test_rows_are_drawn_evenly_and_always_alike():

@@ -10,8 +10,15 @@ from torch import nn
 from transformers import Trainer, TrainingArguments
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from hf_memaug import DomainTrainer, DomainTrainingArguments, GraphNetworkConfig, GraphNetworkModel
-from hf_memaug.data import GraphCollator, feature_sizes, generated_graphs, leave_one_domain_out
+from hf_memaug import (
+    DomainTrainer,
+    DomainTrainingArguments,
+    GraphNetworkConfig,
+    GraphNetworkModel,
+    HMAForGraphClassification,
+)
+from hf_memaug.data import DomainDataset, GraphCollator, feature_sizes, generated_graphs, leave_one_domain_out
+from hf_memaug.evaluation.scores import auroc, matthews_correlation
 from hf_memaug.modeling.modeling_graph_network import GraphNetworkPreTrainedModel
 
 SPLIT = leave_one_domain_out(generated_graphs(rows_per_domain=25), "wheel")
@@ -79,3 +86,31 @@ def test_the_domain_trainer(tmp_path, algorithm):
     metrics = trainer.evaluate()
     assert {"eval_path_accuracy", "eval_tree_accuracy", "eval_ladder_accuracy", "eval_accuracy"} < set(metrics)
     assert "test_wheel_f1" in trainer.predict(SPLIT.test).metrics
+
+
+def test_the_domain_trainer_joins_graphs_itself(tmp_path):
+    settings = {name: value for name, value in SETTINGS.items() if name != "remove_unused_columns"}
+    model = HMAForGraphClassification.from_backbone(classifier().graph_network, augmentation="none", num_labels=3)
+    arguments = DomainTrainingArguments(str(tmp_path), **settings)
+    noted = SPLIT.train.with_columns(note=["of no use to the model"] * len(SPLIT.train))
+    trainer = DomainTrainer(model, arguments, train_dataset=noted, eval_dataset=SPLIT.dev)
+    assert math.isfinite(trainer.train().training_loss)
+    assert "test_wheel_f1" in trainer.predict(SPLIT.test).metrics
+
+
+def test_scores_of_two_labels_and_of_one(tmp_path):
+    two = SPLIT.test.with_columns(label=[min(label, 1) for label in SPLIT.test["label"]])
+    two = DomainDataset({name: two[name] for name in two.column_names}, ["cycle", "other"])
+    model = HMAForGraphClassification.from_backbone(classifier().graph_network, augmentation="none", num_labels=2)
+    arguments = DomainTrainingArguments(str(tmp_path), **SETTINGS)
+    trainer = DomainTrainer(model, arguments, eval_dataset=two)
+    prediction = trainer.predict(two)
+    margins = prediction.predictions[:, 1] - prediction.predictions[:, 0]
+    assert prediction.metrics["test_wheel_auroc"] == pytest.approx(auroc(margins, two["label"]))
+    expected = matthews_correlation(prediction.predictions.argmax(-1), two["label"])
+    assert prediction.metrics["test_mcc"] == pytest.approx(expected)
+    # A domain with rows of one label has no area, and so there is no mean of them.
+    alike = two.select(row for row, label in enumerate(two["label"]) if label == 1)
+    mixed = DomainDataset.concatenate([two, alike.with_columns(domain=["alike"] * len(alike))])
+    metrics = trainer.predict(mixed).metrics
+    assert "test_wheel_auroc" in metrics and not {"test_alike_auroc", "test_auroc"} & set(metrics)

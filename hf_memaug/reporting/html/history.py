@@ -320,7 +320,7 @@ def reproduce_section(run: RunFolder) -> Section:
     if run.jobs:
         rows = []
         for job in run.jobs:
-            own = job.scores.get(job.target or "", {}).get(run.metric or "")
+            own = job.tested(run.metric)
             numbers = [
                 (job.validation, number(job.validation, 2)),
                 (own, number(own)),

@@ -263,7 +263,7 @@ def _configuration(jobs: list[Job], metric: str) -> Html:
     shared = facts((name, _setting(settings[0][name])) for name in names if name not in differing)
     rows = []
     for job, one in zip(jobs, settings, strict=True):
-        own = job.scores.get(job.target or "", {}).get(metric)
+        own = job.tested(metric)
         cells: list[Any] = [job.target or "all domains", Cell(str(job.seed), job.seed)]
         cells += [_setting(one.get(name)) or "–" for name in differing]
         rows.append(
@@ -281,11 +281,15 @@ def _setting(value: Any) -> str | None:
 
 def _how_to_load(jobs: list[Job], task: Any) -> Html | None:
     kept = [job for job in jobs if job.checkpoint]
-    if not kept or task == "graph":
+    if not kept:
         return None
     best = max(kept, key=lambda job: float("-inf") if job.validation is None else job.validation)
     name = f"AutoModelFor{'Image' if task == 'image' else 'Sequence'}Classification"
-    text = f"import hf_memaug\nfrom transformers import {name}\n\nmodel = {name}.from_pretrained({best.checkpoint!r})"
+    start = f"import hf_memaug\nfrom transformers import {name}"
+    if task == "graph":
+        name = "HMAForGraphClassification"
+        start = f"from hf_memaug import {name}"
+    text = f"{start}\n\nmodel = {name}.from_pretrained({best.checkpoint!r})"
     return joined([tag("h4", "Load it, from the folder of the run"), code(text)])
 
 
@@ -315,6 +319,8 @@ def domains_section(run: RunFolder, baseline: str | None) -> Section:
             drawn.append(charts.interval_chart(target, group, middle - span / 2, middle + span / 2))
         body += [tag("h3", comparison.backbone) if len(found) > 1 else None, charts.panels(drawn)]
     unseen = "Each domain was left out of training and selection when it was scored. " if _has_targets(run) else ""
+    if any(job.dev_scores for job in run.jobs):
+        unseen = "Selected on the dev rows that the data brings, scored on its test rows. "
     note = (
         f"{unseen}{metric_name(metric, first=True)} in points. Line: 95 % confidence interval of the mean over seeds "
         "(Student's t); small dots: single seeds. All panels have the same scale, though not the same middle."
@@ -436,7 +442,8 @@ def _mean(values: Sequence[float] | None) -> float:
 
 def metric_name(metric: str, first: bool = False) -> str:
     """As it is written; `first` in a sentence, with a capital."""
-    name = {"macro_f1": "macro-F1", "micro_f1": "micro-F1", "f1": "F1"}.get(metric, metric.replace("_", " "))
+    known = {"macro_f1": "macro-F1", "micro_f1": "micro-F1", "f1": "F1", "mcc": "MCC", "auroc": "AUROC"}
+    name = known.get(metric, metric.replace("_", " "))
     return name[:1].upper() + name[1:] if first else name
 
 
