@@ -6,6 +6,7 @@ import contextlib
 import functools
 import io
 import json
+import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -73,7 +74,7 @@ def source_of(options: Any) -> dict[str, Any]:
 def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDataset:
     """All rows, with the labels of a model that is there already."""
     try:
-        return _checked(_read(source, source["split"], labels))
+        return _shuffled(_checked(_read(source, source["split"], labels)))
     except (ValueError, OSError, TypeError, KeyError, ImportError) as error:
         raise DataRefused(as_options(error)) from error
 
@@ -195,22 +196,34 @@ def split_for(source: Mapping[str, Any], target: str, dev_fraction: float, on_ov
     return _split(json.dumps(dict(source), sort_keys=True), target, dev_fraction, on_overlap)
 
 
+def _shuffled(rows: DomainDataset | None) -> DomainDataset | None:
+    """
+    In an order that is no file's: there, rows of one class often lie side by side, and a model whose rows read each
+    other would be scored on batches of one class, which it has never seen.
+    """
+    if rows is None:
+        return None
+    order = list(range(len(rows)))
+    random.Random(0).shuffle(order)
+    return rows.select(order)
+
+
 @functools.lru_cache(maxsize=32)
 def _split(source: str, target: str, dev_fraction: float, on_overlap: str) -> dict[str, Any]:
     rows, held_out, _ = _loaded(source)
     try:
         if target != NO_TARGET:
             split = leave_one_domain_out(rows, target, test=held_out, dev_fraction=dev_fraction, on_overlap=on_overlap)
-            return {"train": split.train, "dev": split.dev, "test": split.test}
+            return {"train": split.train, "dev": _shuffled(split.dev), "test": _shuffled(split.test)}
         dev = load_dev(json.loads(source))
         if dev is not None:
             train, dev = check_given_splits(rows, dev, held_out, on_overlap=on_overlap)
-            return {"train": train, "dev": dev, "test": held_out}
+            return {"train": train, "dev": _shuffled(dev), "test": _shuffled(held_out)}
         if held_out is not None:
-            return {"train": rows, "dev": held_out, "test": None}
+            return {"train": rows, "dev": _shuffled(held_out), "test": None}
         parts = split_domains(rows, dev_fraction).values()
         train, dev = (DomainDataset.concatenate([part[side] for part in parts]) for side in (0, 1))
-        return {"train": train, "dev": dev, "test": None}
+        return {"train": train, "dev": _shuffled(dev), "test": None}
     except (ValueError, OSError) as error:
         raise DataRefused(as_options(error)) from error
 

@@ -141,6 +141,23 @@ def test_splits_that_the_data_brings(command, splits, read_lines, tmp_path):
     assert command(*words, "--output", "other", "--dry-run", "--on-overlap", "drop")[0] == 0
 
 
+def test_rows_are_not_scored_in_the_order_of_their_file(splits):
+    from types import SimpleNamespace
+
+    from hf_memaug.cli import rows as data
+
+    names = dict(zip(("split", "dev_split", "test_split"), ("train", "dev", "test"), strict=True))
+    columns = {"text": "text", "text_pair": None, "label": "label", "domain": "domain", "smiles": "smiles"}
+    source = data.source_of(SimpleNamespace(data=str(splits[1]), quiet=True, **names, **columns))
+    # In the file, all of one class and then all of the other.
+    parts = data.split_for(source, "none", 0.2, "raise")
+    assert parts["train"]["label"] == [0] * 10 + [1] * 10
+    for rows in (parts["dev"], parts["test"], data.load_labelled({**source, "split": "test"}, ["0", "1"])):
+        assert sorted(rows["label"]) == [0] * 10 + [1] * 10 and 2 < sum(rows["label"][:10]) < 8
+    again = data.source_of(SimpleNamespace(data=str(splits[1]), quiet=True, **names, **columns))
+    assert data.split_for(again, "none", 0.2, "raise")["test"]["smiles"] == parts["test"]["smiles"]
+
+
 @pytest.mark.parametrize(
     "words, said",
     [
