@@ -50,7 +50,7 @@ CSS = """
 .memaug mark small { font-size: 11px; font-weight: 600; margin-left: 4px; white-space: nowrap; }
 .memaug h3 { font-size: .95rem; margin: .6rem 0 .2rem; }
 .memaug .molecule img { display: block; width: 100%; max-width: 420px; background: #fff; border-radius: 4px;
-  margin: 6px 0; }
+  margin: 6px auto; }
 .memaug .alert { border: 1px solid #c77700; border-left-width: 5px; border-radius: 8px; padding: 10px 14px;
   margin: 0 0 12px; background: var(--background-fill-secondary); }
 .memaug .map { position: relative; width: 100%; max-width: 320px; margin: 6px 0; }
@@ -178,7 +178,8 @@ def _marked(pieces: Iterable[Piece], shown: Callable[[Piece], str]) -> str:
             continue
         # By the label alone, so that it has one colour in both answers.
         colour = _MARKS[zlib.crc32(piece.label.encode("utf-8")) % len(_MARKS)]
-        parts.append(f'<mark style="--mark:{colour}">{escape(piece.text)}<small>{escape(shown(piece))}</small></mark>')
+        said = f"<small>{escape(shown(piece))}</small>" if shown(piece) else ""
+        parts.append(f'<mark style="--mark:{colour}">{escape(piece.text)}{said}</mark>')
     return f'<div class="marked" tabindex="0">{"".join(parts)}</div>'
 
 

@@ -81,8 +81,6 @@ def on_device(checkpoint: Checkpoint, encoded) -> dict[str, torch.Tensor]:
 def ask_tags(checkpoint: Checkpoint, text: str, run: Run) -> Said:
     """The tag of each word is that of its first token, as in training."""
     words, most = list(_WORD.finditer(text)), checkpoint.most_tokens
-    if not words:
-        raise NotServed("There is no word in this text. Type another.")
     limit = {"truncation": True, "max_length": most} if most is not None else {}
     asked = [word.group() for word in words]
     encoded = checkpoint.processor(asked, is_split_into_words=True, return_tensors="pt", verbose=False, **limit)

@@ -65,8 +65,6 @@ def test_tags_are_those_of_first_tokens(tmp_path):
     assert any(tag != "O" for tag in expected), "this model says something"
     for piece in tagged:
         assert piece.label == "Thing" and 1 / 3 < piece.score <= 1
-    with pytest.raises(NotServed, match="no word"):
-        answer(served, text="​")
 
 
 def test_entities_are_marked_and_cut_texts_are_said(tmp_path, monkeypatch):
@@ -295,6 +293,16 @@ def test_a_space_of_an_adapter_holds_the_merged_model(tmp_path):
     assert not (folder / "checkpoint" / "adapter_config.json").exists()
     found = dict(answer(load_served(folder / "checkpoint"), text=TEXT).prediction.scores)
     assert found == pytest.approx(dict(expected.scores), abs=1e-5)
+
+
+def test_an_adapter_is_published_by_peft_and_its_space_by_us(tmp_path, capsys):
+    from hf_memaug.cli.app import main
+
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert main(["push", str(tmp_path), "me/adapter"]) == 2
+    assert "`model.push_to_hub`" in capsys.readouterr().err
+    assert main(["push", str(tmp_path), "me/adapter", "--space"]) == 1
+    assert "does not say of which model" in capsys.readouterr().err
 
 
 def test_texts_go_to_models_of_texts(tmp_path):
