@@ -109,11 +109,11 @@ COMMANDS = {
     "compare": Command(
         own.CompareOptions,
         "compare:compare",
-        "Train several methods on the same data and splits, over seeds, with paired tests.",
+        "Train several methods on the same splits, over seeds, with paired tests.",
         "hf-memaug compare --data reviews.csv --label stars --domain shop --methods erm,mil,hma "
         "--backbone roberta-base",
         settings=("bilevel", *MODELS),
-        more="`--learning-rate 2e-5`, or for one method `--mil.episodes 30`",
+        more="`--learning-rate 2e-5` or `--mil.episodes 30`",
     ),
     "sweep": Command(
         own.SweepOptions,

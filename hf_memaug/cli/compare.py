@@ -12,7 +12,7 @@ from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import FAILED, OK, UsageError
 from hf_memaug.cli.fields import trainer_fields
 from hf_memaug.cli.folder import RESULTS, RunFolder, warn
-from hf_memaug.cli.methods import Chosen, check_method, chosen
+from hf_memaug.cli.methods import Chosen, check_method, check_variants, chosen
 from hf_memaug.cli.recipes import Resolved, used_settings
 from hf_memaug.cli.rows import NO_TARGET
 from hf_memaug.cli.runner import check_counts, run_jobs
@@ -40,6 +40,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     options = call.options
     check_options(options)
     several = {method: chosen(method) for method in dict.fromkeys(methods)}
+    check_variants(several, call.resolved.method_settings)
     source = data.source_of(options)
     settings = used_settings(call.resolved, several, {name: one.fields for name, one in several.items()})
     rows, held_out = data.load(source)

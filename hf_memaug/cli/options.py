@@ -32,6 +32,7 @@ class DataOptions(RowsOptions):
     """Rows to train on, and others to select and test on."""
 
     test_split: str | None = option(None, "split of other rows, to select and test on", "NAME")
+    dev_split: str | None = option(None, "split to select on, where no domain is left out", "NAME")
     on_overlap: str = option("raise", "training rows that are test rows too: raise, drop, ignore", "WHAT")
 
 
@@ -123,6 +124,8 @@ class _Continual:
     seeds: list[str] = option(("1",), "how many, or which: 5 or 0,3,7", "N")
     metric: str = option("accuracy", "what the matrix holds: accuracy or f1", "NAME")
     holdout: float = option(0.2, "part of each domain that is scored", "X")
+    dev_fraction: float = option(0.0, "of that, the part that chooses each domain's best epoch", "X")
+    vectors: str | None = option(None, "word vectors of memory-rnn, such as GloVe's text files", "FILE")
     keep: str = option("all", "weights: all or none", "WHAT")
 
 

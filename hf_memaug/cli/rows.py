@@ -13,7 +13,7 @@ from typing import Any
 
 from hf_memaug.cli.errors import DataRefused, UsageError
 from hf_memaug.data import DomainDataset, check_images, leave_one_domain_out, load_domains, split_domains
-from hf_memaug.data.overlap import row_hashes
+from hf_memaug.data.overlap import find_overlap, row_hashes
 from hf_memaug.training.sweep.building import GENERATED, MNIST, load_rows
 
 # A target that stands for none: all domains are trained on.
@@ -42,14 +42,16 @@ def source_of(options: Any) -> dict[str, Any]:
             f"{', '.join(GENERATED)}."
         )
     # A file may have changed since an earlier command of this process.
-    for cached in (_loaded, _split, _fingerprint):
+    for cached in (_loaded, _dev_rows, _split, _fingerprint):
         cached.cache_clear()
     global _shows_bars
     _shows_bars = not (getattr(options, "quiet", False) or getattr(options, "json", False))
     where = options.data
     if Path(where).exists():
         where = str(Path(where).resolve())
-    names = (*COLUMNS, "split", "test_split")
+    names = (*COLUMNS, "split", "test_split", "dev_split")
+    if getattr(options, "dev_split", None) is not None and options.test_split is None:
+        raise UsageError("`--dev-split` says what to select on, and nothing what to test on: give `--test-split` too.")
     return {"data": where, **{name: getattr(options, name, None) for name in names}}
 
 
@@ -83,6 +85,24 @@ def _loaded(source: str) -> tuple[DomainDataset, DomainDataset | None]:
     except (ValueError, OSError, TypeError, KeyError) as error:
         raise DataRefused(as_options(error)) from error
     return rows, held_out
+
+
+@functools.lru_cache(maxsize=4)
+def _dev_rows(source: str, on_overlap: str) -> DomainDataset:
+    """Rows of `dev_split`. What is also a training row chooses nothing; test rows are scored as they are."""
+    rows, held_out = _loaded(source)
+    source = json.loads(source)
+    try:
+        dev = _read(source, source["dev_split"], rows.label_names)
+        seen = {row for row, _ in find_overlap(dev, rows)}
+        if on_overlap == "raise" and (seen or find_overlap(held_out, rows)):
+            raise ValueError(
+                f"{len(seen)} rows of `--dev-split` and {len(find_overlap(held_out, rows))} of `--test-split` are "
+                'training rows too. `on_overlap="drop"` leaves the dev rows among them out and scores all test rows.'
+            )
+    except (ValueError, OSError, TypeError, KeyError) as error:
+        raise DataRefused(as_options(error)) from error
+    return dev.select(row for row in range(len(dev)) if row not in seen) if on_overlap == "drop" else dev
 
 
 def as_options(error: Exception) -> str:
@@ -134,6 +154,10 @@ def split_for(source: Mapping[str, Any], target: str, dev_fraction: float, on_ov
 @functools.lru_cache(maxsize=32)
 def _split(source: str, target: str, dev_fraction: float, on_overlap: str) -> dict[str, Any]:
     rows, held_out = _loaded(source)
+    if json.loads(source).get("dev_split") is not None:
+        if target != NO_TARGET:
+            raise UsageError("`--dev-split` is for data of which no domain is left out: give `--target none` with it.")
+        return {"train": rows, "dev": _dev_rows(source, on_overlap), "test": held_out}
     try:
         if target != NO_TARGET:
             split = leave_one_domain_out(rows, target, test=held_out, dev_fraction=dev_fraction, on_overlap=on_overlap)
