@@ -160,6 +160,7 @@ def hma_config(model_type: str = "hma", kind: str | None = "vit", **kwargs):
         own["backbone_config"] = {"model_type": "bert", "vocab_size": 99, "pad_token_id": 0, **sizes}
     elif kind == "graph_network":
         graph = {"node_vocab_sizes": [5], "edge_vocab_sizes": [3], "dropout": sizes["hidden_dropout_prob"]}
+        graph |= {name: value for name, value in kwargs.items() if name in graph}
         own["backbone_config"] = {"model_type": kind, "hidden_size": 32, "num_hidden_layers": 2, **graph}
     else:
         own.setdefault("feature_size", 32)

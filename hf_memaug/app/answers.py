@@ -10,7 +10,18 @@ from typing import Any
 import torch
 
 from hf_memaug.app.checkpoints import MOST_LETTERS, Checkpoint, NotServed, load_checkpoint
-from hf_memaug.app.plain import has_memory, plain_logits, what_stands_beside, without_content
+from hf_memaug.app.molecules import checked_graph, drawing, graph_inputs
+from hf_memaug.app.plain import has_memory, plain_output, what_stands_beside, without_content
+from hf_memaug.app.predictions import (
+    Prediction,
+    Run,
+    Said,
+    ask_question,
+    ask_tags,
+    ask_words,
+    of_labels,
+    on_device,
+)
 from hf_memaug.app.readings import (
     READERS,
     Asked,
@@ -25,21 +36,14 @@ from hf_memaug.data.images import decode_image
 
 # Of a generated answer.
 MOST_NEW_TOKENS = 40
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """
-    Args:
-        scores: labels with their scores, the largest first; of a generated text none.
-        kind: "probabilities", which add up to 1; "independent", of several labels at once; "number", of a regression;
-            or "text".
-        text: what was generated.
-    """
-
-    scores: tuple[tuple[str, float], ...] = ()
-    kind: str = "probabilities"
-    text: str | None = None
+_READS = {"text": "texts", "image": "pictures", "graph": "molecules"}
+_DOES = {
+    "classification": "classifies",
+    "tags": "tags words",
+    "questions": "answers questions",
+    "words": "fills masks",
+    "generation": "writes texts",
+}
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,7 @@ class Answer:
         plain_is: what `plain` is, or why it is missing; `plain_name` in two or three words.
         readings: what each memory answered.
         patches: of images, the expert of each patch.
+        drawing: of molecules, the molecule as SVG.
         notes: what else is to be said, such as that a text was cut.
     """
 
@@ -60,6 +65,7 @@ class Answer:
     plain_name: str = "Without the memory"
     readings: tuple[Reading, ...] = ()
     patches: tuple[PatchMap, ...] = ()
+    drawing: str | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -77,8 +83,8 @@ class Served:
 def load_served(checkpoint: str | os.PathLike, baseline: str | os.PathLike | None = None) -> Served:
     """
     Args:
-        checkpoint: a folder or a repository of the hub, with a model of this library that classifies texts or pictures,
-            or answers texts with texts.
+        checkpoint: a folder or a repository of the hub, with a model of this library, or with an adapter of one: any
+            that classifies texts, pictures or molecules, tags words, answers questions, fills masks or writes texts.
         baseline: the same of a plain model, which is asked the same; left out, the memory is switched off where the
             family can.
     """
@@ -87,21 +93,24 @@ def load_served(checkpoint: str | os.PathLike, baseline: str | os.PathLike | Non
     if baseline is not None:
         plain = load_checkpoint(baseline, "baseline", ours=False)
         if plain.modality != ours.modality:
-            kinds = {"text": "texts", "image": "pictures"}
             raise NotServed(
-                f"`baseline`: {plain.name!r} reads {kinds[plain.modality]} and `checkpoint` {kinds[ours.modality]}. "
+                f"`baseline`: {plain.name!r} reads {_READS[plain.modality]} and `checkpoint` {_READS[ours.modality]}. "
                 "Give a plain model of the same kind."
             )
         if ours.task != plain.task:
-            raise NotServed(f"`baseline`: {plain.name!r} classifies and `checkpoint` writes texts. Leave it out.")
-    return Served(ours, plain, gather_slot_facts(ours, lambda texts, pairs: _encoded(ours, texts, pairs)[0]))
+            raise NotServed(
+                f"`baseline`: {plain.name!r} {_DOES[plain.task]} and `checkpoint` {_DOES[ours.task]}. Give a plain "
+                "model that does the same, or leave it out."
+            )
+    return Served(ours, plain, gather_slot_facts(ours, lambda texts, pairs: _encoded(ours, texts, pairs)))
 
 
 @torch.no_grad()
 def answer(served: Served, text: str | None = None, pair: str | None = None, image: Any = None) -> Answer:
     """
     Args:
-        text, pair: the text, and a second one where the model compares two.
+        text, pair: the text, and a second one where the model compares two; a question and its context; a text with
+            masks; or the SMILES of a molecule.
         image: what `decode_image` takes: a file, bytes, a PIL image or an array.
 
     Raises `NotServed` with words for the page where there is nothing to answer.
@@ -109,52 +118,58 @@ def answer(served: Served, text: str | None = None, pair: str | None = None, ima
     checkpoint = served.checkpoint
     if checkpoint.modality == "image":
         question = {"image": _checked_image(image, text)}
+    elif checkpoint.modality == "graph":
+        question = {"text": (text or "").strip(), "graph": checked_graph(text)}
     else:
         question = {"text": _checked_text(checkpoint, text, image), "pair": _checked_pair(checkpoint, pair)}
     with served.lock:
-        return _answer(served, **question)
+        return _answer(served, question)
 
 
-def _answer(served: Served, text=None, pair=None, image=None) -> Answer:
-    checkpoint, notes = served.checkpoint, []
-    inputs, cut = _inputs(checkpoint, text, pair, image)
-    if cut:
-        notes.append(
-            f"The text has {cut} tokens and the model takes {checkpoint.most_tokens}: only the first "
-            f"{checkpoint.most_tokens} were read."
-        )
-    plain_is, has_plain = what_stands_beside(checkpoint, served.baseline)
-    plain, said = None, None
+def _answer(served: Served, question: dict) -> Answer:
+    checkpoint, baseline = served.checkpoint, served.baseline
+    plain_is, has_plain = what_stands_beside(checkpoint, baseline)
+    plain, tokens = None, None
     if checkpoint.task == "generation":
-        prediction, said = _generated(checkpoint, inputs)
+        said, tokens = _generated(checkpoint, question)
         if has_plain:
             with without_content(checkpoint.model):
-                plain, _ = _generated(checkpoint, inputs)
-        output = checkpoint.model(**inputs, decoder_input_ids=said, output_memory_weights=True)
+                plain = _generated(checkpoint, question)[0].prediction
     else:
-        output = checkpoint.model(**inputs, **_wanted(checkpoint))
-        prediction = _prediction(checkpoint, output.logits)
-        if has_plain and served.baseline is not None:
-            theirs, cut = _inputs(served.baseline, text, pair, image)
-            plain = _prediction(served.baseline, served.baseline.model(**theirs).logits)
-            if cut:
-                most = served.baseline.most_tokens
-                notes.append(f"The plain model takes {most} tokens: it read the first {most} of {cut}.")
-            if sorted(served.baseline.labels) != sorted(checkpoint.labels):
-                notes.append(
-                    "The plain model has other labels: "
-                    f"{', '.join(served.baseline.labels)} instead of {', '.join(checkpoint.labels)}."
-                )
-        elif has_plain:
-            plain = _prediction(checkpoint, plain_logits(checkpoint, inputs))
-    readings, patches = (), ()
+        said = _ask(checkpoint, question, lambda inputs: checkpoint.model(**inputs, **_wanted(checkpoint)))
+        if has_plain and baseline is None:
+            plain = _ask(checkpoint, question, lambda inputs: plain_output(checkpoint, inputs)).prediction
+    notes = list(said.notes)
+    if has_plain and baseline is not None:
+        beside = _ask(baseline, question, lambda inputs: baseline.model(**inputs))
+        plain = beside.prediction
+        notes += [f"The plain model: {note[:1].lower()}{note[1:]}" for note in beside.notes]
+        if checkpoint.task in ("classification", "tags") and sorted(baseline.labels) != sorted(checkpoint.labels):
+            theirs, ours = (", ".join(one.labels) for one in (baseline, checkpoint))
+            notes.append(f"The plain model has other labels: {theirs} instead of {ours}.")
+    readings, patches, image = (), (), question.get("image")
     if has_memory(checkpoint.config):
         reader = READERS.get(checkpoint.config.model_type, read_anything)
-        readings = tuple(reader(checkpoint, Asked(inputs, output, image, said), served.facts))
+        readings = tuple(reader(checkpoint, Asked(said.inputs, said.output, image, tokens), served.facts))
     if checkpoint.config.model_type == "vit_gmoe":
         patches = tuple(patch_maps(checkpoint, image))
-    name = "Without the memory" if served.baseline is None else "Plain model"
-    return Answer(prediction, plain, plain_is, name, readings, patches, (*notes, *checkpoint.beside.warnings))
+    drawn = drawing(question["text"]) if checkpoint.modality == "graph" else None
+    name = "Without the memory" if baseline is None else "Plain model"
+    notes += checkpoint.beside.warnings
+    return Answer(said.prediction, plain, plain_is, name, readings, patches, drawn, tuple(notes))
+
+
+def _ask(checkpoint: Checkpoint, question: dict, run: Run) -> Said:
+    """What a model says to a question; `run` gives its output for inputs."""
+    if checkpoint.task == "tags":
+        return ask_tags(checkpoint, question["text"], run)
+    if checkpoint.task == "questions":
+        return ask_question(checkpoint, question["text"], question["pair"], run)
+    if checkpoint.task == "words":
+        return ask_words(checkpoint, question["text"], run, lambda text: _inputs(checkpoint, {"text": text}))
+    inputs, notes = _inputs(checkpoint, question)
+    output = run(inputs)
+    return Said(of_labels(checkpoint, output.logits), inputs, output, notes)
 
 
 def _wanted(checkpoint: Checkpoint) -> dict:
@@ -173,13 +188,17 @@ def _checked_text(checkpoint: Checkpoint, text: str | None, image: Any) -> str:
 
 
 def _checked_pair(checkpoint: Checkpoint, pair: str | None) -> str | None:
-    pair = (pair or "").strip() or None
+    # The letters of an answer are counted in the context as it was given.
+    pair = ((pair or "") if checkpoint.task == "questions" else (pair or "").strip()) or None
+    if checkpoint.task == "questions" and not (pair or "").strip():
+        raise NotServed("There is no context yet. Paste the text that the question is about, then ask again.")
     if checkpoint.pairs == "needed" and pair is None:
         raise NotServed("This model compares two texts. Type the second one too.")
     if checkpoint.pairs == "none" and pair is not None:
         raise NotServed("This model reads one text. Leave the second one empty.")
     if pair is not None and len(pair) > MOST_LETTERS:
-        raise NotServed(f"The second text has more than the {MOST_LETTERS:,} letters taken here. Shorten it.")
+        what = "context" if checkpoint.task == "questions" else "second text"
+        raise NotServed(f"The {what} has more than the {MOST_LETTERS:,} letters taken here. Shorten it.")
     return pair
 
 
@@ -193,41 +212,37 @@ def _checked_image(image: Any, text: str | None):
         raise NotServed(f"The picture cannot be read: {str(error).replace('`image` ', 'it ')}") from error
 
 
-def _inputs(checkpoint: Checkpoint, text, pair, image) -> tuple[dict, int | None]:
-    """The model's inputs, and the number of tokens where the text had to be cut."""
+def _inputs(checkpoint: Checkpoint, question: dict) -> tuple[dict, tuple[str, ...]]:
+    """The model's inputs, and what is to be said where the text had to be cut."""
     if checkpoint.modality == "image":
-        pixels = checkpoint.processor(images=image, return_tensors="pt")["pixel_values"]
-        return {"pixel_values": pixels.to(checkpoint.model.device)}, None
-    return _encoded(checkpoint, [text], None if pair is None else [pair])
+        pixels = checkpoint.processor(images=question["image"], return_tensors="pt")["pixel_values"]
+        return {"pixel_values": pixels.to(checkpoint.model.device)}, ()
+    if checkpoint.modality == "graph":
+        return graph_inputs(checkpoint, question["graph"]), ()
+    text, pair, most = question["text"], question.get("pair"), checkpoint.most_tokens
+    pairs, notes = None if pair is None else [pair], ()
+    if most is not None:
+        count = len(checkpoint.processor([text], pairs, verbose=False)["input_ids"][0])
+        if count > most:
+            notes = (f"The text has {count} tokens and the model takes {most}: only the first {most} were read.",)
+    return _encoded(checkpoint, [text], pairs), notes
 
 
-def _encoded(checkpoint: Checkpoint, texts: list[str], pairs: list[str] | None) -> tuple[dict, int | None]:
-    tokenizer, most, cut = checkpoint.processor, checkpoint.most_tokens, None
-    if most is not None and len(texts) == 1:
-        count = len(tokenizer(texts, pairs, verbose=False)["input_ids"][0])
-        cut = count if count > most else None
+def _encoded(checkpoint: Checkpoint, texts: list[str], pairs: list[str] | None) -> dict:
+    tokenizer, most = checkpoint.processor, checkpoint.most_tokens
     limit = {"truncation": True, "max_length": most} if most is not None else {}
     # Without a padding token one text at a time is asked, which needs none.
     padding = tokenizer.pad_token is not None
     inputs = tokenizer(texts, pairs, padding=padding, return_tensors="pt", **limit)
-    kept = ("input_ids", "attention_mask", *(("token_type_ids",) if checkpoint.task == "classification" else ()))
     if not inputs["input_ids"].shape[1]:
         raise NotServed("The tokenizer finds no word in this text. Type another.")
-    return {name: inputs[name].to(checkpoint.model.device) for name in kept if name in inputs}, cut
+    return on_device(checkpoint, inputs)
 
 
-def _prediction(checkpoint: Checkpoint, logits: torch.Tensor) -> Prediction:
-    logits, config = logits[0].float().cpu(), checkpoint.config
-    if config.num_labels == 1:
-        return Prediction(((checkpoint.labels[0], float(logits[0])),), "number")
-    several = config.problem_type == "multi_label_classification"
-    scores = (logits.sigmoid() if several else logits.softmax(dim=-1)).tolist()
-    ranked = sorted(zip(checkpoint.labels, scores, strict=True), key=lambda pair: -pair[1])
-    return Prediction(tuple(ranked), "independent" if several else "probabilities")
-
-
-def _generated(checkpoint: Checkpoint, inputs: dict) -> tuple[Prediction, torch.Tensor]:
+def _generated(checkpoint: Checkpoint, question: dict) -> tuple[Said, torch.Tensor]:
+    inputs, notes = _inputs(checkpoint, question)
     # The likeliest word at each step, so that the same question has the same answer.
-    said = checkpoint.model.generate(**inputs, max_new_tokens=MOST_NEW_TOKENS, do_sample=False, num_beams=1)
-    text = checkpoint.processor.decode(said[0], skip_special_tokens=True).strip()
-    return Prediction(kind="text", text=text), said
+    tokens = checkpoint.model.generate(**inputs, max_new_tokens=MOST_NEW_TOKENS, do_sample=False, num_beams=1)
+    text = checkpoint.processor.decode(tokens[0], skip_special_tokens=True).strip()
+    output = checkpoint.model(**inputs, decoder_input_ids=tokens, output_memory_weights=True)
+    return Said(Prediction(kind="text", text=text), inputs, output, notes), tokens

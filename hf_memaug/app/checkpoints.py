@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the app serves: a checkpoint with its tokenizer or image processor, and what lies beside it."""
 
+import importlib.util
 import json
 import os
 import zipfile
@@ -18,8 +19,13 @@ TASKS = {
     "ForSequenceClassification": "classification",
     "ForPromptClassification": "classification",
     "ForImageClassification": "classification",
+    "ForGraphClassification": "classification",
+    "ForTokenClassification": "tags",
+    "ForQuestionAnswering": "questions",
+    "ForMaskedLM": "words",
     "ForConditionalGeneration": "generation",
 }
+_MODALITIES = {"pixel_values": "image", "node_features": "graph"}
 # More letters than any model here reads: counting their tokens alone would take long.
 MOST_LETTERS = 100_000
 
@@ -51,11 +57,12 @@ class Checkpoint:
     Args:
         name: the folder or the repository, as it was given.
         model: in evaluation, in float32.
-        processor: its tokenizer or image processor.
-        modality: "text" or "image".
-        task: "classification" or "generation".
+        processor: its tokenizer or image processor; of graphs None.
+        modality: "text", "image" or "graph".
+        task: one of `TASKS`.
         most_tokens: the longest text it takes; None where nothing says.
         pairs: whether a second text is "none", "optional" or "needed".
+        base: where `name` holds an adapter, the model it was merged into.
     """
 
     name: str
@@ -66,6 +73,7 @@ class Checkpoint:
     most_tokens: int | None = None
     pairs: str = "none"
     beside: Beside = field(default_factory=Beside)
+    base: str | None = None
 
     @property
     def config(self):
@@ -97,21 +105,25 @@ def load_checkpoint(name_or_path: str | os.PathLike, argument: str = "checkpoint
     import transformers
 
     import hf_memaug
+    from hf_memaug.app.adapters import adapter_base, merged
 
     name = os.fspath(name_or_path)
     config = read_config(name, argument)
     task = served_task(config, name, argument, ours)
     architecture, is_ours = config.architectures[0], config.model_type in FAMILIES
+    base = adapter_base(name, argument)
     try:
-        if is_ours:
-            model = getattr(hf_memaug, architecture).from_pretrained(name, dtype=torch.float32)
-        else:
-            model = getattr(transformers, architecture).from_pretrained(name, dtype=torch.float32)
+        package = hf_memaug if is_ours else transformers
+        model = getattr(package, architecture).from_pretrained(base or name, dtype=torch.float32)
     except (AttributeError, OSError, ValueError) as error:
         raise NotServed(f"`{argument}`: {name!r} cannot be loaded as a `{architecture}`: {error}") from error
-    modality = "image" if model.main_input_name == "pixel_values" else "text"
-    processor = _processor(name, argument, modality)
-    pairs = "none"
+    if base is not None:
+        model = merged(model, name, argument)
+    modality = _MODALITIES.get(model.main_input_name, "text")
+    processor = None if modality == "graph" else _processor(name, base, argument, modality)
+    if task == "words" and processor.mask_token is None:
+        raise NotServed(f"`{argument}`: the tokenizer of {name!r} has no mask token, and the model fills masks.")
+    pairs = "needed" if task == "questions" else "none"
     if modality == "text" and task == "classification":
         # A recurrent network is built for one text or for two; an encoder takes both.
         pairs = {True: "needed", False: "none", None: "optional"}[getattr(config, "sentence_pairs", None)]
@@ -124,6 +136,7 @@ def load_checkpoint(name_or_path: str | os.PathLike, argument: str = "checkpoint
         most_tokens=_most_tokens(config, processor) if modality == "text" else None,
         pairs=pairs,
         beside=read_beside(name) if is_ours else Beside(),
+        base=base,
     )
 
 
@@ -136,26 +149,52 @@ def served_task(config, name: str, argument: str, ours: bool = True) -> str:
             f"`{argument}`: {name!r} is a `{config.model_type}`, which is no model of hf_memaug (it has: "
             f"{', '.join(FAMILIES)}). Give one of these; a plain model goes into `baseline`."
         )
-    if task is None or (not ours and task != "classification"):
-        wanted = "classify texts or pictures" if not ours else "classify texts or pictures, or answer texts with texts"
+    if task is None or (not ours and task == "generation"):
+        wanted = "classify texts, pictures or molecules, tag words, answer questions, fill masks"
+        wanted += " or answer texts with texts" if ours else ""
         raise NotServed(
             f"`{argument}`: {name!r} is a `{architecture or config.model_type}`, and the app serves models that "
             f"{wanted}. Give a checkpoint of such a class, e.g. `...ForSequenceClassification`."
         )
+    if architecture.endswith("ForGraphClassification"):
+        _check_molecules(config, name, argument)
     return task
+
+
+def _check_molecules(config, name: str, argument: str) -> None:
+    """A graph can be typed only as the SMILES of a molecule, whose features are those of `graph_from_smiles`."""
+    from hf_memaug.data.molecules import ATOM_VOCAB_SIZES, BOND_VOCAB_SIZES
+
+    if importlib.util.find_spec("rdkit") is None:
+        raise NotServed(
+            f"`{argument}`: {name!r} reads molecules, for which RDKit is missing: `pip install hf_memaug[graph]`."
+        )
+    backbone = getattr(config, "backbone_config", None)
+    atoms, bonds = (getattr(backbone, f"{what}_vocab_sizes", None) for what in ("node", "edge"))
+    if atoms is None or list(atoms) != ATOM_VOCAB_SIZES or list(bonds or ()) not in ([], BOND_VOCAB_SIZES):
+        raise NotServed(
+            f"`{argument}`: {name!r} reads graphs that are no molecules of `graph_from_smiles` (its nodes have "
+            f"features of the sizes {None if atoms is None else list(atoms)}, atoms {ATOM_VOCAB_SIZES}), and no other "
+            "graph can be typed into a page. Ask it in Python, with `GraphCollator`."
+        )
 
 
 def read_config(name: str, argument: str):
     import transformers
 
     import hf_memaug  # noqa: F401 (registers the families)
+    from hf_memaug.app.adapters import adapter_base, refuse_plain_base
 
+    base = adapter_base(name, argument)
+    if base is not None:
+        try:
+            config = read_config(base, argument)
+        except NotServed as error:
+            raise NotServed(f"`{argument}`: {name!r} holds an adapter of {base!r}. {error}") from error
+        if config.model_type not in FAMILIES:
+            raise refuse_plain_base(name, base, config.model_type, argument)
+        return config
     if os.path.isdir(name) and not (Path(name) / "config.json").is_file():
-        if (Path(name) / "adapter_config.json").is_file():
-            raise NotServed(
-                f"`{argument}`: {name!r} holds an adapter. Merge it into its model first: `model.merge_and_unload()`, "
-                "then `save_pretrained`."
-            )
         inner = sorted(str(path.parent) for path in Path(name).glob("**/checkpoint/config.json"))
         mend = f"Did you mean {inner[0]!r}?" if inner else "Give the folder that `save_pretrained` has written."
         raise NotServed(f"`{argument}`: {name!r} has no `config.json`. {mend}")
@@ -171,21 +210,23 @@ def read_config(name: str, argument: str):
         ) from error
 
 
-def _processor(name: str, argument: str, modality: str):
+def _processor(name: str, base: str | None, argument: str, modality: str):
     from transformers import AutoImageProcessor, AutoTokenizer
 
     auto_class, kind = (AutoImageProcessor, "image processor") if modality == "image" else (AutoTokenizer, "tokenizer")
-    try:
-        found = auto_class.from_pretrained(name)
+    # Beside an adapter there may be none: then that of its model.
+    for source in (name, *([base] if base is not None else [])):
+        try:
+            found = auto_class.from_pretrained(source)
+        except (OSError, ValueError):
+            continue
         # Where there are no files, transformers makes a tokenizer of special tokens alone.
-        if modality == "text" and len(found) <= len(set(found.all_special_ids)):
-            raise ValueError("it knows no word")
-        return found
-    except (OSError, ValueError) as error:
-        raise NotServed(
-            f"`{argument}`: {name!r} has no {kind} that can be read. Save the one it was trained with there: "
-            "`processor.save_pretrained(...)`."
-        ) from error
+        if modality == "image" or len(found) > len(set(found.all_special_ids)):
+            return found
+    raise NotServed(
+        f"`{argument}`: {name!r} has no {kind} that can be read. Save the one it was trained with there: "
+        "`processor.save_pretrained(...)`."
+    )
 
 
 def _most_tokens(config, tokenizer) -> int | None:

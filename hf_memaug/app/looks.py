@@ -4,14 +4,19 @@
 
 import base64
 import io
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable
 from html import escape
 
-from hf_memaug.app.answers import Answer, Prediction, Served
+from hf_memaug.app.answers import Answer, Served
+from hf_memaug.app.checkpoints import Checkpoint
+from hf_memaug.app.predictions import Piece, Prediction
 from hf_memaug.app.readings import PatchMap, Place, Reading
 from hf_memaug.registry import FAMILIES
 
 _MOST_LABELS = 12
+# Of marks: behind letters, in light and in dark.
+_MARKS = ("#2f7fd1", "#c77700", "#2a9d6f", "#b0479a", "#c0453b", "#7a6ad8", "#6c8a00", "#008b9a")
 # The colours are those of Gradio's theme, which has a light and a dark set of them.
 CSS = """
 .gradio-container .html-container { padding: 0 !important; }
@@ -38,6 +43,14 @@ CSS = """
 .memaug ul { margin: 2px 0 6px; padding-left: 18px; list-style: disc; }
 .memaug li { margin: 1px 0; }
 .memaug .said { font-size: 1.1em; white-space: pre-wrap; }
+.memaug .marked { white-space: pre-wrap; line-height: 1.9; max-height: 24em; overflow: auto; }
+.memaug mark { color: inherit; background: color-mix(in srgb, var(--mark) 26%, transparent); border-radius: 4px;
+  border-bottom: 2px solid var(--mark); padding: 1px 3px; box-decoration-break: clone;
+  -webkit-box-decoration-break: clone; }
+.memaug mark small { font-size: 11px; font-weight: 600; margin-left: 4px; white-space: nowrap; }
+.memaug h3 { font-size: .95rem; margin: .6rem 0 .2rem; }
+.memaug .molecule img { display: block; width: 100%; max-width: 420px; background: #fff; border-radius: 4px;
+  margin: 6px auto; }
 .memaug .alert { border: 1px solid #c77700; border-left-width: 5px; border-radius: 8px; padding: 10px 14px;
   margin: 0 0 12px; background: var(--background-fill-secondary); }
 .memaug .map { position: relative; width: 100%; max-width: 320px; margin: 6px 0; }
@@ -59,7 +72,9 @@ def header(served: Served) -> str:
     what = family.method.what[:1].upper() + family.method.what[1:]
     facts = [f"<code>{escape(type(checkpoint.model).__name__)}</code>", escape(what)]
     said = f"<h1>{escape(checkpoint.title)}</h1><p>{': '.join(facts)}.</p>"
-    if checkpoint.task == "classification":
+    if checkpoint.base is not None:
+        said += f'<p class="quiet">An adapter, merged into <code>{escape(checkpoint.base)}</code>.</p>'
+    if checkpoint.task in ("classification", "tags"):
         labels = checkpoint.labels
         shown = ", ".join(labels[:_MOST_LABELS]) + (
             f" and {len(labels) - _MOST_LABELS} more" * (len(labels) > _MOST_LABELS)
@@ -81,9 +96,20 @@ def message(text: str) -> str:
     return _whole(f'<div class="alert" role="alert">{_words(text)}</div>')
 
 
-def waiting(image: bool) -> str:
-    ask = "Drop a picture" if image else "Type a text and press Ask"
-    return _whole(f'<p class="quiet">{ask}: the prediction, and who in the memory answered, appear here.</p>')
+_ASK = {
+    "tags": "Type a text and press Ask",
+    "questions": "Type a question and the text that it is about, and press Ask",
+    "words": "Type a text with {mask} in the place of a word, and press Ask",
+}
+
+
+def waiting(checkpoint: Checkpoint) -> str:
+    ask = {"image": "Drop a picture", "graph": "Type the SMILES of a molecule and press Ask"}.get(
+        checkpoint.modality, _ASK.get(checkpoint.task, "Type a text and press Ask")
+    )
+    if checkpoint.task == "words":
+        ask = ask.format(mask=checkpoint.processor.mask_token)
+    return _whole(f'<p class="quiet">{escape(ask)}: the prediction, and who in the memory answered, appear here.</p>')
 
 
 def answered(found: Answer) -> str:
@@ -93,6 +119,8 @@ def answered(found: Answer) -> str:
     if found.plain is not None:
         cards += _prediction(found.plain_name, found.plain, "plain")
     parts = [notes, f'<div class="pair">{cards}</div>', f'<p class="quiet">{_words(found.plain_is)}</p>']
+    if found.drawing is not None:
+        parts.append(f'<div class="grid">{_drawing(found.drawing)}</div>')
     if found.patches:
         parts.append(f'<div class="grid">{"".join(map(_patches, found.patches))}</div>')
     if found.readings:
@@ -128,6 +156,8 @@ def _prediction(title: str, prediction: Prediction, kind: str = "") -> str:
     elif prediction.kind == "number":
         (label, value), *_ = prediction.scores
         inner = f'<p class="said">{escape(label)}: {value:.3f}</p>'
+    elif prediction.kind in _KINDS:
+        inner = _KINDS[prediction.kind](prediction)
     else:
         shown = prediction.scores[:_MOST_LABELS]
         bars = (_bar(label, score, kind="first" if place == 0 else "") for place, (label, score) in enumerate(shown))
@@ -137,6 +167,60 @@ def _prediction(title: str, prediction: Prediction, kind: str = "") -> str:
         if len(prediction.scores) > len(shown):
             inner += f'<p class="quiet">and {len(prediction.scores) - len(shown)} labels with less</p>'
     return f'<section class="card {kind}"><h2>{escape(title)}</h2>{inner}</section>'
+
+
+def _marked(pieces: Iterable[Piece], shown: Callable[[Piece], str]) -> str:
+    """A text with its marks; `shown` says what stands behind a marked stretch."""
+    parts = []
+    for piece in pieces:
+        if piece.label is None:
+            parts.append(escape(piece.text))
+            continue
+        # By the label alone, so that it has one colour in both answers.
+        colour = _MARKS[zlib.crc32(piece.label.encode("utf-8")) % len(_MARKS)]
+        said = f"<small>{escape(shown(piece))}</small>" if shown(piece) else ""
+        parts.append(f'<mark style="--mark:{colour}">{escape(piece.text)}{said}</mark>')
+    return f'<div class="marked" tabindex="0">{"".join(parts)}</div>'
+
+
+def _tags(prediction: Prediction) -> str:
+    inner = _marked(prediction.pieces, lambda piece: f"{piece.label} {piece.score:.0%}")
+    if not any(piece.label for piece in prediction.pieces):
+        inner += '<p class="quiet">No word has a tag.</p>'
+    return inner
+
+
+def _answer(prediction: Prediction) -> str:
+    text = escape(prediction.text or "")
+    inner = f'<p class="said"><strong>{text}</strong></p>' if text else '<p class="said">No answer in the context.</p>'
+    inner += _marked(prediction.pieces, lambda piece: "")
+    if prediction.scores:
+        title = "How likely" if text else "What came nearest"
+        inner += f"<h3>{title}</h3>" + "".join(_bar(answer, share) for answer, share in prediction.scores)
+    return inner
+
+
+def _masks(prediction: Prediction) -> str:
+    several = len(prediction.masks) > 1
+    inner = _marked(prediction.pieces, lambda piece: piece.label if several else "")
+    for number, words in enumerate(prediction.masks, start=1):
+        inner += f"<h3>Mask {number}</h3>" * several
+        inner += "".join(
+            _bar(word, share, kind="first" if not place else "") for place, (word, share) in enumerate(words)
+        )
+    return inner
+
+
+_KINDS: dict[str, Callable[[Prediction], str]] = {"tags": _tags, "answer": _answer, "words": _masks}
+
+
+def _drawing(svg: str) -> str:
+    # As a picture, in which no script runs.
+    picture = base64.b64encode(svg.encode("utf-8")).decode("ascii")
+    return (
+        '<section class="card molecule"><h2>The molecule</h2>'
+        f'<img alt="the molecule that was asked" src="data:image/svg+xml;base64,{picture}"></section>'
+    )
 
 
 def _reading(reading: Reading) -> str:

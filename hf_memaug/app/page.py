@@ -7,7 +7,7 @@ from typing import Any
 
 from hf_memaug.app import looks
 from hf_memaug.app.answers import Served, answer, load_served
-from hf_memaug.app.checkpoints import NotServed
+from hf_memaug.app.checkpoints import Checkpoint, NotServed
 
 _INSTALL = "The app needs Gradio: `pip install hf_memaug[app]`."
 _MOST_EXAMPLES, _LONGEST_EXAMPLE = 4, 300
@@ -73,22 +73,13 @@ def build_page(served: Served | str):
         gradio.HTML(looks.header(served), padding=False)
         with gradio.Row():
             with gradio.Column(scale=1, min_width=300):
-                if is_image:
-                    inputs = [
-                        gradio.Image(type="filepath", label="Picture", sources=["upload", "clipboard"], height=300)
-                    ]
-                else:
-                    inputs = [gradio.Textbox(label="Text", lines=5, max_lines=14, placeholder="Type or paste a text")]
-                if checkpoint.pairs != "none":
-                    needed = checkpoint.pairs == "needed"
-                    label = "Second text" if needed else "Second text (leave empty if there is none)"
-                    inputs.append(gradio.Textbox(label=label, lines=3 if needed else 1, max_lines=14))
+                inputs = _fields(gradio, checkpoint)
                 button = gradio.Button("Ask", variant="primary")
                 examples = _examples(served)
                 if examples:
                     gradio.Examples(examples, inputs[:1], label="Texts that lie beside the checkpoint")
             with gradio.Column(scale=2, min_width=300):
-                shown = gradio.HTML(looks.waiting(is_image), elem_id="answer", padding=False)
+                shown = gradio.HTML(looks.waiting(checkpoint), elem_id="answer", padding=False)
         events = [button.click, *(one.submit for one in inputs if not is_image)]
         if is_image:
             events.append(inputs[0].upload)
@@ -98,10 +89,31 @@ def build_page(served: Served | str):
     return page
 
 
+def _fields(gradio, checkpoint: Checkpoint) -> list:
+    """What is asked for: a picture, a molecule, a question with its context, or one text or two."""
+    if checkpoint.modality == "image":
+        return [gradio.Image(type="filepath", label="Picture", sources=["upload", "clipboard"], height=300)]
+    if checkpoint.modality == "graph":
+        return [gradio.Textbox(label="Molecule, as SMILES", max_lines=4, placeholder="CC(=O)Oc1ccccc1C(=O)O")]
+    if checkpoint.task == "questions":
+        question = gradio.Textbox(label="Question", max_lines=4, placeholder="Type a question")
+        hint = "Paste the text that holds the answer"
+        return [question, gradio.Textbox(label="Context", lines=8, max_lines=20, placeholder=hint)]
+    hint = "Type or paste a text"
+    if checkpoint.task == "words":
+        hint += f", with {checkpoint.processor.mask_token} in the place of a word"
+    fields = [gradio.Textbox(label="Text", lines=5, max_lines=14, placeholder=hint)]
+    if checkpoint.pairs != "none":
+        needed = checkpoint.pairs == "needed"
+        label = "Second text" if needed else "Second text (leave empty if there is none)"
+        fields.append(gradio.Textbox(label=label, lines=3 if needed else 1, max_lines=14))
+    return fields
+
+
 def _examples(served: Served) -> list[list[str]]:
-    """Short texts of the rows beside the checkpoint, of different domains; of models of pairs none."""
+    """Short texts of the rows beside the checkpoint, of different domains; of models of pairs and of masks none."""
     checkpoint = served.checkpoint
-    if checkpoint.modality != "text" or checkpoint.pairs == "needed":
+    if checkpoint.modality == "image" or checkpoint.pairs == "needed" or checkpoint.task == "words":
         return []
     found: dict[str, str] = {}
     for row, text in enumerate(checkpoint.beside.texts):

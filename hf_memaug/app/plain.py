@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 
 import torch
+from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_memaug.app.checkpoints import Checkpoint
 from hf_memaug.layers.memory_rnn import MemoryBank
@@ -51,32 +52,32 @@ def what_stands_beside(checkpoint: Checkpoint, baseline: Checkpoint | None) -> t
 
 
 @torch.no_grad()
-def plain_logits(checkpoint: Checkpoint, inputs: dict) -> torch.Tensor:
-    """Of the checkpoint with its memory off, `(1, labels)`."""
+def plain_output(checkpoint: Checkpoint, inputs: dict):
+    """What the checkpoint puts out with its memory off."""
     return _SWITCHES[checkpoint.config.model_type](checkpoint.model, inputs)
 
 
-def _kv_memory(model, inputs: dict) -> torch.Tensor:
+def _kv_memory(model, inputs: dict):
     with memory_maps.evaluating(model, memory_weight=0.0):
-        return model(**inputs).logits
+        return model(**inputs)
 
 
-def _gmap(model, inputs: dict) -> torch.Tensor:
-    return model(**inputs, memory_mask=torch.zeros_like(inputs["input_ids"])).logits
+def _gmap(model, inputs: dict):
+    return model(**inputs, memory_mask=torch.zeros_like(inputs["input_ids"]))
 
 
-def _hma(model, inputs: dict) -> torch.Tensor:
+def _hma(model, inputs: dict) -> SequenceClassifierOutput:
     features, head = model.features(**inputs), model.head
     rows = head.memory.aggregate(features.to(head.classifier.weight.dtype))
     for reader in (head.memory.real_reader, head.memory.synthetic_reader):
         if reader is not None:
             rows, _ = reader(rows, rows[:0])
-    return head.classifier(rows)
+    return SequenceClassifierOutput(logits=head.classifier(rows))
 
 
-def _memory_rnn(model, inputs: dict) -> torch.Tensor:
+def _memory_rnn(model, inputs: dict):
     with without_content(model):
-        return model(**inputs).logits
+        return model(**inputs)
 
 
 @contextmanager

@@ -344,7 +344,7 @@ def read_heterogenous(checkpoint: Checkpoint, asked: Asked, facts: SlotFacts) ->
             f"Of {len(real.slot_labels)} training rows, the last that were written; the row asked reads "
             f"{real.own[0]:.0%} of itself."
         )
-        source = "The memory keeps the feature and the class of a row, not its text or picture."
+        source = "The memory keeps the feature and the class of a row, not its text, picture or molecule."
         found.append(make_reading("Real memory", about, real.slots[0], stored, groups=groups, source=source))
     if head.config.has("synthetic"):
         attention = memory_maps.datapoint_attention(model, features)

@@ -7,7 +7,8 @@ import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from hf_memaug.app.checkpoints import beside_file, read_config, served_task
+from hf_memaug.app.adapters import adapter_base
+from hf_memaug.app.checkpoints import beside_file, load_checkpoint, read_config, served_task
 from hf_memaug.registry import FAMILIES
 
 # Where a copy of the checkpoint lies in the folder.
@@ -30,7 +31,8 @@ def write_space(
 
     Args:
         checkpoint (`str`):
-            A repository of the hub, which the Space loads by name, or a folder, which is copied into the Space.
+            A repository of the hub, which the Space loads by name, or a folder, which is copied into the Space; of an
+            adapter, the model that it is merged into.
         folder (`str`):
             Where to write: a folder that is new, empty, or an earlier Space of this function.
         baseline (`str`, *optional*):
@@ -54,10 +56,10 @@ def write_space(
     # The copy first: a folder with an `app.py` is whole.
     is_copy = os.path.isdir(name)
     if is_copy:
-        _copy(Path(name), folder / COPY, rows)
+        _copy(Path(name), folder / COPY, rows, is_adapter=adapter_base(name, "checkpoint") is not None)
     served = f'Path(__file__).parent / "{COPY}"' if is_copy else repr(name)
     arguments = [served, *([f"baseline={os.fspath(baseline)!r}"] if baseline is not None else [])]
-    (folder / "requirements.txt").write_text(_requirements(), encoding="utf-8")
+    (folder / "requirements.txt").write_text(_requirements(config), encoding="utf-8")
     (folder / "README.md").write_text(_readme(config, name, is_copy, baseline), encoding="utf-8")
     (folder / "app.py").write_text(
         _APP.format(path="from pathlib import Path\n\n" if is_copy else "", arguments=", ".join(arguments)),
@@ -83,10 +85,16 @@ def _check_folder(folder: Path) -> None:
         raise ValueError(f"`folder`: {str(folder)!r} is not empty. Give a new one: nothing is overwritten.")
 
 
-def _copy(checkpoint: Path, into: Path, rows: bool) -> None:
+def _copy(checkpoint: Path, into: Path, rows: bool, is_adapter: bool) -> None:
+    # Before anything is removed: it may be refused.
+    whole = load_checkpoint(checkpoint) if is_adapter else None
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
-    for pattern in _COPIED:
+    if whole is not None:
+        # The model below an adapter may lie in a folder that no Space can see.
+        for part in filter(None, (whole.model, whole.processor)):
+            part.save_pretrained(into)
+    for pattern in () if is_adapter else _COPIED:
         for path in sorted(checkpoint.glob(pattern)):
             if path.name not in _LEFT:
                 shutil.copy2(path, into / path.name)
@@ -103,10 +111,12 @@ def _installed(package: str) -> str | None:
         return None
 
 
-def _requirements() -> str:
+def _requirements(config) -> str:
     import hf_memaug
 
-    lines = [f"hf_memaug[app]=={hf_memaug.__version__}"]
+    # Molecules are read by RDKit.
+    extras = "app,graph" if config.architectures[0].endswith("ForGraphClassification") else "app"
+    lines = [f"hf_memaug[{extras}]=={hf_memaug.__version__}"]
     for package in ("torch", "transformers"):
         number = _installed(package)
         if number is not None:

@@ -110,7 +110,7 @@ COMMANDS = {
     "compare": Command(
         own.CompareOptions,
         "compare:compare",
-        "Train several methods on the same data and splits, over seeds, with paired tests.",
+        "Train several methods on the same splits, over seeds, with paired tests.",
         "hf-memaug compare --data reviews.csv --label stars --domain shop --methods erm,mil,hma",
         settings=TRAINED,
         more="`--mil.episodes 30`",

@@ -13,7 +13,7 @@ from hf_memaug.cli.errors import FAILED, OK, DataRefused, UsageError
 from hf_memaug.cli.fields import trainer_fields
 from hf_memaug.cli.folder import RESULTS, RunFolder, warn
 from hf_memaug.cli.graphs import check_backbone
-from hf_memaug.cli.methods import Chosen, check_method, chosen
+from hf_memaug.cli.methods import Chosen, check_method, check_variants, chosen
 from hf_memaug.cli.recipes import Resolved, used_settings
 from hf_memaug.cli.rows import NO_TARGET, data_name, kind_of
 from hf_memaug.cli.runner import check_counts, run_jobs
@@ -25,6 +25,7 @@ from hf_memaug.training.sweep.plan import file_name
 
 METRICS = ("f1", "accuracy", "mcc", "auroc")
 KEEP = ("best", "all", "none")
+ON_OVERLAP = ("raise", "drop", "ignore", "drop_dev")
 
 
 def train(call) -> int:
@@ -42,6 +43,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     check_options(options)
     several = {method: chosen(method) for method in dict.fromkeys(methods)}
     data.check_splits(options, targets)
+    check_variants(several, call.resolved.method_settings)
     source = data.source_of(options)
     settings = used_settings(call.resolved, several, {name: one.fields for name, one in several.items()})
     rows, held_out = data.load(source)
@@ -88,7 +90,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
 
 def check_options(options: Any) -> None:
     check_counts(options.jobs, options.processes)
-    for name, allowed in (("metric", METRICS), ("keep", KEEP), ("on_overlap", ("raise", "drop", "ignore"))):
+    for name, allowed in (("metric", METRICS), ("keep", KEEP), ("on_overlap", ON_OVERLAP)):
         value = getattr(options, name, None)
         if value is not None and value not in allowed:
             written = name.replace("_", "-")

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-memaug continual`: one model that takes in domain after domain, by several strategies and seeds."""
 
+import json
 import math
 import shutil
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from hf_memaug.cli.compare import check_options, end_run, list_jobs, say_what_is
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import CommandError, DataRefused, UsageError
 from hf_memaug.cli.folder import RESULTS, RunFolder, warn
-from hf_memaug.cli.methods import chosen
+from hf_memaug.cli.methods import check_vectors, chosen
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.rows import NO_TARGET
 from hf_memaug.cli.runner import run_jobs
@@ -56,8 +57,11 @@ def continual(call) -> int:
     for name in order:
         if name not in rows.domains:
             raise UsageError(f"`--order` names {name!r}. {did_you_mean(name, rows.domains)}")
-    parts = _parts(source, order, options.holdout)
+    check_vectors(options.vectors, one)
+    if not 0 <= options.dev_fraction < 1:
+        raise UsageError(f"`--dev-fraction` is {options.dev_fraction}; it must be 0 or more, and less than 1.")
     seeds = seeds_of(options.seeds)
+    parts = _parts(source, order, options.holdout, options.dev_fraction, seeds[0])
     specs = _plan(options, strategies, seeds, order, source, settings)
     folder = RunFolder(options.output or "runs/continual")
     display = Display(options.metric, options.quiet, options.json, strategies, list(DEFINITIONS))
@@ -79,16 +83,25 @@ def continual(call) -> int:
         return _finish(call, folder, display, failed, source)
 
 
-def _parts(source: Mapping[str, Any], order: list[str], holdout: float) -> dict[str, dict]:
-    """`{"train", "test"}`, each by domain."""
+def _parts(
+    source: Mapping[str, Any], order: list[str], holdout: float, dev_fraction: float = 0.0, seed: int = 0
+) -> dict[str, dict]:
+    """`{"train", "dev", "test"}`, each by domain; "dev" is empty where nothing is chosen."""
     rows, held_out = data.load(source)
     try:
         if held_out is not None:
-            return {"train": {n: rows.domain(n) for n in order}, "test": {n: held_out.domain(n) for n in order}}
-        split = {name: split_domains(rows.domain(name), holdout)[name] for name in order}
+            train, test = ({name: part.domain(name) for name in order} for part in (rows, held_out))
+        else:
+            split = {name: split_domains(rows.domain(name), holdout)[name] for name in order}
+            train, test = ({name: part[side] for name, part in split.items()} for side in (0, 1))
+        dev = {}
+        if dev_fraction:
+            # Other rows for another seed; the same for all strategies.
+            halves = {name: split_domains(test[name], 1 - dev_fraction, seed)[name] for name in order}
+            dev, test = ({name: part[side] for name, part in halves.items()} for side in (0, 1))
     except ValueError as error:
         raise DataRefused(data.as_options(error)) from error
-    return {"train": {n: part[0] for n, part in split.items()}, "test": {n: part[1] for n, part in split.items()}}
+    return {"train": train, "dev": dev, "test": test}
 
 
 def _plan(options, strategies, seeds, order, source, settings) -> list[dict]:
@@ -100,7 +113,9 @@ def _plan(options, strategies, seeds, order, source, settings) -> list[dict]:
         "max_length": options.max_length,
         "processes": options.processes,
         "order": order,
+        **({"dev_fraction": options.dev_fraction} if options.dev_fraction else {}),
     }
+    named = {"vectors": Path(options.vectors).name} if options.vectors else {}
     return [
         {
             "kind": "continual",
@@ -112,12 +127,14 @@ def _plan(options, strategies, seeds, order, source, settings) -> list[dict]:
                 "model": options.method,
                 "data": fingerprint,
                 **shared,
+                **named,
                 **settings[strategy],
             },
             "name": f"{file_name(strategy)}-seed{seed}",
             **shared,
             "model": options.method,
             "backbone": backbone,
+            "vectors": options.vectors and str(Path(options.vectors).resolve()),
             "source": dict(source),
             "settings": dict(settings[strategy]),
             "keep": options.keep,
@@ -136,7 +153,8 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     from hf_memaug.training import ContinualTrainer, ContinualTrainingArguments
 
     job, folder = spec["job"], run / "jobs" / spec["name"]
-    parts = _parts(spec["source"], spec["order"], spec["holdout"])
+    dev_fraction = spec.get("dev_fraction", 0.0)
+    parts = _parts(spec["source"], spec["order"], spec["holdout"], dev_fraction, job["seed"])
     trainer_fields = fields.trainer_fields("continual")
     given = {name: value for name, value in spec["settings"].items() if name in trainer_fields}
     common = common_arguments(folder, job["seed"])
@@ -148,6 +166,12 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
         "save_strategy": "epoch",
         "logging_steps": 10,
     }
+    if dev_fraction:
+        best = {"load_best_model_at_end": True, "metric_for_best_model": f"eval_{spec['metric']}"}
+        protocol |= {"eval_strategy": "epoch", **best}
+    if spec.get("vectors") and "word_vectors" in STRATEGIES[job["method"]].options:
+        # The words that a domain adds have vectors of the same file, unless the strategy is told otherwise.
+        given["strategy_kwargs"] = {"word_vectors": spec["vectors"], **_options(given.get("strategy_kwargs"))}
     try:
         arguments = ContinualTrainingArguments(**{**common, **protocol, **given})
     except (TypeError, ValueError) as error:
@@ -156,11 +180,12 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     model, processor, history = _model(spec, parts["train"][spec["order"][0]], run)
     # Domains that it was trained on before are scored too, where there are rows of them.
     earlier = [name for name in _trained(model, history) if name in data.load(spec["source"])[0].domains]
-    scored = _parts(spec["source"], [*earlier, *spec["order"]], spec["holdout"])["test"]
+    scored = _parts(spec["source"], [*earlier, *spec["order"]], spec["holdout"], dev_fraction, job["seed"])["test"]
     trainer = ContinualTrainer(
         model,
         arguments,
         train_dataset=parts["train"],
+        eval_dataset=parts["dev"] or None,
         test_dataset=scored,
         processing_class=processor,
         callbacks=[Steps(say, stop, folder / "metrics.jsonl")],
@@ -197,6 +222,10 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     return record
 
 
+def _options(given: dict | str | None) -> dict:
+    return json.loads(given) if isinstance(given, str) else dict(given or {})
+
+
 def _points(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else 100 * value
 
@@ -215,7 +244,7 @@ def _model(spec: Mapping[str, Any], first, run: Path):
     processor = processor_of(one, backbone, first)
     trainer_fields = fields.trainer_fields("continual")
     settings = {name: value for name, value in spec["settings"].items() if name not in trainer_fields}
-    parts = Parts(backbone, first, processor, None, settings)
+    parts = Parts(backbone, first, processor, None, settings, vectors=spec.get("vectors"))
     return one.method.build(parts), processor, None
 
 

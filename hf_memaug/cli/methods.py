@@ -3,9 +3,11 @@
 """
 The table of methods: how each model is built, and which trainer trains it. A new method is one row.
 
-A name is a row (`mil`, `hma`), an algorithm on the plain model (`coral`), or both (`hma+coral`, `coral+memory`).
+A name is a row (`mil`, `hma`), an algorithm on the plain model (`coral`), or both (`hma+coral`, `coral+memory`); or a
+row with settings of its own under a name of its own (`gmoe-linear`).
 """
 
+import dataclasses
 import os
 import shutil
 from collections.abc import Callable, Mapping, Sequence
@@ -37,6 +39,7 @@ class Parts:
         processor: the tokenizer or image processor; of graphs None.
         settings: fields of the configuration.
         others: rows that are selected and tested on, whose graphs may have values that those trained on have not.
+        vectors: a file of word vectors.
     """
 
     backbone: str
@@ -45,6 +48,7 @@ class Parts:
     general: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     others: Sequence[DomainDataset] = ()
+    vectors: str | None = None
 
     @property
     def kind(self) -> str:
@@ -54,6 +58,10 @@ class Parts:
     def labels(self) -> dict[str, dict]:
         names = dict(enumerate(self.rows.label_names))
         return {"id2label": names, "label2id": {name: index for index, name in names.items()}}
+
+
+def _general(parts: Parts):
+    return _plain(dataclasses.replace(parts, backbone=parts.general))
 
 
 def _plain(parts: Parts):
@@ -95,19 +103,34 @@ def _gmoe(parts: Parts):
 def _gmap(parts: Parts):
     from hf_memaug import GMAPForSequenceClassification
 
-    if parts.general is None:
-        raise UsageError("`gmap` reads a general encoder beside the backbone: give it as `--general`.")
     return GMAPForSequenceClassification.from_general_and_domain(
         parts.general, parts.backbone, dtype="float32", **parts.labels, **parts.settings
     )
 
 
 def _memory_rnn(parts: Parts):
+    import torch
+
     from hf_memaug import MemoryRNNConfig, MemoryRNNForSequenceClassification
+    from hf_memaug.data.words import read_word_vectors
 
     pairs = "text_pair" in parts.rows.column_names
     given = {"vocab_size": len(parts.processor), "sentence_pairs": pairs, **parts.labels, **parts.settings}
-    return MemoryRNNForSequenceClassification(MemoryRNNConfig(**given))
+    if parts.vectors is None:
+        return MemoryRNNForSequenceClassification(MemoryRNNConfig(**given))
+    words = parts.processor.get_vocab()
+    try:
+        vectors = read_word_vectors(parts.vectors, words)
+    except (OSError, ValueError) as error:
+        raise UsageError(f"`--vectors` {parts.vectors} cannot be read: {error}") from None
+    if not vectors:
+        raise UsageError(f"`--vectors` {parts.vectors} has none of the {len(words)} words. Give another file.")
+    given.setdefault("embedding_size", len(next(iter(vectors.values()))))
+    model = MemoryRNNForSequenceClassification(MemoryRNNConfig(**given))
+    with torch.no_grad():
+        for word, vector in vectors.items():
+            model.get_input_embeddings().weight[words[word]] = vector
+    return model
 
 
 def _words(rows: DomainDataset):
@@ -126,6 +149,7 @@ class Method:
         trainer: a name of `fields.TRAINERS`.
         family: a name of `fields.CONFIGURATIONS` whose fields are options of it, if any.
         words: for one without a backbone, the rows to a tokenizer.
+        general: whether it needs a general encoder beside the backbone.
     """
 
     build: Callable[[Parts], Any]
@@ -134,6 +158,7 @@ class Method:
     trainer: str = "domain"
     family: str | None = None
     words: Callable[..., Any] | None = None
+    general: bool = False
 
 
 METHODS: dict[str, Method] = {
@@ -142,11 +167,12 @@ METHODS: dict[str, Method] = {
     "mil": Method(_kv_memory, "a memory learned across domains, then held fixed", ("text",), "bilevel", "kv_memory"),
     "hma": Method(_hma, "real and synthetic memory on the feature", reads=("text", "image", "graph"), family="hma"),
     "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe"),
-    "gmap": Method(_gmap, "a domain encoder that reads a general one", family="gmap"),
+    "gmap": Method(_gmap, "a domain encoder that reads a general one", family="gmap", general=True),
+    "fine-tuning": Method(_general, "the general encoder alone, beside gmap and dapt", general=True),
     "memory-rnn": Method(_memory_rnn, "a recurrent network with a bank of slots", family="memory_rnn", words=_words),
 }
 # The papers call the plain backbone by its own name.
-ALIASES = {"vit": ERM, "backbone": ERM}
+ALIASES = {"vit": ERM, "backbone": ERM, "dapt": ERM}
 # They take a batch apart by its rows, and a batch of graphs is one of nodes.
 NOT_FOR_GRAPHS = ("mixup", "mldg")
 
@@ -158,6 +184,15 @@ class Chosen:
     name: str
     method: Method
     algorithm: str
+
+    @property
+    def row(self) -> str:
+        return next(name for name, method in METHODS.items() if method is self.method)
+
+    @property
+    def is_variant(self) -> bool:
+        """Whether it is a row of the table with settings of its own, under a name of its own."""
+        return self.name.startswith(f"{self.row}-")
 
     @property
     def fields(self) -> dict[str, fields.Field]:
@@ -190,6 +225,9 @@ def chosen(name: str) -> Chosen:
         algorithm = plain.removesuffix(row) if row.startswith("+") else plain.removeprefix(f"{row}+")
         if algorithm in ALGORITHMS and algorithm != plain and method.trainer == "domain":
             return Chosen(name, method, algorithm)
+    for row in sorted(METHODS, key=len, reverse=True):
+        if plain.startswith(f"{row}-"):
+            return Chosen(name, METHODS[row], ERM)
     names = [*METHODS, *ALGORITHMS, *(f"{row}+{one}" for row in ("hma", "gmoe", "gmap") for one in ALGORITHMS)]
     near = nearest(name, [*names, *(f"{one}+memory" for one in ALGORITHMS)])
     hint = f" Did you mean {near!r}?" if near else ""
@@ -197,6 +235,27 @@ def chosen(name: str) -> Chosen:
         f"There is no method {name!r}.{hint} There are {', '.join(METHODS)}; the algorithms "
         f"{', '.join(one for one in ALGORITHMS if one != ERM)}; and both together, such as hma+coral or coral+memory."
     )
+
+
+def check_variants(several: Mapping[str, Chosen], own: Mapping[str, Mapping]) -> None:
+    """Refuses a name of its own that has no settings of its own: it would be its row a second time, or is a slip."""
+    for name, one in several.items():
+        if one.is_variant and not own.get(name):
+            raise UsageError(
+                f"There is no method {name!r}. As a variant of {one.row!r} it needs settings of its own, such as "
+                f"`--{name}.learning-rate 1e-4`, or a line of `method_settings` in a recipe."
+            )
+
+
+def check_vectors(vectors: str | None, one: Chosen) -> None:
+    if vectors is None:
+        return
+    if one.method.words is None:
+        raise UsageError(f"`--vectors` are for memory-rnn, and `--method` is {one.name!r}: leave them out.")
+    if not Path(vectors).is_file():
+        raise UsageError(
+            f"`--vectors` {vectors} is no file. Give a text file with a word and its numbers in each line."
+        )
 
 
 def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> None:
@@ -209,8 +268,8 @@ def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> N
         raise UsageError(f"`{one.algorithm}` mixes or parts the rows of a batch, which graphs do not. Choose {others}.")
     if sources < 2 and (ALGORITHMS[one.algorithm].compares_domains or one.method.trainer == "bilevel"):
         raise UsageError(f"`{one.name}` compares domains, and there is one alone to train on. Choose another method.")
-    if one.method is METHODS["gmap"] and general is None:
-        raise UsageError("`gmap` reads a general encoder beside the backbone: give it as `--general`.")
+    if one.method.general and general is None:
+        raise UsageError(f"`{one.name}` reads a general encoder: give it as `--general`.")
 
 
 def processor_of(one: Chosen, backbone: str, rows: DomainDataset):

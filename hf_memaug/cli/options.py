@@ -34,7 +34,7 @@ class DataOptions(RowsOptions):
     smiles: str | None = option(None, "column with a molecule's SMILES, instead of text", "COLUMN")
     dev_split: str | None = option(None, "split to select on, beside --test-split; with --target none", "NAME")
     test_split: str | None = option(None, "split of other rows, to select and test on", "NAME")
-    on_overlap: str = option("raise", "training rows that are test rows too: raise, drop, ignore", "WHAT")
+    on_overlap: str = option("raise", "training rows in the test: raise, drop, drop_dev, ignore", "WHAT")
 
 
 @dataclass(kw_only=True)
@@ -125,6 +125,8 @@ class _Continual:
     seeds: list[str] = option(("1",), "how many, or which: 5 or 0,3,7", "N")
     metric: str = option("accuracy", "what the matrix holds: accuracy, f1, mcc or auroc", "NAME")
     holdout: float = option(0.2, "part of each domain that is scored", "X")
+    dev_fraction: float = option(0.0, "of that, the part that chooses each domain's best epoch", "X")
+    vectors: str | None = option(None, "word vectors of memory-rnn, such as GloVe's text files", "FILE")
     keep: str = option("all", "weights: all or none", "WHAT")
 
 

@@ -38,7 +38,13 @@ def push(call) -> int:
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     checkpoint, repository = Path(call.arguments["checkpoint"]), call.arguments["repository"]
-    if not (checkpoint / "config.json").is_file():
+    is_adapter = (checkpoint / "adapter_config.json").is_file()
+    if is_adapter and not call.options.space:
+        raise UsageError(
+            f"`checkpoint` {checkpoint} holds an adapter, which PEFT publishes: `model.push_to_hub`. A Space "
+            "that serves it is made by `--space`."
+        )
+    if not is_adapter and not (checkpoint / "config.json").is_file():
         raise UsageError(f"`checkpoint` {checkpoint} has no config.json: give the folder of a checkpoint.")
     try:
         url = _push_space(call, checkpoint) if call.options.space else _push_model(call, checkpoint)

@@ -15,7 +15,17 @@ from hf_memaug.cli.compare import check_options, end_run, targets_of
 from hf_memaug.cli.display import Display, title
 from hf_memaug.cli.errors import OK, Interrupted, UsageError
 from hf_memaug.cli.folder import RESULTS, RunFolder, warn
-from hf_memaug.cli.methods import ERM, METHODS, Chosen, Parts, check_method, chosen, processor_of
+from hf_memaug.cli.methods import (
+    ALIASES,
+    ERM,
+    METHODS,
+    Chosen,
+    Parts,
+    check_method,
+    check_variants,
+    chosen,
+    processor_of,
+)
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.evaluation.domain_selection import choose, training_score
 from hf_memaug.evaluation.records import read_records
@@ -39,6 +49,7 @@ def sweep(call) -> int:
     options = call.options
     check_options(argparse.Namespace(jobs=options.jobs, processes=1, on_overlap=options.on_overlap))
     several = {name: chosen(name) for name in dict.fromkeys(options.methods)}
+    check_variants(several, call.resolved.method_settings)
     settings = used_settings(call.resolved, several, {name: one.fields for name, one in several.items()})
     source = data.source_of(options)
     rows, _ = data.load(source)
@@ -91,12 +102,12 @@ def _plan(options, several: Mapping[str, Chosen], settings, source, rows, target
             key: getattr(options, key) for key in ("batch_size", "dropout") if getattr(options, key) is not None
         }
         training = {key: value for key, value in one.training(given).items() if key not in hparams}
-        row = next(key for key, value in METHODS.items() if value is one.method)
-        checkpoint = {"row": row, "backbone": backbone, "settings": one.configuration(given)}
+        row, named = one.row, {"name": method} if one.is_variant or method in ALIASES else {}
+        checkpoint = {"row": row, "backbone": backbone, "settings": one.configuration(given), **named}
         try:
             jobs += plan_jobs(
                 {name: (source["data"], rows.domains)},
-                {options.backbone if row == ERM else row: json.dumps(checkpoint)},
+                {method if one.is_variant else options.backbone if row == ERM else row: json.dumps(checkpoint)},
                 [one.algorithm],
                 trials=options.trials,
                 draws=options.draws,
@@ -240,7 +251,10 @@ def _record(job: Job, folder: RunFolder) -> dict[str, Any]:
 
 def method_of(job: Job) -> str:
     """The name that the method was asked for by."""
-    row = json.loads(job.checkpoint)["row"]
+    asked = json.loads(job.checkpoint)
+    row = asked["row"]
+    if "name" in asked:
+        return asked["name"]
     if row == ERM:
         return job.algorithm
     if job.algorithm == ERM:

@@ -3,6 +3,7 @@
 """Rows of named-entity recognition and of extractive question answering, to tokens and back. Rows are dictionaries."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from hf_memaug.iob2 import entities
 
@@ -110,6 +111,51 @@ def tokenize_questions(rows: Iterable[dict], tokenizer, max_length: int = 384, s
     return found
 
 
+class Span(NamedTuple):
+    """A span of a context: its score, the feature it lies in, its tokens there, and its letters in the context."""
+
+    score: float
+    part: int
+    start: int
+    end: int
+    first: int
+    last: int
+
+
+def spans_from_logits(
+    start_logits,
+    end_logits,
+    features: Sequence[dict],
+    count: int,
+    max_answer_length: int = 30,
+    best: int = 20,
+) -> list[tuple[list[Span], float]]:
+    """
+    The spans of each of `count` questions, the best first, and the score that there is no answer.
+
+    Args:
+        start_logits, end_logits: `(feature, token)`; what is padded is padded on the right.
+        features: what `tokenize_questions` made.
+        max_answer_length: tokens of an answer, at most.
+        best: ends that are looked at, for each.
+    """
+    spans: list[list[Span]] = [[] for _ in range(count)]
+    nothing = [float("inf")] * count
+    for part, (starts, ends, feature) in enumerate(zip(start_logits, end_logits, features, strict=True)):
+        number, offsets = feature["row"], feature["offsets"]
+        # No answer only if all parts say so: the least sure of them decides.
+        nothing[number] = min(nothing[number], float(starts[0]) + float(ends[0]))
+        likely_ends = sorted(range(len(offsets)), key=lambda place: -float(ends[place]))[:best]
+        for start in sorted(range(len(offsets)), key=lambda place: -float(starts[place]))[:best]:
+            for end in likely_ends:
+                if offsets[start] is None or offsets[end] is None or not start <= end < start + max_answer_length:
+                    continue
+                score = float(starts[start]) + float(ends[end])
+                spans[number].append(Span(score, part, start, end, offsets[start][0], offsets[end][1]))
+    # Of equal ones the first that was found.
+    return [(sorted(found, key=lambda span: -span.score), none) for found, none in zip(spans, nothing, strict=True)]
+
+
 def answers_from_logits(
     start_logits,
     end_logits,
@@ -118,35 +164,13 @@ def answers_from_logits(
     max_answer_length: int = 30,
     best: int = 20,
 ) -> list[str]:
-    """
-    The best span of each question over all its rows, as text; "" where no answer scores higher than any span.
-
-    Args:
-        start_logits, end_logits: `(feature, token)`; what is padded is padded on the right.
-        features: what `tokenize_questions` made of `rows`.
-        max_answer_length: tokens of an answer, at most.
-        best: ends that are looked at, for each.
-    """
-    choices: dict[int, tuple[float, tuple[int, int]]] = {}
-    nothing: dict[int, float] = {}
-    for starts, ends, feature in zip(start_logits, end_logits, features, strict=True):
-        number, offsets = feature["row"], feature["offsets"]
-        # No answer only if all parts say so: the least sure of them decides.
-        none = float(starts[0]) + float(ends[0])
-        nothing[number] = min(none, nothing.get(number, none))
-        likely_ends = sorted(range(len(offsets)), key=lambda place: -float(ends[place]))[:best]
-        for start in sorted(range(len(offsets)), key=lambda place: -float(starts[place]))[:best]:
-            for end in likely_ends:
-                if offsets[start] is None or offsets[end] is None or not start <= end < start + max_answer_length:
-                    continue
-                score = float(starts[start]) + float(ends[end])
-                if number not in choices or score > choices[number][0]:
-                    choices[number] = (score, (offsets[start][0], offsets[end][1]))
+    """The best span of each question over all its rows, as text; "" where no answer scores higher than any span."""
     answers = []
-    for number, row in enumerate(rows):
-        score, (first, last) = choices.get(number, (float("-inf"), (0, 0)))
+    found = spans_from_logits(start_logits, end_logits, features, len(rows), max_answer_length, best)
+    for row, (spans, nothing) in zip(rows, found, strict=True):
+        answered = bool(spans) and spans[0].score > nothing
         # A token of some tokenizers begins with the space before it.
-        answers.append(row["context"][first:last].strip() if score > nothing.get(number, float("-inf")) else "")
+        answers.append(row["context"][spans[0].first : spans[0].last].strip() if answered else "")
     return answers
 
 

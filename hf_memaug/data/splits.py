@@ -146,9 +146,10 @@ def check_given_splits(
         train, dev, test (`DomainDataset`):
             Rows to train, to select and to test on.
         on_overlap (`str`, *optional*, defaults to `"raise"`):
-            See `leave_one_domain_out`.
+            See `leave_one_domain_out`; or `"drop_dev"`, for sets that are published so: rows of `dev` that are in
+            `train` too select nothing, and all of `train` and `test` stay.
     """
-    _check_on_overlap(on_overlap)
+    _check_on_overlap(on_overlap, "drop_dev")
     for name, part in (("dev", dev), ("test", test)):
         unseen = [domain for domain in part.domains if domain not in train.domains]
         if unseen:
@@ -176,9 +177,10 @@ def leave_each_domain_out(train: DomainDataset, **kwargs) -> Iterator[DomainSpli
         yield leave_one_domain_out(train, target, **kwargs)
 
 
-def _check_on_overlap(on_overlap: str) -> None:
-    if on_overlap not in ("raise", "drop", "ignore"):
-        raise ValueError(f"`on_overlap` is {on_overlap!r}; it must be 'raise', 'drop' or 'ignore'.")
+def _check_on_overlap(on_overlap: str, *also: str) -> None:
+    allowed = ("raise", "drop", "ignore", *also)
+    if on_overlap not in allowed:
+        raise ValueError(f"`on_overlap` is {on_overlap!r}; here it must be one of {listed(allowed)}.")
 
 
 def _told_apart(
@@ -187,6 +189,9 @@ def _told_apart(
     """`train` and `dev`, whose rows that are in `test` too are refused, dropped or left in."""
     if on_overlap == "drop":
         return _without_overlap(train, dev, test)
+    if on_overlap == "drop_dev":
+        seen = {row for row, _ in find_overlap(dev, train)}
+        return train, dev.select(row for row in range(len(dev)) if row not in seen)
     if on_overlap == "raise":
         for name, part in (("train", train), ("dev", dev)):
             check_overlap(part, test, (name, "test"), 'Pass `on_overlap="drop"` to leave them out.')

@@ -11,7 +11,7 @@ import pytest
 from families import SENTENCES
 
 sys.path.insert(0, str(Path(__file__).parent))
-from served import TEXT, case_of, picture, save
+from served import CONTEXT, SMILES, TEXT, case_of, picture, save
 
 from hf_memaug.app.answers import answer, load_served
 from hf_memaug.app.checkpoints import NotServed
@@ -135,6 +135,70 @@ def test_drop_a_picture_and_see_its_experts(size, dark, open_page, serve, tmp_pa
     assert experts == [f"expert {one}" for one in found.patches[1].experts.ravel()]
     box = page.locator("#answer .map img").first.bounding_box()
     assert box["width"] > 100 and page.evaluate("document.querySelector('#answer .map img').naturalWidth") == 16
+    assert is_quiet(page)
+
+
+def test_words_are_marked_with_their_tags(open_page, serve, tmp_path):
+    address = serve(save(case_of("GMAPForTokenClassification"), tmp_path))
+    for size, dark in LOOKS:
+        page = open_page(address, size=size, dark=dark)
+        page.locator("textarea").first.fill(CONTEXT)
+        page.get_by_role("button", name="Ask").click()
+        wait(page)
+        found = answer(load_served(tmp_path), text=CONTEXT)
+        for card, prediction in enumerate((found.prediction, found.plain)):
+            marks = page.locator("#answer .marked").nth(card).locator("mark")
+            expected = [f"{one.text}{one.label} {one.score:.0%}" for one in prediction.pieces if one.label]
+            assert expected and [marks.nth(place).text_content() for place in range(marks.count())] == expected
+        assert "Layers of the general encoder" in page.locator("#answer").inner_text()
+        assert is_quiet(page)
+
+
+def test_a_question_is_answered_in_its_context(open_page, serve, tmp_path):
+    address = serve(save(case_of("GMAPForQuestionAnswering"), tmp_path))
+    for size, dark in LOOKS:
+        page = open_page(address, size=size, dark=dark)
+        ask = page.get_by_role("button", name="Ask")
+        page.get_by_label("Question").fill("what is bad")
+        ask.click()
+        page.get_by_text("There is no context yet").wait_for(timeout=60_000)
+        page.get_by_label("Context").fill(CONTEXT)
+        ask.click()
+        wait(page)
+        found = answer(load_served(tmp_path), text="what is bad", pair=CONTEXT).prediction
+        first = page.locator("#answer .marked").first
+        assert first.text_content() == CONTEXT
+        assert found.text and first.locator("mark").text_content() == found.text
+        assert is_quiet(page)
+
+
+def test_a_molecule_is_typed_and_drawn(open_page, serve, tmp_path):
+    pytest.importorskip("rdkit", reason="molecules need RDKit: pip install hf_memaug[graph]")
+    address = serve(save(case_of("HMAForGraphClassification"), tmp_path))
+    for size, dark in LOOKS:
+        page = open_page(address, size=size, dark=dark)
+        field, ask = page.get_by_label("Molecule, as SMILES"), page.get_by_role("button", name="Ask")
+        field.fill("C1CC")
+        ask.click()
+        page.get_by_text("no molecule that can be read").wait_for(timeout=60_000)
+        field.fill(SMILES)
+        ask.click()
+        wait(page)
+        label, score = answer(load_served(tmp_path), text=SMILES).prediction.scores[0]
+        shown = page.locator("#answer").inner_text()
+        assert label in shown and f"{score:.1%}" in shown and "Real memory" in shown and "Synthetic memory" in shown
+        assert page.evaluate("document.querySelector('#answer .molecule img').naturalWidth") == 420
+        assert is_quiet(page)
+
+
+def test_masks_are_filled(open_page, serve, tmp_path):
+    page = open_page(serve(save(case_of("GMAPForMaskedLM"), tmp_path)))
+    page.locator("textarea").first.fill("the <mask> is bad")
+    page.get_by_role("button", name="Ask").click()
+    wait(page)
+    (words,) = answer(load_served(tmp_path), text="the <mask> is bad").prediction.masks
+    shown = page.locator("#answer .card").first.inner_text()
+    assert all(f"{share:.1%}" in shown for _, share in words) and page.locator("#answer mark").count() == 2
     assert is_quiet(page)
 
 
