@@ -6,18 +6,14 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from transformers import TrainerCallback
-
 from hf_memaug.cli.errors import Interrupted
 from hf_memaug.files import write_atomically
+from hf_memaug.training.snapshots import Snapshots
 
 Say = Callable[[dict], None]
-# What `kill -9` costs at most, in seconds; and what saving may cost, as a part of the time.
-SAVE_SECONDS, SAVE_SHARE = 60.0, 0.05
 
 
 class Stop:
@@ -43,15 +39,21 @@ class Stop:
         self.asked = True
 
 
-class Steps(TrainerCallback):
-    """Says how far a job is, writes its logs, and saves a last checkpoint before it gives way to a `Stop`."""
+class Steps(Snapshots):
+    """Says how far a job is, writes its logs, and saves the step under way before it gives way to a `Stop`."""
 
     def __init__(self, say: Say, stop: Stop, metrics: Path):
+        super().__init__()
         self.say, self.stop, self.metrics = say, stop, metrics
-        self.saved = self.asked_to_save = time.monotonic()
-        self.patience = SAVE_SECONDS
+
+    def asks_to_end(self) -> bool:
+        return self.stop.asked
+
+    def end(self, state) -> None:
+        raise Interrupted(f"Interrupted; the checkpoint of step {state.global_step} is kept.")
 
     def on_train_begin(self, args, state, control, **kwargs):
+        super().on_train_begin(args, state, control, **kwargs)
         phase = _phase(args)
         if state.global_step and state.is_world_process_zero:
             self.say({"event": "resumed", "phase": phase, "step": state.global_step})
@@ -65,18 +67,6 @@ class Steps(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
             self.say({"event": "step", "phase": _phase(args), "step": state.global_step, "of": state.max_steps})
-        # Several processes would not agree on the time, and wait for each other.
-        is_due = args.world_size == 1 and time.monotonic() - self.saved > self.patience
-        # Between the steps that lead to one step of MIL's memory there is nothing to go on from.
-        if (self.stop.asked or is_due) and state.global_step % getattr(args, "inner_steps", 1) == 0:
-            control.should_save = True
-        self.asked_to_save = time.monotonic()
-
-    def on_save(self, args, state, control, **kwargs):
-        self.saved = time.monotonic()
-        self.patience = max(SAVE_SECONDS, (self.saved - self.asked_to_save) / SAVE_SHARE)
-        if self.stop.asked:
-            raise Interrupted(f"Interrupted; the checkpoint of step {state.global_step} is kept.")
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or not logs:
