@@ -44,7 +44,7 @@ class Job:
         return " · ".join(filter(None, parts))
 
 
-class RunFolder:
+class FinishedRun:
     """
     Args:
         path: the folder of a run.

@@ -6,6 +6,7 @@ the weights, the optimizer and the random numbers, and neither tokenizer nor arg
 steps, into memory that is kept, and a thread writes it while training goes on.
 """
 
+import contextlib
 import copy
 import math
 import os
@@ -29,6 +30,8 @@ from hf_memaug.training.checkpoints import LAST
 SAVE_SHARE, WRITE_SHARE = 0.05, 0.25
 # Several processes agree as often as this, in seconds: to ask at each step would cost more than it saves.
 MEET_SECONDS = 0.25
+# Seconds that the writer keeps Python to itself for each tensor.
+HOLDS_LOCK = 1e-4
 # A copy may take this part of the memory that is free; else `Trainer` writes its own checkpoint.
 MEMORY_SHARE = 0.5
 
@@ -94,7 +97,9 @@ class Snapshots(TrainerCallback):
     @property
     def patience(self) -> float:
         """Seconds from one save to the next, by what the last one took."""
-        cost = self._stall + self._processor_seconds / _cores()
+        # Beside a GPU, the thread is in the way only while it holds Python's lock, which it does tensor by tensor.
+        holds = HOLDS_LOCK * len(self._kept) if torch.cuda.is_available() else math.inf
+        cost = self._stall + min(self._processor_seconds, holds)
         return max(cost / SAVE_SHARE, self._wall / WRITE_SHARE)
 
     def after_step(self, trainer) -> None:
@@ -199,7 +204,8 @@ class Snapshots(TrainerCallback):
                 if name == SAFE_WEIGHTS_NAME:
                     save_file(state, half / name, metadata={"format": "pt"})
                 else:
-                    torch.save(state, half / name)
+                    with _no_checksums():
+                        torch.save(state, half / name)
             shutil.rmtree(whole, ignore_errors=True)
             os.replace(half, whole)
             for other in whole.parent.iterdir():
@@ -227,6 +233,17 @@ class Snapshots(TrainerCallback):
             raise error
 
 
+@contextlib.contextmanager
+def _no_checksums():
+    """They are half of the work of `torch.save`, and nothing reads a file that was not renamed whole."""
+    before = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(False)
+    try:
+        yield
+    finally:
+        torch.serialization.set_crc32_options(before)
+
+
 def _big_states(trainer) -> dict[str, Any]:
     return {
         SAFE_WEIGHTS_NAME: dict(trainer.accelerator.unwrap_model(trainer.model).state_dict()),
@@ -241,10 +258,6 @@ def _bytes(value) -> int:
     if isinstance(value, (list, tuple)):
         return sum(map(_bytes, value))
     return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _free_memory() -> float:
