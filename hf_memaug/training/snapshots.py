@@ -8,6 +8,7 @@ steps, into memory that is kept, and a thread writes it while training goes on.
 
 import contextlib
 import copy
+import errno
 import math
 import os
 import shutil
@@ -32,6 +33,8 @@ SAVE_SHARE, WRITE_SHARE = 0.05, 0.25
 MEET_SECONDS = 0.25
 # Seconds that the writer keeps Python to itself for each tensor.
 HOLDS_LOCK = 1e-4
+# Bytes: a disk with less is full.
+LEAST_ROOM = 2**20
 # A copy may take this part of the memory that is free; else `Trainer` writes its own checkpoint.
 MEMORY_SHARE = 0.5
 
@@ -212,7 +215,9 @@ class Snapshots(TrainerCallback):
                 if other != whole:
                     shutil.rmtree(other, ignore_errors=True)
         except BaseException as error:
-            self._error = error
+            is_full = not isinstance(error, OSError) and shutil.disk_usage(whole.parent).free < LEAST_ROOM
+            # torch and safetensors do not say why they could not write.
+            self._error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(half)) if is_full else error
             # Room for what is left to be said.
             shutil.rmtree(half, ignore_errors=True)
         self._wall, self._processor_seconds = time.monotonic() - start, time.thread_time() - processor

@@ -137,3 +137,19 @@ def test_a_copy_that_does_not_fit_into_memory_is_not_made(command, columns, tmp_
     words = ["train", *columns, "--target", "books", "--max-steps", 3, "--save-steps", 50, "--eval-steps", 50]
     assert command(*words, "--no-load-best-model-at-end", "--output", "tight")[0] == 0
     assert kept[0][0] == 0 and Path(kept[0][1]).parent.name == "run"
+
+
+def test_a_disk_that_fills_up_while_a_job_is_saved(command, columns, tmp_path, monkeypatch):
+    """The thread's error is the job's, by its name, and the next call goes on."""
+
+    def full(*args, **kwargs):
+        raise RuntimeError("unexpected pos 64 vs 0")
+
+    words = ["train", *columns, "--target", "books", "--max-steps", 4, "--evaluations", 1, "--output", "full"]
+    with monkeypatch.context() as patched:
+        patched.setattr(snapshots, "save_file", full)
+        patched.setattr(snapshots, "LEAST_ROOM", 2**62)
+        code, _, error = command(*words)
+    assert code == 1 and "the disk is full" in error, error
+    assert not (tmp_path / "full" / "runs.jsonl").exists()
+    assert command(*words)[0] == 0
