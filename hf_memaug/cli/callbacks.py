@@ -2,22 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a job says of itself while it trains, and how it ends when it is asked to."""
 
-import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-from transformers import TrainerCallback
-
 from hf_memaug.cli.errors import Interrupted
-from hf_memaug.files import write_atomically
+from hf_memaug.training.costs import MetricLines, phase_of
+from hf_memaug.training.snapshots import Snapshots
 
 Say = Callable[[dict], None]
-# What `kill -9` costs at most, in seconds; and what saving may cost, as a part of the time.
-SAVE_SECONDS, SAVE_SHARE = 60.0, 0.05
 
 
 class Stop:
@@ -43,69 +38,27 @@ class Stop:
         self.asked = True
 
 
-class Steps(TrainerCallback):
-    """Says how far a job is, writes its logs, and saves a last checkpoint before it gives way to a `Stop`."""
+class Steps(MetricLines, Snapshots):
+    """Says how far a job is, writes its logs, and saves the step under way before it gives way to a `Stop`."""
 
     def __init__(self, say: Say, stop: Stop, metrics: Path):
-        self.say, self.stop, self.metrics = say, stop, metrics
-        self.saved = self.asked_to_save = time.monotonic()
-        self.patience = SAVE_SECONDS
+        super().__init__(metrics)
+        self.say, self.stop = say, stop
+
+    def asks_to_end(self) -> bool:
+        return self.stop.asked
+
+    def end(self, state) -> None:
+        raise Interrupted(f"Interrupted; the checkpoint of step {state.global_step} is kept.")
 
     def on_train_begin(self, args, state, control, **kwargs):
-        phase = _phase(args)
+        super().on_train_begin(args, state, control, **kwargs)
         if state.global_step and state.is_world_process_zero:
-            self.say({"event": "resumed", "phase": phase, "step": state.global_step})
-        if state.is_world_process_zero:
-            # What a run that was broken off has logged after the checkpoint is logged again.
-            kept = [
-                line for line in _lines(self.metrics) if line.get("phase") != phase or _step(line) <= state.global_step
-            ]
-            write_atomically(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+            self.say({"event": "resumed", "phase": phase_of(args), "step": state.global_step})
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
-            self.say({"event": "step", "phase": _phase(args), "step": state.global_step, "of": state.max_steps})
-        # Several processes would not agree on the time, and wait for each other.
-        is_due = args.world_size == 1 and time.monotonic() - self.saved > self.patience
-        # Between the steps that lead to one step of MIL's memory there is nothing to go on from.
-        if (self.stop.asked or is_due) and state.global_step % getattr(args, "inner_steps", 1) == 0:
-            control.should_save = True
-        self.asked_to_save = time.monotonic()
-
-    def on_save(self, args, state, control, **kwargs):
-        self.saved = time.monotonic()
-        self.patience = max(SAVE_SECONDS, (self.saved - self.asked_to_save) / SAVE_SHARE)
-        if self.stop.asked:
-            raise Interrupted(f"Interrupted; the checkpoint of step {state.global_step} is kept.")
-
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        if not state.is_world_process_zero or not logs:
-            return
-        numbers = {name: value for name, value in logs.items() if isinstance(value, (int, float))}
-        line = {"phase": _phase(args), "step": state.global_step, **numbers}
-        self.metrics.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.metrics, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
-
-
-def _phase(args) -> str:
-    """`train`, or the folder of a part of a run: `meta_train`, `1-books`."""
-    name = Path(args.output_dir).name
-    return "train" if name == "run" else name
-
-
-def _step(line: dict) -> int:
-    return line.get("step", 0)
-
-
-def _lines(path: Path) -> list[dict]:
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
-        try:
-            found.append(json.loads(line))
-        except ValueError:
-            continue
-    return found
+            self.say({"event": "step", "phase": phase_of(args), "step": state.global_step, "of": state.max_steps})
 
 
 def end_with_the_parent() -> None:

@@ -211,7 +211,7 @@ def list_jobs(specs: Sequence[Mapping], folder: RunFolder, display: Display) -> 
 
 
 def say_what_is_missing(display: Display) -> None:
-    from hf_memaug.cli.job import has_tensorboard
+    from hf_memaug.training.costs import has_tensorboard
 
     if not has_tensorboard():
         display.text("No TensorBoard logs: `pip install 'hf_memaug[logs]'` to have them. Curves are in metrics.jsonl.")

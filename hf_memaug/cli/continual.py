@@ -151,6 +151,7 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     from hf_memaug.cli.callbacks import Steps
     from hf_memaug.cli.job import common_arguments, keep_facts
     from hf_memaug.training import ContinualTrainer, ContinualTrainingArguments
+    from hf_memaug.training.costs import parameter_counts
 
     job, folder = spec["job"], run / "jobs" / spec["name"]
     dev_fraction = spec.get("dev_fraction", 0.0)
@@ -209,14 +210,13 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
             "baseline": {name: _points(value) for name, value in trainer.record.baseline.items()},
             **{name: _points(value) for name, value in figures.items()},
         },
-        "parameters": sum(parameter.numel() for parameter in trainer.model.parameters()),
-        "trainable": sum(parameter.numel() for parameter in trainer.model.parameters() if parameter.requires_grad),
+        **parameter_counts(trainer.model),
         "checkpoint": None,
     }
     if spec["keep"] != "none":
         _keep(trainer, folder / "checkpoint", spec)
         record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
-    keep_facts(trainer, folder, list(scored.values()))
+    keep_facts(trainer, folder, list(scored.values()), spec["max_length"])
     if trainer.is_world_process_zero():
         shutil.rmtree(arguments.output_dir, ignore_errors=True)
     return record

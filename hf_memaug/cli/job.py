@@ -14,7 +14,6 @@ a folder of its own process, or in several under torchrun.
 
 import contextlib
 import importlib
-import importlib.util
 import json
 import math
 import os
@@ -38,16 +37,12 @@ from hf_memaug.cli.methods import Parts, chosen, local_backbone, processor_of
 from hf_memaug.data import DomainDataset
 from hf_memaug.files import write_atomically
 from hf_memaug.training.checkpoints import last_complete_checkpoint
+from hf_memaug.training.costs import has_tensorboard, parameter_counts, peak_memory, seconds_before, tensorboard_in
 
 # The mark of a line that is an event and not something that a library has printed.
 EVENT = "\x1ehf-memaug "
-TENSORBOARD = "TENSORBOARD_LOGGING_DIR"
 # What `DomainTrainer` scores by itself; the last where there are two labels and rows of both.
 METRICS = ("accuracy", "f1", "mcc", "auroc")
-
-
-def has_tensorboard() -> bool:
-    return importlib.util.find_spec("tensorboard") is not None
 
 
 def run_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
@@ -67,25 +62,17 @@ def run_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     write_atomically(folder / JOB, json.dumps(spec, indent=2, ensure_ascii=False) + "\n")
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    before = os.environ.get(TENSORBOARD)
-    os.environ[TENSORBOARD] = str(folder / "logs")
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     start = time.perf_counter()
-    try:
+    with tensorboard_in(folder / "logs"):
         record = getattr(importlib.import_module(module), function)(spec, run, say, stop)
-    finally:
-        if before is None:
-            del os.environ[TENSORBOARD]
-        else:
-            os.environ[TENSORBOARD] = before
-    earlier = _seconds(folder)
     return {
         "job": spec["job"],
         "name": spec["name"],
         **record,
-        "seconds": round(time.perf_counter() - start + earlier, 2),
-        "peak_memory_bytes": _peak_memory(),
+        "seconds": round(time.perf_counter() - start + seconds_before(folder), 2),
+        "peak_memory_bytes": peak_memory(),
     }
 
 
@@ -126,27 +113,27 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
         "scores": scores,
         **given,
         "settings": {**spec["settings"], "steps": trainer.state.global_step, **_winner(trainer)},
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "trainable": sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad),
+        **parameter_counts(model),
         "checkpoint": None,
     }
     if spec["keep"] != "none":
         keep_checkpoint(trainer, folder / "checkpoint", spec, record, sources=parts["train"].domains)
         record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
-    keep_facts(trainer, folder, [parts[name] for name in ("dev", "test") if name in prepared])
+    keep_facts(trainer, folder, [parts[name] for name in ("dev", "test") if name in prepared], spec["max_length"])
     if trainer.is_world_process_zero():
         shutil.rmtree(arguments.output_dir, ignore_errors=True)
     return record
 
 
-def keep_facts(trainer, folder: Path, rows: list[DomainDataset]) -> None:
+def keep_facts(trainer, folder: Path, rows: list[DomainDataset], max_length: int | None) -> None:
     """What the report shows of the model. A job that cannot keep it is done all the same."""
     from hf_memaug.reporting.job_facts import write_job_facts
 
     if trainer.is_world_process_zero():
         model = trainer.accelerator.unwrap_model(trainer.model)
         try:
-            write_job_facts(folder, model, trainer.processing_class, DomainDataset.concatenate(rows))
+            rows = DomainDataset.concatenate(rows)
+            write_job_facts(folder, model, trainer.processing_class, rows, max_length=max_length)
         except Exception:
             traceback.print_exc()
 
@@ -230,27 +217,11 @@ def _winner(trainer) -> dict[str, Any]:
     return {"best_step": step} if step else {}
 
 
-def _peak_memory() -> int:
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    import resource
-
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def _seconds(folder: Path) -> float:
-    """What earlier processes have spent on the job, by their own account."""
-    try:
-        return float((folder / "seconds").read_text())
-    except (OSError, ValueError):
-        return 0.0
-
-
 def guarded(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> None:
     """Runs a job with what it prints in its log.txt; says `done`, `failed` or `interrupted` at the end."""
     folder = run / "jobs" / spec["name"]
     folder.mkdir(parents=True, exist_ok=True)
-    start, spent = time.perf_counter(), _seconds(folder)
+    start, spent = time.perf_counter(), seconds_before(folder)
     with open(folder / "log.txt", "a", encoding="utf-8") as log:
         try:
             with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):

@@ -4,7 +4,6 @@
 
 import contextlib
 import json
-import os
 import shutil
 from collections.abc import Iterator
 from itertools import islice
@@ -21,7 +20,7 @@ from hf_memaug.files import write_atomically
 RECORD = "pretraining.json"
 
 
-class Part:
+class HeldOutTexts:
     """The texts of a corpus that are held out, or those that are not; to be gone through as often as one likes."""
 
     def __init__(self, files: list[str] | None, field: str, every: int, held_out: bool):
@@ -72,17 +71,18 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
 
     from hf_memaug import RunGuard
     from hf_memaug.cli.callbacks import Steps, Stop
-    from hf_memaug.cli.job import TENSORBOARD, common_arguments
+    from hf_memaug.cli.job import common_arguments
     from hf_memaug.data import DomainDataset
     from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
     from hf_memaug.evaluation import masked_lm_loss
     from hf_memaug.training import MaskedLMTrainer, last_complete_checkpoint
+    from hf_memaug.training.costs import tensorboard_in
 
     options = call.options
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        texts = list(Part(options.corpus, options.field, options.held_out, False))
+        texts = list(HeldOutTexts(options.corpus, options.field, options.held_out, False))
         if not texts:
             raise ValueError("`--corpus` has no text that is not held out.")
     except (ValueError, OSError) as error:
@@ -97,7 +97,7 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
         measured = {"generated reviews": None, **measured}
     evaluated = {}
     for name, which in measured.items():
-        part = Part(which, options.field, options.held_out, True)
+        part = HeldOutTexts(which, options.field, options.held_out, True)
         try:
             packed = PackedTexts(part, tokenizer, length, keep_rest=True)
             evaluated[name] = list(islice(packed, options.evaluate_rows))
@@ -128,8 +128,7 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
         arguments = TrainingArguments(**{**common, **given})
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
-    os.environ[TENSORBOARD] = str(output / "logs")
-    with Stop() as stop, open(output / "log.txt", "a", encoding="utf-8") as log:
+    with Stop() as stop, tensorboard_in(output / "logs"), open(output / "log.txt", "a", encoding="utf-8") as log:
         steps = Steps(_progress(options), stop, output / "metrics.jsonl")
         trainer = MaskedLMTrainer(
             model,
@@ -145,8 +144,6 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
                 trainer.train(resume_from_checkpoint=last_complete_checkpoint(arguments.output_dir))
         except Interrupted as error:
             raise Interrupted(f"{error} The same command goes on from here.") from None
-        finally:
-            os.environ.pop(TENSORBOARD, None)
     after = losses()
     trainer.save_model(str(output))
     (output / "training_args.bin").unlink(missing_ok=True)

@@ -41,6 +41,7 @@ from hf_memaug.training.sweep.runner import is_done, job_folder, run_jobs
 from hf_memaug.training.sweep.winners import keep_winners
 
 BUILD = "hf_memaug.cli.sweep:build"
+FACTS = "hf_memaug.reporting.job_facts:write_job_facts"
 # Where a model takes the dropout that is drawn.
 DROPOUT = {"+memory": "classifier_dropout", "hma": "memory_dropout", "gmap": "classifier_dropout"}
 
@@ -122,6 +123,7 @@ def _plan(options, several: Mapping[str, Chosen], settings, source, rows, target
                 training=training,
                 max_length=options.max_length,
                 build=BUILD,
+                facts=FACTS,
             )
         except ValueError as error:
             raise UsageError(str(error)) from error
@@ -241,12 +243,16 @@ def _record(job: Job, folder: RunFolder) -> dict[str, Any]:
             for name, parts in best.accuracy.items()
         },
         "settings": {**job.hparams, "steps": job.steps, "best_step": best.step},
-        "seconds": None,
-        "peak_memory_bytes": None,
-        "parameters": None,
-        "trainable": None,
-        "checkpoint": None,
+        **dict.fromkeys(("seconds", "peak_memory_bytes", "parameters", "trainable", "checkpoint")),
+        **_costs(job_folder(folder.path, job)),
     }
+
+
+def _costs(folder: Path) -> dict[str, Any]:
+    try:
+        return json.loads((folder / "costs.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
 
 
 def method_of(job: Job) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from hf_memaug.data.augmentation import SEED_COLUMN
 from hf_memaug.data.readers import json_rows, opened
 
 # Tokens of one word have one number, and special tokens none.
@@ -99,7 +100,8 @@ class WholeWordMasking:
     Args:
         tokenizer: says what to mask and to pad with.
         share: of the words that are chosen.
-        seed: with one, a row is masked in the same way each time, so that models can be compared; without, anew.
+        seed: with one, a row is masked in the same way each time, so that models can be compared; without, anew, by the
+            row's own seed where it has one, as the training rows of `MaskedLMTrainer` do.
     """
 
     def __init__(self, tokenizer, share: float = 0.15, seed: int | None = None):
@@ -120,14 +122,14 @@ class WholeWordMasking:
             tokens = np.asarray(row["input_ids"])
             count = len(tokens)
             mask[place, :count] = 1
-            masked, chosen = self._mask(tokens, np.asarray(row["word_ids"]))
+            masked, chosen = self._mask(tokens, np.asarray(row["word_ids"]), row.get(SEED_COLUMN))
             ids[place, :count] = masked
             labels[place, :count] = np.where(chosen, tokens, -100)
         arrays = {"input_ids": ids, "attention_mask": mask, "labels": labels}
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
-    def _mask(self, tokens: np.ndarray, words: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        random = np.random.default_rng(self._seed_of(tokens))
+    def _mask(self, tokens: np.ndarray, words: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
+        random = np.random.default_rng(self._seed_of(tokens, seed))
         # What the tokenizer did not know is no word to learn.
         words = np.where(np.isin(tokens, self.special), NO_WORD, words)
         numbers, place = np.unique(words, return_inverse=True)
@@ -140,7 +142,9 @@ class WholeWordMasking:
         others = random.integers(0, self.size, len(tokens))
         return np.where(chosen & (fate >= 0.9), others, masked), chosen
 
-    def _seed_of(self, tokens: np.ndarray) -> int:
+    def _seed_of(self, tokens: np.ndarray, seed: int | None) -> int:
+        if self.seed is None and seed is not None:
+            return seed
         if self.seed is None:
             # From torch's numbers, whose state `Trainer` keeps in its checkpoints.
             return int(torch.randint(2**62, ()))

@@ -12,6 +12,7 @@ What is missing is shown: "(2 of 3)" behind a mean over two of three trials, and
 """
 
 import argparse
+import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -67,7 +68,12 @@ class Cell:
 Cells = dict[tuple[str, ...], dict[str, Cell]]
 
 
-def domain_cells(records: Sequence[Record], selection: str, trials: int | None = None) -> dict[tuple[str, str], Cells]:
+Asked = Mapping[str, Iterable[str]]
+
+
+def domain_cells(
+    records: Sequence[Record], selection: str, trials: int | None = None, asked: Asked | None = None
+) -> dict[tuple[str, str], Cells]:
     """
     The tables as numbers: (data set, setting) -> row -> column -> `Cell`.
 
@@ -75,13 +81,14 @@ def domain_cells(records: Sequence[Record], selection: str, trials: int | None =
         records: of any data sets, algorithms and models.
         selection: "training", "leave_one_out" or "oracle".
         trials (*optional*): how many there should be. Default: as many as the records of the data set have.
+        asked (*optional*): data set -> domains that were to be left out, if one of them has no record yet.
     """
     tables: dict[tuple[str, str], Cells] = {}
     for dataset, setting in dict.fromkeys((record.dataset, record.setting) for record in records):
         own = [record for record in records if (record.dataset, record.setting) == (dataset, setting)]
         choices = choose(own, selection)
         seeds = sorted({record.trial_seed for record in own} | set(range(trials or 0)))
-        domains = list(dict.fromkeys(name for record in own for name in record.accuracy))
+        domains = _columns(own, (asked or {}).get(dataset, ()))
         # Rows without any choice are shown, too: they have begun.
         rows: Cells = {_row(record): {} for record in own}
         for row, cells in rows.items():
@@ -104,7 +111,11 @@ def domain_cells(records: Sequence[Record], selection: str, trials: int | None =
 
 
 def domain_report(
-    records: Iterable[Record], selection: str = "training", style: str = "markdown", trials: int | None = None
+    records: Iterable[Record],
+    selection: str = "training",
+    style: str = "markdown",
+    trials: int | None = None,
+    asked: Asked | None = None,
 ) -> str:
     """All tables, one for each data set, and one of the averages where there are several; arguments as above."""
     check_name("selection", selection, SELECTIONS)
@@ -114,12 +125,13 @@ def domain_report(
         raise ValueError(
             f"`records` has no finished run ({len(unfinished)} records of others): there is nothing to show."
         )
-    tables = domain_cells(records, selection, trials)
+    tables = domain_cells(records, selection, trials, asked)
     sections = [_explained(selection, style)]
     for (dataset, setting), rows in tables.items():
         own = [record for record in records if (record.dataset, record.setting) == (dataset, setting)]
         single = " (trained on one domain)" if setting == "single_source" else ""
-        sections += [_heading(f"{dataset}{single}", style), _table(rows, style), _gaps(own, selection, rows, style)]
+        sections += [_heading(f"{dataset}{single}", style), _table(rows, style)]
+        sections.append(_gaps(own, selection, rows, style, (asked or {}).get(dataset, ())))
     several = {dataset: rows for (dataset, setting), rows in tables.items() if setting == "multi_source"}
     if len(several) > 1:
         names = list(dict.fromkeys(row for rows in several.values() for row in rows))
@@ -133,6 +145,28 @@ def domain_report(
         names = sorted({record.args["job"] for record in unfinished})
         sections.append(escape(_some("Not finished, and left out: ", names), style))
     return "\n\n".join(section for section in sections if section) + "\n"
+
+
+def _columns(records: Sequence[Record], asked: Iterable[str] = ()) -> list[str]:
+    """The domains that runs leave out alone, or were to. Where each run trains on one domain, all of them."""
+    domains = list(dict.fromkeys(name for record in records for name in record.accuracy))
+    if any(record.setting == "single_source" for record in records):
+        return domains
+    wanted = {*asked, *(env for record in records if len(record.test_envs) == 1 for env in record.test_envs)}
+    return [name for name in domains if name in wanted] or domains
+
+
+def asked_domains(paths: Iterable[str | Path]) -> dict[str, set[str]]:
+    """data set -> domains that the jobs in folders of sweeps leave out alone, whether they have run or not."""
+    asked: dict[str, set[str]] = {}
+    for file in (file for path in paths for file in Path(path).glob("jobs/*/job.json")):
+        try:
+            job = json.loads(file.read_text(encoding="utf-8"))
+            if len(job["test_envs"]) == 1:
+                asked.setdefault(job["dataset"], set()).update(job["test_envs"])
+        except (OSError, ValueError, KeyError, TypeError):
+            continue
+    return asked
 
 
 def _row(record: Record) -> tuple[str, ...]:
@@ -166,7 +200,7 @@ def _table(rows: Mapping[tuple[str, ...], Mapping[str, Cell]], style: str) -> st
     return lay_out(lines, style)
 
 
-def _gaps(records: Sequence[Record], selection: str, rows: Cells, style: str) -> str:
+def _gaps(records: Sequence[Record], selection: str, rows: Cells, style: str, asked: Iterable[str] = ()) -> str:
     """What is missing: trials without a choice, and trials that chose among fewer draws than others."""
     gaps = []
     draws: dict[tuple, set[int]] = {}
@@ -175,7 +209,7 @@ def _gaps(records: Sequence[Record], selection: str, rows: Cells, style: str) ->
             draws.setdefault((_row(record), env, record.trial_seed), set()).add(record.hparams_seed)
     most = max(len(seeds) for seeds in draws.values())
     chosen = {(_row(choice.record), choice.test_env, choice.record.trial_seed) for choice in choose(records, selection)}
-    domains = list(dict.fromkeys(name for record in records for name in record.accuracy))
+    domains = _columns(records, asked)
     for row in rows:
         for env in domains:
             if env == row[-1] and len(row) == 3:
@@ -223,7 +257,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, help="write the tables here (default: print them)")
     options = parser.parse_args(arguments)
     try:
-        text = domain_report(read_records(*options.paths), options.selection, options.format, options.trials)
+        records, asked = read_records(*options.paths), asked_domains(options.paths)
+        text = domain_report(records, options.selection, options.format, options.trials, asked)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     if options.output is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from hf_memaug.evaluation.checks import check_name
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.html.page import page, sections
-from hf_memaug.reporting.run_folder import RunFolder
+from hf_memaug.reporting.run_folder import FinishedRun
 
 REPORT_FILE = "report.html"
 logger = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def write_report(
         output (*optional*): the file to write. By default `report.html` in the folder.
         baseline (*optional*): the method that others are tested against. By default "erm", or else the first.
     """
-    run = RunFolder(run_folder)
+    run = FinishedRun(run_folder)
     if baseline is not None:
         check_name("baseline", baseline, run.methods)
     text = page(run, sections(run, baseline))

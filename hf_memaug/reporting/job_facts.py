@@ -41,6 +41,7 @@ def write_job_facts(
     most_rows: int = 400,
     batch_size: int = 32,
     patches: bool = True,
+    max_length: int | None = None,
 ) -> list[Path]:
     """
     Writes what the report shows of one job beyond its scores, and returns the files written. The model is asked in
@@ -55,6 +56,7 @@ def write_job_facts(
         most_rows: how many of them, drawn evenly from the domains.
         batch_size: rows at a time.
         patches: whether to draw the experts of a GMoE over patches, which needs matplotlib.
+        max_length: longest text in tokens, as the model was trained and scored. Default: the tokenizer's.
     """
     for name, number in (("most_rows", most_rows), ("batch_size", batch_size)):
         if number < 1:
@@ -66,9 +68,9 @@ def write_job_facts(
     for stale in (FEATURES_FILE, MEMORY_FILE, f"{PATCHES_FOLDER}/{PATCHES_FILE}"):
         (folder / stale).unlink(missing_ok=True)
     rows = evenly(rows, most_rows)
-    found = _run(inner, processor, rows, batch_size)
+    found = _run(inner, processor, rows, batch_size, max_length)
     written = [_write_arrays(folder / FEATURES_FILE, _shown(rows, found, inner))]
-    memory = _memory(inner, processor, rows, found, batch_size)
+    memory = _memory(inner, processor, rows, found, batch_size, max_length)
     if memory is not None:
         write_atomically(folder / MEMORY_FILE, json.dumps(memory, ensure_ascii=False, indent=1) + "\n")
         written.append(folder / MEMORY_FILE)
@@ -92,9 +94,9 @@ def evenly(rows: DomainDataset, most: int, seed: int = 0) -> DomainDataset:
     return rows.select(sorted(turns[:most]))
 
 
-def _run(model, processor, rows: DomainDataset, batch_size: int) -> dict[str, Any]:
+def _run(model, processor, rows: DomainDataset, batch_size: int, max_length: int | None) -> dict[str, Any]:
     """`features` that the head reads, `predicted` labels, and `reads` of the memory's slots, for each row."""
-    encoded, collator = memory_maps._rows_and_collator(model, processor, rows)
+    encoded, collator = memory_maps._rows_and_collator(model, processor, rows, max_length)
     asks = _reads_slots(model)
     wanted = {"output_memory_weights": True} if asks and model.config.model_type != "hma" else {}
     features, predicted, reads = [], [], []
@@ -213,7 +215,7 @@ def _by_slot(weights: torch.Tensor, attention_mask: torch.Tensor | None) -> torc
     return sums / sums.sum(dim=-1, keepdim=True).clamp(min=1e-12)
 
 
-def _memory(model, processor, rows: DomainDataset, found: dict, batch_size: int) -> dict | None:
+def _memory(model, processor, rows: DomainDataset, found: dict, batch_size: int, max_length: int | None) -> dict | None:
     """What `memory.json` holds; None for a model without memory and experts."""
     kind = model.config.model_type
     if kind == "vit_gmoe":
@@ -221,7 +223,7 @@ def _memory(model, processor, rows: DomainDataset, found: dict, batch_size: int)
     if not _reads_slots(model):
         return None
     if kind == "hma":
-        return _hybrid_memory(model, processor, rows, batch_size)
+        return _hybrid_memory(model, processor, rows, batch_size, max_length)
     if found["reads"] is None:
         return None
     memory = {"kind": "slots", "what": "slot", "by_domain": _means(found["reads"], rows)}
@@ -240,9 +242,9 @@ def _trained(model) -> list[str]:
     return [name for stage in record.get("stages", ()) for name in stage["domains"]]
 
 
-def _hybrid_memory(model, processor, rows: DomainDataset, batch_size: int) -> dict | None:
+def _hybrid_memory(model, processor, rows: DomainDataset, batch_size: int, max_length: int | None) -> dict | None:
     """HMA's synthetic slots; of the real memory, which is rewritten all the time, what each class in it is read."""
-    features = memory_maps.features_of(model, processor, rows, batch_size)
+    features = memory_maps.features_of(model, processor, rows, batch_size, max_length)
     names, memory = rows.label_names, {"kind": "slots", "what": "synthetic slot"}
     has = memory_maps._head(model).config.has
     parts = [features[start : start + batch_size] for start in range(0, len(features), batch_size)]

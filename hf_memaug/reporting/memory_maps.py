@@ -70,7 +70,9 @@ def synthetic_slots(model) -> Slots:
     return Slots(as_numpy(memory.synthetic_slots.flatten(0, 1)), np.repeat(np.arange(classes), per_class))
 
 
-def features_of(model, processor, dataset: DomainDataset, batch_size: int = 32) -> torch.Tensor:
+def features_of(
+    model, processor, dataset: DomainDataset, batch_size: int = 32, max_length: int | None = None
+) -> torch.Tensor:
     """
     `h^1`, what the backbone gives for each row, of shape (rows, feature_size).
 
@@ -79,6 +81,7 @@ def features_of(model, processor, dataset: DomainDataset, batch_size: int = 32) 
         processor: the image processor or the tokenizer of its checkpoint; for graphs None.
         dataset: rows with `image`, `text` or `graph`, whichever the model reads.
         batch_size: rows at a time.
+        max_length: longest text in tokens. Default: the tokenizer's.
     """
     if batch_size < 1:
         raise ValueError(f"`batch_size` is {batch_size}: pass at least 1.")
@@ -88,7 +91,7 @@ def features_of(model, processor, dataset: DomainDataset, batch_size: int = 32) 
             f"`model` is a {type(hma).__name__} without a backbone: pass an `HMAForImageClassification` or one of its "
             "siblings, or give your features to the functions that take them."
         )
-    rows, collator = _rows_and_collator(hma, processor, dataset)
+    rows, collator = _rows_and_collator(hma, processor, dataset, max_length)
     found = []
     with evaluating(hma):
         for start in range(0, len(rows), batch_size):
@@ -221,7 +224,9 @@ def _on(head, features: Any) -> torch.Tensor:
     return features
 
 
-def _rows_and_collator(hma, processor, dataset: DomainDataset) -> tuple[Sequence[dict], Callable]:
+def _rows_and_collator(
+    hma, processor, dataset: DomainDataset, max_length: int | None = None
+) -> tuple[Sequence[dict], Callable]:
     column = {"pixel_values": "image", "node_features": "graph"}.get(hma.main_input_name, "text")
     columns = dataset.column_names
     if column not in columns and not (column == "text" and "tokens" in columns):
@@ -233,7 +238,8 @@ def _rows_and_collator(hma, processor, dataset: DomainDataset) -> tuple[Sequence
         return dataset, ImageCollator(processor)
     if column == "graph":
         return dataset, GraphCollator()
-    rows = [{name: value for name, value in row.items() if name != "domain"} for row in dataset.tokenize(processor)]
+    tokens = dataset.tokenize(processor, max_length)
+    rows = [{name: value for name, value in row.items() if name != "domain"} for row in tokens]
     return rows, PaddingCollator(processor)
 
 

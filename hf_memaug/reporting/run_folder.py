@@ -53,7 +53,7 @@ class Job:
         return sum(found) / len(found) if found else None
 
 
-class RunFolder:
+class FinishedRun:
     """
     Args:
         path: the folder of a run.

@@ -12,6 +12,9 @@ from functools import partial
 from transformers import PreTrainedModel
 from transformers.trainer_callback import TrainerState
 
+# In `output_dir`: what was saved to go on from, between the checkpoints of `Trainer`.
+LAST = "_last"
+
 
 @contextmanager
 def own_names(model):
@@ -34,14 +37,15 @@ def last_complete_checkpoint(
     folder: str | os.PathLike, accept: Callable[[str], bool] = lambda checkpoint: True
 ) -> str | None:
     """
-    The latest `checkpoint-<step>` in `folder` whose last file, the trainer's state, was written to its end, and that
-    `accept` accepts.
+    The latest `checkpoint-<step>` in `folder`, or in its `_last`, whose last file, the trainer's state, was written to
+    its end, and that `accept` accepts.
     """
-    if not os.path.isdir(folder):
-        return None
-    steps = [int(match[1]) for name in os.listdir(folder) if (match := re.fullmatch(r"checkpoint-(\d+)", name))]
-    for step in sorted(steps, reverse=True):
-        checkpoint = os.path.join(folder, f"checkpoint-{step}")
+    found = []
+    for place in (os.fspath(folder), os.path.join(folder, LAST)):
+        names = os.listdir(place) if os.path.isdir(place) else ()
+        steps = [int(match[1]) for name in names if (match := re.fullmatch(r"checkpoint-(\d+)", name))]
+        found += [(step, os.path.join(place, f"checkpoint-{step}")) for step in steps]
+    for step, checkpoint in sorted(found, reverse=True):
         try:
             state = TrainerState.load_from_json(os.path.join(checkpoint, "trainer_state.json"))
             if state.global_step == step and accept(checkpoint):

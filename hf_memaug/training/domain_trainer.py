@@ -26,9 +26,10 @@ from hf_memaug.training.collation import choose_collator, columns_to_collate
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.selection import BestInMemory
+from hf_memaug.training.snapshots import SnapshotTrainer
 
 
-class DomainTrainer(Trainer):
+class DomainTrainer(SnapshotTrainer, Trainer):
     """
     A `Trainer` for rows that have a `domain`. It draws batches in equal shares from the domains, minimises what
     `args.algorithm` says, and reports every score for each domain (`eval_books_f1`) and as their mean (`eval_f1`).
@@ -277,8 +278,12 @@ class DomainTrainer(Trainer):
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
         super()._save_optimizer_and_scheduler(output_dir)
-        if self.args.should_save and self.algorithm.state_dict():
-            torch.save(self.algorithm.state_dict(), f"{output_dir}/algorithm.pt")
+        for name, state in self.more_states().items() if self.args.should_save else ():
+            torch.save(state, f"{output_dir}/{name}")
+
+    def more_states(self) -> dict:
+        state = self.algorithm.state_dict()
+        return {"algorithm.pt": state} if state else {}
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

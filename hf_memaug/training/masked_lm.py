@@ -5,17 +5,37 @@
 from torch import nn
 from transformers import Trainer
 
+from hf_memaug.data.sampling import SeededRows, SeededRowsSampler
+from hf_memaug.training.callbacks import EpochOrder
+from hf_memaug.training.snapshots import SnapshotTrainer
 
-class MaskedLMTrainer(Trainer):
+
+class MaskedLMTrainer(SnapshotTrainer, Trainer):
     """
     [`Trainer`] for masked language models. In training, their head sees only the tokens that have a label, one in
     seven: the loss is the same, and the scores of all other tokens over the vocabulary are not made. They are most of
-    what a small encoder keeps in memory. Evaluation is `Trainer`'s.
+    what a small encoder keeps in memory. Evaluation is `Trainer`'s. Masks that are drawn anew follow from the seed, the
+    epoch and the place of a row, so that a run that was broken off goes on to the same end.
     """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self._head = _masked_lm_head(self.model)
+        self._draws_masks = getattr(self.data_collator, "seed", 0) is None
+        self._sampler: SeededRowsSampler | None = None
+        self.add_callback(EpochOrder(self))
+
+    def _get_dataloader(self, dataset, *args, is_training: bool = False, **kwargs):
+        if is_training and self._draws_masks:
+            dataset = SeededRows(dataset)
+        return super()._get_dataloader(dataset, *args, is_training=is_training, **kwargs)
+
+    def _get_train_sampler(self, train_dataset=None):
+        sampler = super()._get_train_sampler(train_dataset)
+        if self._draws_masks and sampler is not None:
+            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+            sampler = self._sampler = SeededRowsSampler(sampler, seed)
+        return sampler
 
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
         # Under `DataParallel` each device has its own part of the batch.

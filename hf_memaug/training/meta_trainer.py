@@ -296,16 +296,14 @@ class MetaTrainer(DomainTrainer):
 
     # Checkpoints
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        super()._save_optimizer_and_scheduler(output_dir)
-        if self.args.should_save:
-            state = {
-                "optimizer": self.outer_optimizer.state_dict(),
-                "scheduler": self.outer_scheduler.state_dict(),
-                "discriminators": self.discriminators.state_dict(),
-                "slots_ever_used": self.slots_ever_used,
-            }
-            torch.save(state, f"{output_dir}/{OUTER_STATE}")
+    def more_states(self) -> dict:
+        state = {
+            "optimizer": self.outer_optimizer.state_dict(),
+            "scheduler": self.outer_scheduler.state_dict(),
+            "discriminators": self.discriminators.state_dict(),
+            "slots_ever_used": self.slots_ever_used,
+        }
+        return {**super().more_states(), OUTER_STATE: state}
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)

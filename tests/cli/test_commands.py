@@ -134,6 +134,15 @@ def test_a_sweep(command, columns, read_lines, tmp_path):
     folder = tmp_path / "runs/sweep"
     records = {record["job"]["method"]: record for record in read_lines(folder / "runs.jsonl")}
     assert set(records) == {"erm", "+memory"} and records["erm"]["settings"]["batch_size"] == 4
+    for record in records.values():
+        assert record["seconds"] > 0 and record["peak_memory_bytes"] > 10**6
+        assert record["parameters"] >= record["trainable"] > 10**4
+        place = folder / "jobs" / record["name"]
+        assert any("loss" in line for line in read_lines(place / "metrics.jsonl")) and not (place / "run").exists()
+        assert (place / "features.npz").is_file()
+    assert (folder / "jobs" / records["+memory"]["name"] / "memory.json").is_file()
+    for name in ("recipe.yaml", "run.json", "data.json", "results.json", "README.md", "report.html"):
+        assert (folder / name).is_file(), name
     results = json.loads((folder / "results.json").read_text())
     assert [row["method"] for row in results["rows"]] == ["erm", "+memory"]
     selected = folder / "selected/reviews/+memory/erm/films"

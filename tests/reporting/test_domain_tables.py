@@ -1,12 +1,13 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
+import json
 import re
 from dataclasses import replace
 
 import pytest
 
 from hf_memaug.evaluation import Record, write_records
-from hf_memaug.reporting.domain_tables import domain_cells, domain_report, main
+from hf_memaug.reporting.domain_tables import asked_domains, domain_cells, domain_report, main
 
 
 def record(left_out, trial, scores, algorithm="erm", hparams_seed=0, dataset="reviews", **fields) -> Record:
@@ -111,3 +112,15 @@ def test_the_command(tmp_path, capsys):
     # Nothing suffices for this one, and the table says so.
     main([str(tmp_path), "--selection", "leave_one_out"])
     assert "- (0 of 3)" in capsys.readouterr().out
+
+
+def test_domains_that_nobody_asked_for_have_no_column(tmp_path):
+    runs = [record("a", trial, {"a": 60, "b": 70, "c": 80}) for trial in (0, 1)]
+    said = domain_report(runs)
+    assert "Missing" not in said and "| algorithm " in said and "| b " not in said and "| c " not in said
+    # One that was asked for and has not run is missing.
+    (tmp_path / "jobs" / "one").mkdir(parents=True)
+    job = {"dataset": runs[0].dataset, "test_envs": ["b"]}
+    (tmp_path / "jobs" / "one" / "job.json").write_text(json.dumps(job))
+    said = domain_report(runs, asked=asked_domains([tmp_path]))
+    assert "b, trial 0: no record" in said and "c, trial" not in said

@@ -16,7 +16,7 @@ from hf_memaug.evaluation.statistics import paired_t_test
 from hf_memaug.reporting.html.charts import ticks
 from hf_memaug.reporting.html.markup import json_script, tag
 from hf_memaug.reporting.html_report import main, write_report
-from hf_memaug.reporting.run_folder import RunFolder
+from hf_memaug.reporting.run_folder import FinishedRun
 
 VOID = ("br", "img", "input", "meta")
 
@@ -295,7 +295,7 @@ def test_label_ids_get_their_names(tmp_path):
     path = folder / "jobs" / "erm-dvd-0" / "features.npz"
     arrays = dict(np.load(path))
     np.savez(path, **{**arrays, "label": (arrays["label"] == "positive").astype(int)})
-    run = RunFolder(folder)
+    run = FinishedRun(folder)
     (job,) = [job for job in run.jobs if job.name == "erm-dvd-0"]
     found = run.features(job)
     assert ((found["label"] == "good") == (arrays["label"] == "positive")).all()
@@ -449,8 +449,8 @@ def test_a_job_has_no_way_out_of_its_folder(tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "metrics.jsonl").write_text('{"step": 1, "secret": 1}\n')
     (folder / "runs.jsonl").write_text(json.dumps({"job": {"method": "erm"}, "name": "../../outside"}) + "\n")
-    (job,) = RunFolder(folder).jobs
-    assert job.folder is None and RunFolder(folder).log(job) == []
+    (job,) = FinishedRun(folder).jobs
+    assert job.folder is None and FinishedRun(folder).log(job) == []
 
 
 def test_markup_escapes_what_is_not_markup():

@@ -148,6 +148,16 @@ def test_a_plain_encoder_has_features_and_no_memory(backbones, tmp_path):
     ]
 
 
+def test_texts_are_cut_as_in_training(backbones, tmp_path):
+    model = AutoModelForSequenceClassification.from_pretrained(backbones["bert"], num_labels=3)
+    lengths = []
+    model.register_forward_pre_hook(
+        lambda _, args, given: lengths.append(given["input_ids"].shape[1]), with_kwargs=True
+    )
+    write_job_facts(tmp_path, model, tiny_tokenizer("bert"), text_rows(), max_length=4)
+    assert set(lengths) == {4}
+
+
 def test_a_graph_model_too(tmp_path):
     case = next(case for case in HEADS if case.name == "HMAForGraphClassification")
     torch.manual_seed(0)

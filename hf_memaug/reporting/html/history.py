@@ -31,7 +31,7 @@ from hf_memaug.reporting.html.markup import (
 )
 from hf_memaug.reporting.html.scores import metric_name
 from hf_memaug.reporting.run_facts import FRACTIONS
-from hf_memaug.reporting.run_folder import Job, RunFolder
+from hf_memaug.reporting.run_folder import FinishedRun, Job
 
 MOST_POINTS, MOST_LINES, MOST_CURVES, MOST_LABELS = 120, 60, 12, 12
 _FIGURES = {"acc": "ACC", "bwt": "BWT", "fwt": "FWT", "forgetting": "forgetting"}
@@ -42,7 +42,7 @@ _BOOKKEEPING_ENDS = ("_runtime", "_per_second", "_time", "_flops")
 _LOOKED_AT = ("checked", "compared", "total", "rows_checked")
 
 
-def curves_section(run: RunFolder) -> Section:
+def curves_section(run: FinishedRun) -> Section:
     """What `Trainer` logged, a line for each job and a bold one for the mean of a method."""
     title = "Training curves"
     found: dict[str, dict[str, list[tuple[Job, list]]]] = {}
@@ -77,7 +77,7 @@ def _logged(entries: list[dict]) -> dict[str, list[tuple[float, float]]]:
     return {name: sorted(points.items()) for name, points in found.items()}
 
 
-def _curve_panel(run: RunFolder, name: str, by_method: dict[str, list[tuple[Job, list]]]) -> Html:
+def _curve_panel(run: FinishedRun, name: str, by_method: dict[str, list[tuple[Job, list]]]) -> Html:
     lines = []
     most = max(MOST_LINES // max(len(by_method), 1), 1)
     for method, several in by_method.items():
@@ -113,7 +113,7 @@ class _Way(NamedTuple):
     left_out: int
 
 
-def continual_section(run: RunFolder) -> Section:
+def continual_section(run: FinishedRun) -> Section:
     """The matrix R of each method, its figures, and a curve for each domain."""
     title = "Domain after domain"
     ways = [way for method in run.methods if (way := _way(run, method)) is not None]
@@ -145,7 +145,7 @@ def continual_section(run: RunFolder) -> Section:
     return Section("continual", title, joined([paragraph(note, class_="note"), *body]))
 
 
-def _way(run: RunFolder, method: str) -> _Way | None:
+def _way(run: FinishedRun, method: str) -> _Way | None:
     jobs = [(job, found) for job in run.selected() if job.method == method and (found := _matrix(job)) is not None]
     if not jobs:
         return None
@@ -177,7 +177,7 @@ def _matrix(job: Job) -> tuple[list[str], list[str], np.ndarray] | None:
     return [str(name) for name in named[: len(rows)]], [str(name) for name in domains], values
 
 
-def _matrix_table(way: _Way, run: RunFolder) -> Html:
+def _matrix_table(way: _Way, run: FinishedRun) -> Html:
     known = way.mean[np.isfinite(way.mean)]
     low, span = known.min(), np.ptp(known) or 1.0
     body = []
@@ -214,7 +214,7 @@ def _way_panel(way: _Way) -> Html:
     return tag("div", drawn, charts.legend(way.domains))
 
 
-def data_section(run: RunFolder) -> Section:
+def data_section(run: FinishedRun) -> Section:
     """The domains, their labels, and whether test rows are in the training data."""
     title, domains = "Data and leakage", run.data.get("domains")
     if not run.data:
@@ -259,7 +259,7 @@ def _counts(of: dict) -> dict[str, int]:
     return {str(name): count for name, count in labels.items() if _finite(count)} if isinstance(labels, dict) else {}
 
 
-def _overlap(run: RunFolder) -> Html:
+def _overlap(run: FinishedRun) -> Html:
     """What the overlap check said: rows between domains and splits, or counts and lists at any depth."""
     found = run.data.get("overlap")
     if found is None:
@@ -300,7 +300,7 @@ def _flat(name: str, found: Any):
         yield name, int(found)
 
 
-def reproduce_section(run: RunFolder) -> Section:
+def reproduce_section(run: FinishedRun) -> Section:
     """The command, the recipe, versions, and every job."""
     info, body = run.info, []
     if isinstance(info.get("command"), str):
@@ -339,7 +339,7 @@ def reproduce_section(run: RunFolder) -> Section:
     return Section("reproduce", "How to reproduce", joined(body))
 
 
-def status(run: RunFolder) -> Html | None:
+def status(run: FinishedRun) -> Html | None:
     """Whether the run has come to its end."""
     if not run.info or run.info.get("finished"):
         return None
@@ -349,7 +349,7 @@ def status(run: RunFolder) -> Html | None:
     )
 
 
-def summary_facts(run: RunFolder) -> Html:
+def summary_facts(run: FinishedRun) -> Html:
     targets = run.info.get("targets") if isinstance(run.info.get("targets"), list) else []
     backbones = list(dict.fromkeys(job.backbone for job in run.jobs if job.backbone))
     seeds = sorted({job.seed for job in run.jobs})

@@ -14,14 +14,14 @@ from hf_memaug.evaluation.statistics import summarise
 from hf_memaug.reporting import plots
 from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.markup import Cell, Html, Section, details, joined, number, paragraph, table, tag
-from hf_memaug.reporting.run_folder import Job, RunFolder
+from hf_memaug.reporting.run_folder import FinishedRun, Job
 
 MOST_VIEWS, MOST_POINTS, MOST_SLOTS, MOST_PICTURES = 20, 400, 64, 6
 _LEAST_ROWS, _MOST_ROWS = 5, 1000
 _PICTURE_WIDTH = 1400
 
 
-def features_section(run: RunFolder) -> Section:
+def features_section(run: FinishedRun) -> Section:
     """Rows in two dimensions, drawn by the page's script: by PCA or t-SNE, by domain, label or whether it is right."""
     title, views, contents = "Features", [], {}
     for job in _one_of_each(run, lambda one: one.folder and run.features(one) is not None):
@@ -83,7 +83,7 @@ def _choice(name: str, title: str, options: dict[str, str]) -> Html:
     return tag("fieldset", tag("legend", title), buttons, class_="choice")
 
 
-def distance_section(run: RunFolder) -> Section:
+def distance_section(run: FinishedRun) -> Section:
     """A-distance between the features of the target and of the sources (MIL, Figures 4 and 6)."""
     title = "A-distance"
     found: dict[str, dict[str, list[float]]] = {}
@@ -111,7 +111,7 @@ def distance_section(run: RunFolder) -> Section:
     return Section("distance", title, joined([paragraph(note, class_="note"), charts.panels(drawn)]))
 
 
-def _distance_bar(run: RunFolder, method: str, values: list[float]) -> charts.Interval:
+def _distance_bar(run: FinishedRun, method: str, values: list[float]) -> charts.Interval:
     summary = summarise(values)
     low, high = (None, None) if summary.std is None else (summary.mean - summary.std, summary.mean + summary.std)
     text = number(summary.mean, 2) if summary.std is None else f"{number(summary.mean, 2)} ± {number(summary.std, 2)}"
@@ -119,7 +119,7 @@ def _distance_bar(run: RunFolder, method: str, values: list[float]) -> charts.In
     return charts.Interval(method, run.methods.index(method), summary.mean, low, high, values, text, tip)
 
 
-def memory_section(run: RunFolder) -> Section:
+def memory_section(run: FinishedRun) -> Section:
     """Who reads which slot."""
     title, drawn, rows = "Memory slots", [], []
     for job in _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "slots"):
@@ -185,7 +185,7 @@ def _readers(job: Job, memory: dict, by_domain: dict[str, list[float]]) -> list[
     return rows
 
 
-def experts_section(run: RunFolder) -> Section:
+def experts_section(run: FinishedRun) -> Section:
     """Which experts read the patches of each domain, and where."""
     title, drawn, pictures, left_out = "Experts over patches", [], [], 0
     for job in _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "experts" or run.patches(one)):
@@ -214,7 +214,7 @@ def experts_section(run: RunFolder) -> Section:
     return Section("experts", title, joined(body))
 
 
-def _picture(run: RunFolder, path: Path, job: Job) -> Html | None:
+def _picture(run: FinishedRun, path: Path, job: Job) -> Html | None:
     from PIL import Image
 
     try:
@@ -235,7 +235,7 @@ def _picture(run: RunFolder, path: Path, job: Job) -> Html | None:
     return tag("figure", tag("figcaption", f"{job.title}: {path.stem}"), box)
 
 
-def _one_of_each(run: RunFolder, wanted) -> list[Job]:
+def _one_of_each(run: FinishedRun, wanted) -> list[Job]:
     """The job of the first seed of each method, backbone and target that has what is wanted."""
     found: dict[tuple, Job] = {}
     for job in run.selected():

@@ -17,13 +17,13 @@ from hf_memaug.reporting.html.history import (
 from hf_memaug.reporting.html.insides import distance_section, experts_section, features_section, memory_section
 from hf_memaug.reporting.html.markup import Html, Section, joined, json_script, paragraph, tag
 from hf_memaug.reporting.html.scores import comparison_section, cost_section, domains_section
-from hf_memaug.reporting.run_folder import RunFolder
+from hf_memaug.reporting.run_folder import FinishedRun
 
 # The browser itself refuses whatever is not in the file.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
-def sections(run: RunFolder, baseline: str | None = None) -> list[Section]:
+def sections(run: FinishedRun, baseline: str | None = None) -> list[Section]:
     """All that a report can have, in its order; those that this run has nothing for have no body."""
     return [
         comparison_section(run, baseline),
@@ -40,7 +40,7 @@ def sections(run: RunFolder, baseline: str | None = None) -> list[Section]:
     ]
 
 
-def page(run: RunFolder, found: Sequence[Section]) -> str:
+def page(run: FinishedRun, found: Sequence[Section]) -> str:
     shown = [one for one in found if one.body is not None]
     missing = [one.missing for one in found if one.body is None and one.missing]
     title = f"{run.path.resolve().name}: report"

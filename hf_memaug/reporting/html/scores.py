@@ -28,7 +28,7 @@ from hf_memaug.reporting.html.markup import (
     words,
 )
 from hf_memaug.reporting.results import compare_rows
-from hf_memaug.reporting.run_folder import Job, RunFolder
+from hf_memaug.reporting.run_folder import FinishedRun, Job
 
 LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 # The rows of one run are rows of one set of data.
@@ -70,13 +70,13 @@ def result_rows(jobs: Sequence[Job], metric: str) -> list[dict]:
     return rows
 
 
-def metrics_of(run: RunFolder) -> list[str]:
+def metrics_of(run: FinishedRun) -> list[str]:
     """The metrics that jobs were scored by, that of the run first."""
     found = dict.fromkeys(name for job in run.jobs for of_domain in job.scores.values() for name in of_domain)
     return sorted(found, key=lambda name: name != run.metric)
 
 
-def comparisons(run: RunFolder, metric: str, baseline: str | None = None) -> list[Comparison]:
+def comparisons(run: FinishedRun, metric: str, baseline: str | None = None) -> list[Comparison]:
     rows = result_rows(run.selected(), metric)
     found = []
     for backbone in dict.fromkeys(row["backbone"] for row in rows):
@@ -122,7 +122,7 @@ def mark(difference: float | None, p_value: float | None) -> Html | None:
     return tag("sup", shown, class_="up" if up else "down", data_tip=said, aria_label=said)
 
 
-def comparison_section(run: RunFolder, baseline: str | None) -> Section:
+def comparison_section(run: FinishedRun, baseline: str | None) -> Section:
     title = "Comparison"
     metrics = metrics_of(run)
     found = {metric: comparisons(run, metric, baseline) for metric in metrics}
@@ -141,7 +141,7 @@ def comparison_section(run: RunFolder, baseline: str | None) -> Section:
     return Section("comparison", title, joined(body))
 
 
-def headline(comparison: Comparison, run: RunFolder) -> Html:
+def headline(comparison: Comparison, run: FinishedRun) -> Html:
     """What came out, in a sentence that claims no more than the test allows."""
     complete = [one for one in comparison.standings if one.average is not None]
     if not complete:
@@ -170,7 +170,7 @@ def headline(comparison: Comparison, run: RunFolder) -> Html:
     return paragraph(parts, class_="lead")
 
 
-def _comparison_table(comparison: Comparison, run: RunFolder) -> Html:
+def _comparison_table(comparison: Comparison, run: FinishedRun) -> Html:
     headers = ["method", *comparison.targets]
     # Of one domain the average is the domain.
     several = len(comparison.targets) > 1
@@ -219,7 +219,7 @@ def _difference_cell(one: Standing, baseline: str) -> Cell:
     return Cell([number(one.difference, sign=True), said], one.difference)
 
 
-def _explanation(found: list[Comparison], run: RunFolder) -> Html:
+def _explanation(found: list[Comparison], run: FinishedRun) -> Html:
     tried = len(run.jobs) - len(run.selected())
     parts = [
         "Mean ± standard deviation over seeds, in points; bold is the highest of a column. Click a heading to sort."
@@ -236,14 +236,14 @@ def _explanation(found: list[Comparison], run: RunFolder) -> Html:
     return joined(parts)
 
 
-def _configuration_button(run: RunFolder, method: str, text: str) -> Html:
+def _configuration_button(run: FinishedRun, method: str, text: str) -> Html:
     opened = f"configuration-{run.methods.index(method)}"
     return tag(
         "button", text, type="button", class_="open", data_dialog=opened, aria_label=f"{text}: settings of {method}"
     )
 
 
-def _configurations(run: RunFolder, metric: str) -> Html:
+def _configurations(run: FinishedRun, metric: str) -> Html:
     """For each method what it was trained with, in a box that a click opens."""
     dialogs = []
     for place, method in enumerate(run.methods):
@@ -293,7 +293,7 @@ def _how_to_load(jobs: list[Job], task: Any) -> Html | None:
     return joined([tag("h4", "Load it, from the folder of the run"), code(text)])
 
 
-def domains_section(run: RunFolder, baseline: str | None) -> Section:
+def domains_section(run: FinishedRun, baseline: str | None) -> Section:
     """For each domain a dot per method with its 95 % interval, and what was scored on domains trained on."""
     title = "Scores per domain"
     metric = next(iter(metrics_of(run)), None)
@@ -329,7 +329,7 @@ def domains_section(run: RunFolder, baseline: str | None) -> Section:
     return Section("domains", title, joined(body))
 
 
-def _interval(method: str, run: RunFolder, values: list[float]) -> charts.Interval:
+def _interval(method: str, run: FinishedRun, values: list[float]) -> charts.Interval:
     summary = summarise(values)
     low = high = None
     if summary.n > 1:
@@ -350,7 +350,7 @@ def _ends(group: list[charts.Interval]) -> tuple[float, float]:
     return min(low, *(min(one.values) for one in group)), max(high, *(max(one.values) for one in group))
 
 
-def _seen_table(run: RunFolder, metric: str) -> Html | None:
+def _seen_table(run: FinishedRun, metric: str) -> Html | None:
     """Scores on domains that were trained on, beside those on the target."""
     jobs = [job for job in run.selected() if job.target is not None]
     domains = sorted({domain for job in jobs for domain in job.scores})
@@ -375,7 +375,7 @@ def _seen_table(run: RunFolder, metric: str) -> Html | None:
     )
 
 
-def cost_section(run: RunFolder, baseline: str | None) -> Section:
+def cost_section(run: FinishedRun, baseline: str | None) -> Section:
     """Time, memory and parameters by method."""
     title, rows = "Cost", []
     measured = [job for job in run.jobs if any(getattr(job, name) is not None for name in _COSTS)]
@@ -432,7 +432,7 @@ def _validation(job: Job) -> str:
     return number(job.validation, 1 if job.validation is not None and abs(job.validation) > 1 else 3)
 
 
-def _has_targets(run: RunFolder) -> bool:
+def _has_targets(run: FinishedRun) -> bool:
     return any(job.target is not None for job in run.jobs)
 
 

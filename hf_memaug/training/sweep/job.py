@@ -8,14 +8,19 @@ One run of a sweep: `python -m hf_memaug.training.sweep.job FOLDER`, where the f
     weights/step-N/   weights that may be chosen, ready for `from_pretrained`
     run/              the trainer's own checkpoint, to go on from after a kill; removed at the end
     log.txt           what the run said
+    metrics.jsonl     a line for each log; in logs/ the same for TensorBoard
+    costs.json        seconds, peak memory, parameters
     done              the run is finished
 """
 
 import importlib
+import json
 import os
 import shutil
 import sys
 import threading
+import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -29,7 +34,9 @@ from hf_memaug.files import write_atomically
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.checkpoints import last_complete_checkpoint
+from hf_memaug.training.costs import MetricLines, parameter_counts, peak_memory, seconds_before, tensorboard_in
 from hf_memaug.training.domain_trainer import DomainTrainer
+from hf_memaug.training.snapshots import Snapshots
 from hf_memaug.training.sweep.plan import Job
 
 
@@ -114,12 +121,12 @@ class Recorder(TrainerCallback):
 
 def run_job(folder: str | Path) -> None:
     """Runs the job in a folder, or goes on with it, and marks it as done."""
-    folder = Path(folder)
+    folder, start = Path(folder), time.perf_counter()
     job = Job.read(folder)
-    module, _, function = job.build.partition(":")
     set_seed(job.seed)
-    model, processor, rows = getattr(importlib.import_module(module), function)(job)
+    model, processor, rows = _named(job.build)(job)
     inside, outside = split_rows(job, rows)
+    shown = outside
     if isinstance(processor, PreTrainedTokenizerBase):
         inside, outside = (part.tokenize(processor, job.max_length) for part in (inside, outside))
     sources = [name for name in rows.domains if name not in job.test_envs]
@@ -127,22 +134,62 @@ def run_job(folder: str | Path) -> None:
     # An algorithm that takes the domains one after another has done one step when each has had its turn.
     turns = len(sources) if ALGORITHMS[job.algorithm].one_domain_a_step else 1
     recorder = Recorder(job, folder, inside, outside, turns)
-    trainer = DomainTrainer(
-        model=model,
-        args=training_arguments(job, folder / "run", len(sources), turns),
-        train_dataset=train,
-        eval_dataset=dev,
-        processing_class=processor,
-        callbacks=[recorder],
-    )
-    recorder.trainer = trainer
-    checkpoint = last_complete_checkpoint(folder / "run")
-    recorder.go_on(0 if checkpoint is None else int(checkpoint.rpartition("-")[2]) // turns)
-    trainer.train(resume_from_checkpoint=checkpoint)
+    spent = _Spent(folder, start)
+    with tensorboard_in(folder / "logs") as report_to:
+        trainer = DomainTrainer(
+            model=model,
+            args=training_arguments(job, folder / "run", len(sources), turns, report_to),
+            train_dataset=train,
+            eval_dataset=dev,
+            processing_class=processor,
+            callbacks=[recorder, MetricLines(folder / "metrics.jsonl"), Snapshots(), spent],
+        )
+        recorder.trainer = trainer
+        checkpoint = last_complete_checkpoint(folder / "run")
+        recorder.go_on(0 if checkpoint is None else int(checkpoint.rpartition("-")[2]) // turns)
+        if checkpoint is not None:
+            print(f"It goes on from step {checkpoint.rpartition('-')[2]}.", flush=True)
+        trainer.train(resume_from_checkpoint=checkpoint)
     if not recorder.records_evaluations:
         recorder.record(job.steps, trainer.evaluate())
+    costs = {"seconds": round(spent.seconds, 2), "peak_memory_bytes": peak_memory(), **parameter_counts(trainer.model)}
+    write_atomically(folder / "costs.json", json.dumps(costs) + "\n")
+    if job.facts is not None:
+        _keep_facts(job, folder, trainer, recorder, shown)
     shutil.rmtree(folder / "run", ignore_errors=True)
+    (folder / "seconds").unlink(missing_ok=True)
     write_atomically(folder / "done", "")
+
+
+class _Spent(TrainerCallback):
+    """The seconds of a job, those of processes that were killed up to their last evaluation."""
+
+    def __init__(self, folder: Path, start: float):
+        self.folder, self.start, self.before = folder, start, seconds_before(folder)
+
+    @property
+    def seconds(self) -> float:
+        return self.before + time.perf_counter() - self.start
+
+    def on_save(self, args, state, control, **kwargs):
+        write_atomically(self.folder / "seconds", str(self.seconds))
+
+
+def _named(place: str):
+    module, _, function = place.partition(":")
+    return getattr(importlib.import_module(module), function)
+
+
+def _keep_facts(job: Job, folder: Path, trainer: DomainTrainer, recorder: Recorder, rows: DomainDataset) -> None:
+    """What a report shows, of the weights that validate best where they are kept. Without it, the job is done too."""
+    best = max(recorder.records.values(), key=training_score)
+    weights = folder / "weights" / f"step-{best.step}"
+    try:
+        if weights.is_dir():
+            trainer._load_from_checkpoint(str(weights))
+        _named(job.facts)(folder, trainer.model, trainer.processing_class, rows, max_length=job.max_length)
+    except Exception:
+        traceback.print_exc()
 
 
 def split_rows(job: Job, rows: DomainDataset) -> tuple[DomainDataset, DomainDataset]:
@@ -166,7 +213,9 @@ def split_rows(job: Job, rows: DomainDataset) -> tuple[DomainDataset, DomainData
     return tuple(DomainDataset.concatenate([part[side] for part in parts]) for side in (0, 1))
 
 
-def training_arguments(job: Job, output: Path, sources: int, turns: int) -> DomainTrainingArguments:
+def training_arguments(
+    job: Job, output: Path, sources: int, turns: int, report_to: Sequence[str] = ()
+) -> DomainTrainingArguments:
     """DomainBed's: the same number of rows of each domain in a step, a constant rate, no warm-up."""
     hparams = {name: value for name, value in job.hparams.items() if name != "dropout"}
     rows = hparams.pop("batch_size", 32)
@@ -187,7 +236,7 @@ def training_arguments(job: Job, output: Path, sources: int, turns: int) -> Doma
         "logging_steps": job.checkpoint_every * turns,
         "disable_tqdm": True,
         "dataloader_pin_memory": torch.cuda.is_available(),
-        "report_to": [],
+        "report_to": list(report_to),
         "seed": job.seed,
         **hparams,
         **job.training,

@@ -59,6 +59,9 @@ class Job:
             Longest text in tokens.
         build (`str`):
             `module:function` that makes model, processor and rows of a job.
+        facts (`str`, *optional*):
+            `module:function` that is called with the folder of the run, the chosen model, its processor, the `out` rows
+            of all domains and `max_length`, to keep what a report shows.
     """
 
     dataset: str
@@ -81,6 +84,7 @@ class Job:
     training: dict[str, Any] = field(default_factory=dict)
     max_length: int | None = None
     build: str = BUILD
+    facts: str | None = None
 
     @property
     def name(self) -> str:
