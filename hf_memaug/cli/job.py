@@ -181,6 +181,8 @@ def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
         "save_total_limit": 1,
         "dataloader_pin_memory": torch.cuda.is_available(),
         "disable_tqdm": True,
+        # Without it, processes that share no GPU do not find each other (accelerate 1.15), and each trains by itself.
+        "use_cpu": not torch.cuda.is_available() and int(os.environ.get("WORLD_SIZE", "1")) > 1,
         "report_to": ["tensorboard"] if has_tensorboard() else [],
     }
 

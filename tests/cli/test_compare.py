@@ -219,6 +219,17 @@ def test_several_processes(command, columns, backbones, quick, read_lines, tmp_p
     assert record["job"]["processes"] == 2 and record["settings"]["steps"] == 2
 
 
+def test_processes_without_a_gpu_find_each_other(monkeypatch, tmp_path):
+    import torch
+
+    from hf_memaug.cli.job import common_arguments
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert common_arguments(tmp_path, 0)["use_cpu"] is False
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert common_arguments(tmp_path, 0)["use_cpu"] is True
+
+
 def test_images(command, pictures, backbones, quick, read_lines, tmp_path):
     words = ["compare", "--data", pictures, "--methods", "vit,gmoe+coral,hma", "--backbone", backbones["vit"]]
     more = ["--seeds", 1, "--target", "-90", "--num-experts", 3, "--router-dim", 8, "--real-memory-size", 16]
