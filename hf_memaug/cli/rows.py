@@ -26,7 +26,7 @@ from hf_memaug.data import (
     load_molecules,
     split_domains,
 )
-from hf_memaug.data.overlap import row_hashes
+from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
 from hf_memaug.training.sweep.building import GENERATED, MNIST, load_rows
 
 # A target that stands for none: all domains are trained on. And a column of domains: all rows are of one.
@@ -174,6 +174,8 @@ def check_splits(options: Any, targets: Sequence[str]) -> None:
     """Refuses a `--dev-split` beside what it does not go with."""
     given = {name: getattr(options, name) for name in ("split", "dev_split", "test_split")}
     if given["dev_split"] is None:
+        if options.on_overlap == "drop_dev":
+            raise UsageError("`--on-overlap drop_dev` drops rows of `--dev-split`: give one, or choose drop or ignore.")
         return
     if list(targets) != [NO_TARGET]:
         raise UsageError(
@@ -219,10 +221,16 @@ def _split(source: str, target: str, dev_fraction: float, on_overlap: str) -> di
         if dev is not None:
             train, dev = check_given_splits(rows, dev, held_out, on_overlap=on_overlap)
             return {"train": train, "dev": _shuffled(dev), "test": _shuffled(held_out)}
-        if held_out is not None:
-            return {"train": rows, "dev": _shuffled(held_out), "test": None}
-        parts = split_domains(rows, dev_fraction).values()
-        train, dev = (DomainDataset.concatenate([part[side] for part in parts]) for side in (0, 1))
+        train, dev = rows, held_out
+        if held_out is None:
+            parts = split_domains(rows, dev_fraction).values()
+            train, dev = (DomainDataset.concatenate([part[side] for part in parts]) for side in (0, 1))
+        elif on_overlap == "raise":
+            mend = 'Pass `on_overlap="drop"` to leave them out.'
+            check_overlap(train, dev, ("--split", "--test-split"), mend)
+        if on_overlap == "drop":
+            seen = {row for row, _ in find_overlap(train, dev)}
+            train = train.select(row for row in range(len(train)) if row not in seen)
         return {"train": train, "dev": _shuffled(dev), "test": None}
     except (ValueError, OSError) as error:
         raise DataRefused(as_options(error)) from error

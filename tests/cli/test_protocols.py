@@ -55,6 +55,18 @@ def test_one_split_selects_and_another_is_scored(command, three_splits, backbone
     assert code == 2 and "needs `--test-split` beside it" in error
 
 
+def test_training_rows_that_are_scored_too(command, three_splits, quick, tmp_path):
+    words = ["train", "--data", three_splits, "--split", "train", "--test-split", "test", *quick]
+    code, _, error = command(*words)
+    assert code == 3 and "1 of 20 rows of `--split` are also in `--test-split`" in error
+    assert "Pass `--on-overlap drop`" in error
+    code, _, error = command(*words, "--on-overlap", "drop_dev")
+    assert code == 2 and "drops rows of `--dev-split`" in error
+    assert command(*words, "--on-overlap", "drop")[0] == 0
+    described = json.loads((tmp_path / "runs/train/data.json").read_text())
+    assert described["domains"]["books"]["train"] == 19
+
+
 def test_a_name_of_its_own_needs_settings_of_its_own(command, columns, pictures):
     code, _, error = command("compare", *columns, "--methods", "erm,hma-small", "--dry-run")
     assert code == 2 and "As a variant of 'hma' it needs settings of its own" in error
