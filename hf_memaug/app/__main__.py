@@ -5,7 +5,7 @@
 import argparse
 from collections.abc import Sequence
 
-from hf_memaug.app.checkpoints import NotServed
+from hf_memaug.app.errors import NotServed
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

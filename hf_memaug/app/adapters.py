@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from hf_memaug.app.checkpoints import NotServed
+from hf_memaug.app.errors import NotServed
 
 FILE = "adapter_config.json"
 

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from hf_memaug.app.checkpoints import MOST_LETTERS, Checkpoint, NotServed, load_checkpoint
+from hf_memaug.app.checkpoints import MOST_LETTERS, Checkpoint, load_checkpoint
+from hf_memaug.app.errors import NotServed
 from hf_memaug.app.molecules import checked_graph, drawing, graph_inputs
 from hf_memaug.app.plain import has_memory, plain_output, what_stands_beside, without_content
 from hf_memaug.app.predictions import (

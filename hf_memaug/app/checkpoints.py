@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from hf_memaug.app.adapters import adapter_base, merged, refuse_plain_base
+from hf_memaug.app.errors import NotServed
 from hf_memaug.registry import FAMILIES
 
 # What a class is served as, by the end of its name.
@@ -28,10 +30,6 @@ TASKS = {
 _MODALITIES = {"pixel_values": "image", "node_features": "graph"}
 # More letters than any model here reads: counting their tokens alone would take long.
 MOST_LETTERS = 100_000
-
-
-class NotServed(ValueError):
-    """What the page says instead of an answer: its words are for whoever sits before it."""
 
 
 @dataclass(frozen=True)
@@ -105,7 +103,6 @@ def load_checkpoint(name_or_path: str | os.PathLike, argument: str = "checkpoint
     import transformers
 
     import hf_memaug
-    from hf_memaug.app.adapters import adapter_base, merged
 
     name = os.fspath(name_or_path)
     config = read_config(name, argument)
@@ -183,7 +180,6 @@ def read_config(name: str, argument: str):
     import transformers
 
     import hf_memaug  # noqa: F401 (registers the families)
-    from hf_memaug.app.adapters import adapter_base, refuse_plain_base
 
     base = adapter_base(name, argument)
     if base is not None:

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Molecules for the app: a SMILES to the inputs of a graph model, and its drawing."""
 
-from hf_memaug.app.checkpoints import Checkpoint, NotServed
+from hf_memaug.app.checkpoints import Checkpoint
+from hf_memaug.app.errors import NotServed
 from hf_memaug.data.graphs import Graph, GraphCollator
 from hf_memaug.data.molecules import graph_from_smiles
 

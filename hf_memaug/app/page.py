@@ -7,7 +7,8 @@ from typing import Any
 
 from hf_memaug.app import looks
 from hf_memaug.app.answers import Served, answer, load_served
-from hf_memaug.app.checkpoints import Checkpoint, NotServed
+from hf_memaug.app.checkpoints import Checkpoint
+from hf_memaug.app.errors import NotServed
 
 _INSTALL = "The app needs Gradio: `pip install hf_memaug[app]`."
 _MOST_EXAMPLES, _LONGEST_EXAMPLE = 4, 300

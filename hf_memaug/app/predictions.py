@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from hf_memaug.app.checkpoints import Checkpoint, NotServed
+from hf_memaug.app.checkpoints import Checkpoint
+from hf_memaug.app.errors import NotServed
 from hf_memaug.data.spans import spans_from_logits, tokenize_questions
 from hf_memaug.iob2 import entities
 

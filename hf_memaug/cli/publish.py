@@ -23,7 +23,7 @@ def app(call) -> int:
     options = call.options
     try:
         from hf_memaug.app import launch
-        from hf_memaug.app.checkpoints import NotServed
+        from hf_memaug.app.errors import NotServed
 
         # What it stands on may be imported as late as here.
         launch(call.arguments["checkpoint"], port=options.port, share=options.share, baseline=options.baseline)
@@ -98,7 +98,7 @@ def _prepared(checkpoint: Path, folder: Path, repository: str, with_code: bool) 
 def _push_space(call, checkpoint: Path) -> str:
     try:
         from hf_memaug.app import write_space
-        from hf_memaug.app.checkpoints import NotServed
+        from hf_memaug.app.errors import NotServed
     except ImportError as error:
         raise CommandError(f"The Space cannot be written: {error}. `pip install 'hf_memaug[app]'`.") from None
     from huggingface_hub import HfApi

@@ -17,7 +17,7 @@ from served import NAMES, SERVED, TEXT, case_of, picture, question, save
 import hf_memaug
 from hf_memaug.app import answers, readings
 from hf_memaug.app.answers import answer, load_served
-from hf_memaug.app.checkpoints import NotServed
+from hf_memaug.app.errors import NotServed
 from hf_memaug.reporting.expert_maps import first_experts
 
 KV = case_of("RobertaWithKVMemoryForSequenceClassification")

@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 from served import CONTEXT, SMILES, TEXT, case_of, picture, save
 
 from hf_memaug.app.answers import answer, load_served
-from hf_memaug.app.checkpoints import NotServed
+from hf_memaug.app.errors import NotServed
 
 KV = case_of("RobertaWithKVMemoryForSequenceClassification")
 GMOE = case_of("ViTGMoEForImageClassification")

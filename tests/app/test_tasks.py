@@ -16,7 +16,7 @@ from served import CONTEXT, NAMES, SERVED, SMILES, TEXT, case_of, picture, quest
 import hf_memaug
 from hf_memaug.app import looks
 from hf_memaug.app.answers import answer, load_served
-from hf_memaug.app.checkpoints import NotServed
+from hf_memaug.app.errors import NotServed
 from hf_memaug.app.predictions import MOST_WORDS, Piece
 from hf_memaug.app.space import write_space
 from hf_memaug.data.molecules import graph_from_smiles
