@@ -18,6 +18,7 @@ from hf_memaug.modeling.modeling_hma_backbones import (
     pooled_feature,
     pooling_for,
     see_prompts,
+    share_fresh_adapters,
     take_backbone,
     with_own_cache,
     with_prompt_tokens,
@@ -191,6 +192,8 @@ class HMAForClassification(HMAPreTrainedModel):
                 )
             if int(self.head.memory.queue.written) == 0:
                 self._follow(0.0)
+            else:
+                share_fresh_adapters(self.backbone, self.momentum_backbone)
 
     @torch.no_grad()
     def _follow(self, momentum: float) -> None:

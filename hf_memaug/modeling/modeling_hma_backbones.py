@@ -153,6 +153,20 @@ def pooling_for(config: HMAConfig) -> str:
     return "last" if config.pooling == "auto" and decodes else config.pooling
 
 
+@torch.no_grad()
+def share_fresh_adapters(leading: nn.Module, following: nn.Module) -> None:
+    """
+    For LoRA on a model whose memory is full: B starts at zero, and A at random, another one in each of the two. They do
+    not differ yet in what they say, but a mean of two B would be multiplied with a mean of two A that have nothing to
+    do with each other: the copy begins with the same A.
+    """
+    theirs, ours = dict(leading.named_parameters()), dict(following.named_parameters())
+    for name, value in ours.items():
+        second = name.replace(".lora_A.", ".lora_B.")
+        if second != name and name in theirs and not theirs[second].any() and not ours[second].any():
+            value.copy_(theirs[name])
+
+
 def pooled_feature(output, pooling: str, width: int, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
     """`h^1` of section 4.1, `(rows, width)`, of what a backbone gives."""
     feature = _pooled(output, pooling, attention_mask)

@@ -235,6 +235,24 @@ class TestMomentum:
             whole.update_memory()
         torch.testing.assert_close(leading[name], following[name])
 
+    def test_fresh_adapters_on_a_full_memory_are_the_same_in_the_copy(self):
+        from peft import LoraConfig, get_peft_model
+
+        whole = IMAGES.model()
+        assert int(whole.head.memory.queue.written) > 0
+        kept = {name: value.clone() for name, value in whole.momentum_backbone.named_parameters()}
+        model = get_peft_model(whole, LoraConfig(r=2, modules_to_save=["memory"])).train()
+        name = next(name for name, _ in whole.backbone.named_parameters() if "lora_A" in name)
+        pair = [dict(one.named_parameters()) for one in (whole.backbone, whole.momentum_backbone)]
+        assert not torch.equal(pair[0][name], pair[1][name])
+        model(**IMAGES.inputs(labels=True))
+        assert torch.equal(pair[0][name], pair[1][name])
+        # All else of the copy is as the checkpoint had it.
+        for old, value in kept.items():
+            found = pair[1].get(old, pair[1].get(old.replace(".weight", ".base_layer.weight")))
+            found = pair[1][old.replace(".bias", ".base_layer.bias")] if found is None else found
+            assert torch.equal(found, value), old
+
 
 def test_a_memory_comes_back_with_a_resumed_run(tmp_path):
     straight = empty()
