@@ -320,3 +320,40 @@ def test_tables_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp_
 
     report = _report(str(output / "table4.json"), "f+v", ())
     assert "## mnli5, memory-rnn, bwt" in report and report.count("| f+m+v ") == 5, "a table for each score"
+
+
+def test_what_growth_itself_costs(folder, monkeypatch, capsys, tmp_path):
+    import disturbance
+
+    sizes = ["--hidden-size", "6", "--first-slots", "3", "--epochs", "1", "--seeds", "2", "--slots", "1", "97"]
+    command = ["disturbance.py", "--folder", folder, *sizes, "--output", str(tmp_path / "out.json")]
+    monkeypatch.setattr(sys, "argv", command)
+    disturbance.main()
+    rows = json.loads((tmp_path / "out.json").read_text())["rows"]
+    assert len(rows) == 2 * (1 + 2 * 3)
+    found = {(row["method"], row["metric"], row["seed"]): row["value"] for row in rows}
+    share = "attention to new slots"
+    for seed in (0, 1):
+        # Soft at the beginning: near to the part that they are of all slots.
+        assert found["m, 1 slots", share, seed] == pytest.approx(25, abs=8)
+        assert found["m, 97 slots", share, seed] == pytest.approx(97, abs=2)
+    assert "[2/2] as trained" in capsys.readouterr().out
+
+
+def test_the_share_of_new_slots_is_that_of_all_words_that_read():
+    import disturbance
+    import torch
+
+    class Model:
+        device = torch.device("cpu")
+        config = type("Config", (), {"memory_slots": [2, 1]})
+
+        def slot_domains(self):
+            return torch.tensor([0, 0, 1])
+
+        def __call__(self, input_ids, output_memory_weights):
+            weights = torch.tensor([[0.0, 0.0, 0.0], [0.5, 0.25, 0.25], [0.0, 0.25, 0.75]])
+            return type("Output", (), {"memory_weights": weights.expand(len(input_ids), 3, 3)})
+
+    trainer = type("Trainer", (), {"data_collator": staticmethod(lambda rows: {"input_ids": torch.tensor(rows)})})
+    assert disturbance.new_share(Model(), trainer, [[1], [2]]) == pytest.approx(0.5)
