@@ -1,9 +1,16 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Files that are there in whole or not at all."""
+"""Files that are there in whole or not at all, and disks without room for them."""
 
+import errno
 import os
+import shutil
 from pathlib import Path
+
+# Bytes: a disk with less is full.
+LEAST_ROOM = 2**20
+# What torch says of a file that it could not write, whatever the reason.
+NOT_WRITTEN = ("unexpected pos", "PytorchStreamWriter failed")
 
 
 def write_atomically(path: str | os.PathLike, text: str) -> None:
@@ -16,3 +23,21 @@ def write_atomically(path: str | os.PathLike, text: str) -> None:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def has_room(folder: str | os.PathLike) -> bool:
+    return shutil.disk_usage(folder).free >= LEAST_ROOM
+
+
+def told_plainly(error: BaseException, folder: str | os.PathLike) -> BaseException:
+    """
+    An `OSError` that says that the disk of `folder` is full, where that is what happened: torch and safetensors have
+    errors of their own for it. Any other error as it is.
+    """
+    said = str(error)
+    is_full = "No space left on device" in said or (any(w in said for w in NOT_WRITTEN) and not has_room(folder))
+    return no_room(folder) if is_full and not isinstance(error, OSError) else error
+
+
+def no_room(folder: str | os.PathLike) -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))

@@ -8,14 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
-SCRIPTS = [
-    path.relative_to(ROOT).as_posix()
-    for path in sorted((ROOT / "examples").rglob("*.py"))
-    if "argparse" in path.read_text(encoding="utf-8")
-]
 
 
 def run_script(*command: object, folder: Path) -> str:
@@ -25,13 +18,6 @@ def run_script(*command: object, folder: Path) -> str:
     )
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
-
-
-@pytest.mark.parametrize("script", SCRIPTS)
-def test_help_is_there(script, tmp_path):
-    text = run_script(ROOT / script, "--help", folder=tmp_path)
-    assert f"python {script}" in text, "the help shows how it is called"
-    assert not list(tmp_path.iterdir())
 
 
 def test_mil_on_generated_reviews(tmp_path):

@@ -138,7 +138,7 @@ def test_splits_follow_from_the_seed(here, digits):
 
 
 def test_augmentation_keeps_what_it_should(here):
-    from pixels import augmented
+    from augmenting import augmented
 
     torch.manual_seed(0)
     images = torch.rand(200, 3, 16, 16)

@@ -248,7 +248,8 @@ def test_a_table_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp
     small(monkeypatch)
 
     calls = []
-    monkeypatch.setattr(tables, "run", lambda *args: calls.append(args) or experiment.run(*args))
+    whole = experiment.run
+    monkeypatch.setattr(experiment, "run", lambda *args: calls.append(args) or whole(*args))
     record, output = tmp_path / "runs.jsonl", tmp_path / "results"
     command = ["tables.py", "coloured", "--folder", folder, "--methods", "backbone", "hma", "--seeds", "2"]
     command += ["--settings", "14/0.2/0.1", "--backbones", "mlp", "--epochs", "1", "--batch-size", "50"]

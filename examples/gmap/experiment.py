@@ -8,11 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from fusion import LogitsFusion
-from tasks import TASKS
-
-from hf_memaug.data.readers import json_rows
-
 
 class Data(NamedTuple):
     """A data set, the corpus of its domain, and how it is trained on: the paper's Tables 9 and 10, scaled down."""
@@ -94,12 +89,15 @@ def logits_file(folder: Path, job: Job) -> Path:
 
 
 def read_rows(root: str, data: str, split: str) -> list[dict]:
+    from hf_memaug.data.readers import json_rows
+
     return list(json_rows(Path(root) / data / f"{split}.jsonl.gz"))
 
 
 @functools.lru_cache(maxsize=16)
 def prepared(root: str, data: str, tokenizer_folder: str):
     """The task, with tokenized `train`, `dev` and `test` rows."""
+    from tasks import TASKS
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
@@ -118,6 +116,7 @@ def loaded(folder: str):
 
 def build_model(job: Job, encoders: str, task):
     """The seed alone decides what is fresh in it: the head, and the gates."""
+    from fusion import LogitsFusion
     from transformers import set_seed
 
     kind, reads = METHODS[job.method]

@@ -9,51 +9,20 @@ between them: images lie on the device, and forward and backward pass are a CUDA
 
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
-from pixels import Pixels, augmented, normalised
+from augmenting import augmented, normalised
+from job import MODELS, Job
+from pixels import Pixels
 
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
 
-# A row of a table: what it is made of beside the ViT, `None` for the ViT itself.
-MODELS = {
-    "vit": None,
-    "gmoe": {},
-    "gmoe-every-two": {"moe_placement": "every_two"},
-    "gmoe-linear": {"router": "linear"},
-}
 EVALUATION_ROWS = 1024
-
-
-@dataclass(frozen=True)
-class Job:
-    data: str
-    backbone: str
-    target: str
-    model: str
-    algorithm: str
-    seed: int
-    learning_rate: float = 5e-5
-    steps: int = 1000
-    eval_steps: int = 100
-    rows_per_domain: int = 32
-    size: int = 64
-    augment: bool = True
-    # Train on `target` alone, and score all others (section 5.3).
-    single_source: bool = False
-
-    @property
-    def method(self) -> str:
-        """As a table names it."""
-        return self.model if self.algorithm == "erm" else f"{self.model}+{self.algorithm}"
-
-    def sources(self, names: list[str]) -> list[str]:
-        return [name for name in names if (name == self.target) == self.single_source]
 
 
 def make_model(job: Job, backbone: str, label_names: list[str]):

@@ -16,8 +16,7 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
-from experiment import MODELS, Job, run
-from pixels import Pixels
+from job import MODELS, Job
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
@@ -77,8 +76,11 @@ def make_jobs(options, names: list[str], done: dict[Job, dict]) -> list[Job]:
 
 def work(job: Job, data: str, size: int, backbone: str) -> dict:
     """In a process of its own, which reads the images once."""
+    from experiment import run
+
     if not _loaded:
         import torch
+        from pixels import Pixels
         from transformers import logging
 
         logging.set_verbosity_error()

@@ -5,44 +5,14 @@
 import copy
 import itertools
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import torch
+from job import Job
 from steps import Steps
 from tasks import TASKS, Rows, Task
 
 from hf_memaug.evaluation.scores import accuracy, auroc, macro_f1, matthews_correlation
-
-
-@dataclass(frozen=True)
-class Job:
-    """
-    Args:
-        data, setting, backbone: of a task in tasks.py.
-        method: `backbone`, an augmentation of `HMAConfig`, or `prompt-p` or `prompt-a` (tokens at the input, or at
-            every layer), also with `+hma`.
-        tuning: `full`, or `head`: of the backbone, the class token and prompts alone (Table 2).
-        head_learning_rate: of what is fresh, the memories and the head. None: as the backbone's.
-        epochs: passes over the training rows; every method takes as many steps.
-        evaluations: times that dev rows are scored; the best weights are kept.
-    """
-
-    data: str
-    setting: str
-    backbone: str
-    method: str
-    seed: int
-    learning_rate: float = 1e-3
-    head_learning_rate: float | None = None
-    batch_size: int = 32
-    epochs: float = 30
-    evaluations: int = 30
-    real_memory_size: int = 64
-    synthetic_slots: int = 8
-    momentum_encoder: str = "copy"
-    momentum: float = 0.999
-    prompt_tokens: int = 4
-    tuning: str = "full"
 
 
 def make_model(job: Job, task: Task):

@@ -23,7 +23,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import fmean
 
-from experiment import Job, run
+from job import Job
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
@@ -134,6 +134,7 @@ def _sized(job: Job, real_memory_size: int, synthetic_slots: int) -> Job:
 
 def work(job: Job, folder: str, device: str) -> dict:
     import torch
+    from experiment import run
     from transformers import logging
 
     torch.set_num_threads(1)

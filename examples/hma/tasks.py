@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from coloured import BACKBONES, load
 
-sys.path.append(str(Path(__file__).parents[1] / "gmoe"))  # pixels.py
+sys.path.append(str(Path(__file__).parents[1] / "gmoe"))  # pixels.py and augmenting.py
 
 Batch = dict[str, torch.Tensor]
 
@@ -146,7 +146,7 @@ def images(name: str):
         Table 1 form. `setting` is a domain, of which a tenth is held out for dev and a fifth for test; or empty, where
         there are the files `train` and `test`. `backbone` is a folder with a ViT in `weights/`.
         """
-        from pixels import normalised
+        from augmenting import normalised
         from transformers import AutoConfig, AutoModel
 
         from hf_memaug import HMAForImageClassification

@@ -18,8 +18,6 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import torch
-
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
 from run_lines import keep_runs, read_runs
@@ -67,6 +65,8 @@ def load(folder: str, name: str, split: str) -> Pairs:
 
 
 def batches(pairs: Pairs, tokenizer, job: Job, device: str, seed: int | None = None) -> Iterator[dict]:
+    import torch
+
     order = torch.arange(len(pairs))
     if seed is not None:
         order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
@@ -82,19 +82,23 @@ def batches(pairs: Pairs, tokenizer, job: Job, device: str, seed: int | None = N
         }
 
 
-@torch.no_grad()
 def dev_loss(model, pairs: Pairs, tokenizer, job: Job, device: str) -> float:
     """The mean over all words."""
+    import torch
+
     model.eval()
     total = words = 0
-    for batch in batches(pairs, tokenizer, job, device):
-        count = int((batch["labels"] != -100).sum())
-        total, words = total + float(model(**batch).loss) * count, words + count
+    with torch.no_grad():
+        for batch in batches(pairs, tokenizer, job, device):
+            count = int((batch["labels"] != -100).sum())
+            total, words = total + float(model(**batch).loss) * count, words + count
     return total / words
 
 
 def train(model, parts: dict[str, Pairs], tokenizer, job: Job, device: str, penalty=None, turn: int = 0) -> int:
     """All parameters that are not frozen, on the rows of one domain or of two."""
+    import torch
+
     learners = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(learners, lr=job.learning_rate)
     best, kept, steps = None, None, 0
@@ -118,6 +122,8 @@ def train(model, parts: dict[str, Pairs], tokenizer, job: Job, device: str, pena
 
 def consolidation(model, pairs: Pairs, tokenizer, job: Job, device: str):
     """(λ/2) Σ F (θ − θ*)², with F from the replies that were given (the empirical Fisher), one row at a time."""
+    import torch
+
     from hf_memaug.training.continual.consolidation import diagonal_fisher
 
     chosen = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(job.seed))[: job.fisher_samples]
@@ -142,7 +148,6 @@ def columns(model):
     return whole.freeze_earlier()
 
 
-@torch.no_grad()
 def replies(model, pairs: Pairs, tokenizer, job: Job, device: str) -> list[str]:
     model.eval()
     found = []
@@ -161,6 +166,8 @@ def words_of(tokenizer, text: str) -> list[str]:
 
 
 def run(job: Job, folder: str, device: str = "cpu") -> dict:
+    import torch
+
     from hf_memaug import MemoryRNNConfig, MemoryRNNForConditionalGeneration
     from hf_memaug.data import new_words, read_word_vectors, word_tokenizer
     from hf_memaug.evaluation import bleu, embedding_similarity

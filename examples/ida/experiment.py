@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-import torch
-
 MEMORY_RNN = "memory-rnn"
 # Lines that train on one domain alone, by its place in the order.
 ALONE = {"s": 0, "t": -1}
@@ -117,6 +115,8 @@ def make_model(job: Job, folder: str, first: list, label_names: list[str]):
     labels = {"id2label": dict(enumerate(label_names)), "label2id": {n: i for i, n in enumerate(label_names)}}
     if job.backbone != MEMORY_RNN:
         return _encoder_with_memory(job, Path(folder) / "weights" / job.backbone, labels)
+    import torch
+
     from hf_memaug import MemoryRNNConfig, MemoryRNNForSequenceClassification
     from hf_memaug.data.words import read_word_vectors, word_tokenizer
 
@@ -143,6 +143,7 @@ def make_model(job: Job, folder: str, first: list, label_names: list[str]):
 
 
 def _encoder_with_memory(job: Job, place: Path, labels: dict):
+    import torch
     from transformers import AutoConfig, AutoTokenizer
 
     import hf_memaug
@@ -215,6 +216,8 @@ def train(job: Job, parts: dict[str, dict], plan: list[str], strategy: str, fold
 
 def right_answers(trainer, rows) -> str:
     """For each row a 1 where the model is right, and a 0 where it is not."""
+    import torch
+
     found = trainer.predict(rows)
     guesses = torch.as_tensor(found.predictions).argmax(dim=-1).tolist()
     return "".join("1" if guess == label else "0" for guess, label in zip(guesses, rows["label"], strict=True))

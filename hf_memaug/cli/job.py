@@ -35,7 +35,7 @@ from hf_memaug.cli.errors import CommandError
 from hf_memaug.cli.folder import JOB
 from hf_memaug.cli.methods import Parts, chosen, local_backbone, processor_of
 from hf_memaug.data import DomainDataset
-from hf_memaug.files import write_atomically
+from hf_memaug.files import told_plainly, write_atomically
 from hf_memaug.training.checkpoints import last_complete_checkpoint
 from hf_memaug.training.costs import has_tensorboard, parameter_counts, peak_memory, seconds_before, tensorboard_in
 
@@ -235,6 +235,7 @@ def guarded(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> None:
             say({"event": "interrupted", "why": "at once"})
         except Exception as error:  # one broken job must not lose the others
             traceback.print_exc(file=log)
+            error = told_plainly(error, folder)
             if getattr(error, "errno", None) is not None:
                 say({"event": "failed", "why": str(error), "errno": error.errno})
             else:

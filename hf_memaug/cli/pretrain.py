@@ -15,7 +15,7 @@ from hf_memaug.cli.errors import CommandError, DataRefused, Interrupted, UsageEr
 from hf_memaug.cli.folder import RunFolder
 from hf_memaug.cli.methods import local_backbone
 from hf_memaug.cli.recipes import write_recipe
-from hf_memaug.files import write_atomically
+from hf_memaug.files import told_plainly, write_atomically
 
 RECORD = "pretraining.json"
 
@@ -62,7 +62,13 @@ def pretrain(call) -> int:
             _say(options, f"{output} is done already, and not done again.", before)
             return 0
         write_recipe(output / "recipe.yaml", recipe)
-        return _run(call, output, own, recipe, before)
+        try:
+            return _run(call, output, own, recipe, before)
+        except Exception as error:
+            plain = told_plainly(error, output)
+            if plain is error:
+                raise
+            raise plain from error
 
 
 def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -> int:

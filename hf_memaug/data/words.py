@@ -6,10 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hf_memaug.configuration.words import add_words, check_word_tokenizer
-
-__all__ = ["add_words", "new_words", "read_word_vectors", "word_tokenizer"]
-
 SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
 
 
@@ -62,8 +58,21 @@ def word_tokenizer(
 
 def new_words(tokenizer, texts: Iterable[str], max_words: int | None = None, min_count: int = 1) -> list[str]:
     """The words of `texts` that a tokenizer of whole words does not know, the most frequent ones first."""
+    from hf_memaug.configuration.words import check_word_tokenizer
+
     counts = _count(check_word_tokenizer(tokenizer), texts)
     return _by_count(counts, min_count, set(tokenizer.get_vocab()))[:max_words]
+
+
+def add_words(tokenizer, words: Iterable[str]) -> None:
+    """
+    Gives a tokenizer of whole words more of them, with the ids that come next. In place, because trainers and collators
+    hold on to their tokenizer.
+    """
+    # Here, because the configurations bring torch with them and the rest of this room does without.
+    from hf_memaug.configuration import words as vocabularies
+
+    vocabularies.add_words(tokenizer, words)
 
 
 def read_word_vectors(path: str | Path, words: Iterable[str]) -> dict:

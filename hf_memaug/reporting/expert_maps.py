@@ -10,15 +10,17 @@ trained on have another grid. Tokens in front of the patches (the class token, a
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.images import decode_image
 from hf_memaug.data.loading import load_domains
 from hf_memaug.evaluation.checks import as_numpy
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ExpertCounts(NamedTuple):
@@ -186,6 +188,8 @@ def _without_adapters(model):
 @contextmanager
 def _evaluating(model, eager: bool = False):
     """Evaluation without gradients, and the mode of every module as it was before, whatever happens."""
+    import torch
+
     modes = [(module, module.training) for module in model.modules()]
     implementation = model.config._attn_implementation
     try:
@@ -204,6 +208,8 @@ def _evaluating(model, eager: bool = False):
 
 def _chosen_experts(gmoe, processor, images: Iterable, layers: Sequence[int], batch_size: int) -> Iterator[np.ndarray]:
     """For each image an array of shape (layers, patch rows, patch columns, k), the expert that says most first."""
+    import torch
+
     wanted = [gmoe.config.expert_layers.index(layer) for layer in layers]
     for output, grid in _outputs(gmoe, processor, images, batch_size, output_router_logits=True):
         count, patches = len(output.logits if "logits" in output else output.last_hidden_state), grid[0] * grid[1]
@@ -215,6 +221,8 @@ def _chosen_experts(gmoe, processor, images: Iterable, layers: Sequence[int], ba
 
 def _outputs(model, processor, images: Iterable, batch_size: int, **wanted) -> Iterator[tuple[Any, tuple[int, int]]]:
     """What the model says of batches of images, in their order, and the grid of patches of each batch."""
+    import torch
+
     if batch_size < 1:
         raise ValueError(f"`batch_size` is {batch_size}: pass at least 1.")
     patch, trained = patch_size(model), _pair(model.config.image_size)
@@ -231,5 +239,5 @@ def _outputs(model, processor, images: Iterable, batch_size: int, **wanted) -> I
             yield model(pixel_values=values, return_dict=True, **other, **wanted), grid
 
 
-def _pixels(processor, image: Any, name: str = "image", **kwargs) -> torch.Tensor:
+def _pixels(processor, image: Any, name: str = "image", **kwargs) -> "torch.Tensor":
     return processor(images=decoded(image, name), return_tensors="pt", **kwargs)["pixel_values"][0]

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from hf_memaug.configuration.configuration_vit_gmoe import PLAIN_TYPES
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.loading import load_domains
 from hf_memaug.evaluation.checks import check_name, check_same_length
@@ -328,6 +327,8 @@ def write_pictures(
         batch_size: images at a time.
         report: called with each file as soon as it is written; a large folder takes its time to be counted.
     """
+    from hf_memaug.configuration.configuration_vit_gmoe import PLAIN_TYPES
+
     output, written = Path(output), []
     if images_per_domain < 1:
         raise ValueError(f"`images_per_domain` is {images_per_domain}: pass at least 1.")

@@ -8,18 +8,18 @@ Models are asked in evaluation, and left as they were. Weights are means over th
 
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 
-from hf_memaug.configuration.configuration_hma import AUGMENTATIONS
-from hf_memaug.data.collators import PaddingCollator
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.graphs import GraphCollator
 from hf_memaug.data.images import ImageCollator
 from hf_memaug.data.messages import listed
 from hf_memaug.evaluation.checks import as_numpy, check_same_length
+
+if TYPE_CHECKING:
+    import torch
 
 
 class Slots(NamedTuple):
@@ -72,7 +72,7 @@ def synthetic_slots(model) -> Slots:
 
 def features_of(
     model, processor, dataset: DomainDataset, batch_size: int = 32, max_length: int | None = None
-) -> torch.Tensor:
+) -> "torch.Tensor":
     """
     `h^1`, what the backbone gives for each row, of shape (rows, feature_size).
 
@@ -83,6 +83,8 @@ def features_of(
         batch_size: rows at a time.
         max_length: longest text in tokens. Default: the tokenizer's.
     """
+    import torch
+
     if batch_size < 1:
         raise ValueError(f"`batch_size` is {batch_size}: pass at least 1.")
     hma = hma_of(model)
@@ -180,6 +182,8 @@ def hma_of(model, name: str = "model"):
 
 def head_with(model, part: str):
     """The head of an HMA model, refused where its augmentation lacks a part, by its name in `AUGMENTATIONS`."""
+    from hf_memaug.configuration.configuration_hma import AUGMENTATIONS
+
     head = _head(hma_of(model))
     if not head.config.has(part):
         lacks = {"synthetic": "synthetic slots", "real": "real memory", "between rows": "attention between datapoints"}
@@ -194,6 +198,8 @@ def head_with(model, part: str):
 @contextmanager
 def evaluating(model, **fields):
     """Evaluation without gradients and with these fields of the configuration; then all is as it was before."""
+    import torch
+
     modes = [(module, module.training) for module in model.modules()]
     before = {name: getattr(model.config, name) for name in fields}
     try:
@@ -213,7 +219,9 @@ def _head(hma):
     return getattr(hma, "head", hma)
 
 
-def _on(head, features: Any) -> torch.Tensor:
+def _on(head, features: Any) -> "torch.Tensor":
+    import torch
+
     weight = head.classifier.weight
     features = torch.as_tensor(features).to(device=weight.device, dtype=weight.dtype)
     width = head.config.hidden_size
@@ -227,6 +235,8 @@ def _on(head, features: Any) -> torch.Tensor:
 def _rows_and_collator(
     hma, processor, dataset: DomainDataset, max_length: int | None = None
 ) -> tuple[Sequence[dict], Callable]:
+    from hf_memaug.data.collators import PaddingCollator
+
     column = {"pixel_values": "image", "node_features": "graph"}.get(hma.main_input_name, "text")
     columns = dataset.column_names
     if column not in columns and not (column == "text" and "tokens" in columns):
@@ -244,6 +254,8 @@ def _rows_and_collator(
 
 
 def _placed(value: Any, model) -> Any:
+    import torch
+
     if not isinstance(value, torch.Tensor):
         return value
     return value.to(model.device, model.dtype if value.is_floating_point() else None)

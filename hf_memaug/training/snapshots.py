@@ -8,7 +8,6 @@ steps, into memory that is kept, and a thread writes it while training goes on.
 
 import contextlib
 import copy
-import errno
 import math
 import os
 import shutil
@@ -25,6 +24,7 @@ from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_N
 from transformers.trainer_callback import ExportableState
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from hf_memaug.files import told_plainly
 from hf_memaug.training.checkpoints import LAST
 
 # What saving may take of the time of training, and how much of the time the disk may be written to.
@@ -33,8 +33,6 @@ SAVE_SHARE, WRITE_SHARE = 0.05, 0.25
 MEET_SECONDS = 0.25
 # Seconds that the writer keeps Python to itself for each tensor.
 HOLDS_LOCK = 1e-4
-# Bytes: a disk with less is full.
-LEAST_ROOM = 2**20
 # A copy may take this part of the memory that is free; else `Trainer` writes its own checkpoint.
 MEMORY_SHARE = 0.5
 
@@ -215,9 +213,7 @@ class Snapshots(TrainerCallback):
                 if other != whole:
                     shutil.rmtree(other, ignore_errors=True)
         except BaseException as error:
-            is_full = not isinstance(error, OSError) and shutil.disk_usage(whole.parent).free < LEAST_ROOM
-            # torch and safetensors do not say why they could not write.
-            self._error = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(half)) if is_full else error
+            self._error = told_plainly(error, whole.parent)
             # Room for what is left to be said.
             shutil.rmtree(half, ignore_errors=True)
         self._wall, self._processor_seconds = time.monotonic() - start, time.thread_time() - processor

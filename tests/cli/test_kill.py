@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
+from hf_memaug import files
 from hf_memaug.training import last_complete_checkpoint, snapshots
 
 JOB = "jobs/erm-books-seed0"
@@ -148,7 +149,7 @@ def test_a_disk_that_fills_up_while_a_job_is_saved(command, columns, tmp_path, m
     words = ["train", *columns, "--target", "books", "--max-steps", 4, "--evaluations", 1, "--output", "full"]
     with monkeypatch.context() as patched:
         patched.setattr(snapshots, "save_file", full)
-        patched.setattr(snapshots, "LEAST_ROOM", 2**62)
+        patched.setattr(files, "LEAST_ROOM", 2**62)
         code, _, error = command(*words)
     assert code == 1 and "the disk is full" in error, error
     assert not (tmp_path / "full" / "runs.jsonl").exists()

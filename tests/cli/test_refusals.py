@@ -102,3 +102,56 @@ def test_other_methods_than_the_recipe_has(command, columns, tmp_path):
     # But what stands on the command line must fit.
     assert command(*words, "--methods", "erm", "--inner-steps", 2)[0] == 2
     assert command(*words, "--methods", "erm", "--hma.learning-rate", 2)[0] == 2
+
+
+FULL = "Error: the disk is full"
+
+
+def not_written(*args, **kwargs):
+    """As torch says it."""
+    raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 286400 vs 286292")
+
+
+def test_a_disk_that_is_full_when_a_checkpoint_is_kept(command, columns, tmp_path, monkeypatch):
+    from safetensors import SafetensorError
+
+    from hf_memaug.cli import job
+
+    def full(*args, **kwargs):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    words = ["train", *columns, "--target", "books", "--max-steps", 2, "--evaluations", 1, "--output", "full"]
+    with monkeypatch.context() as patched:
+        patched.setattr(job, "keep_checkpoint", full)
+        code, _, error = command(*words)
+    assert code == 1 and error.count(FULL) == 1 and "Traceback" not in error, error
+    assert not (tmp_path / "full/runs.jsonl").exists()
+    assert command(*words)[0] == 0
+
+
+def test_a_disk_that_is_full_in_pretraining(command, backbones, tmp_path, monkeypatch):
+    import torch
+
+    from hf_memaug import files
+
+    (tmp_path / "domain.txt").write_text("the phone is good and the battery lasts\n" * 60)
+    words = ["pretrain", "--backbone", backbones["roberta"], "--corpus", "domain.txt", "--length", 32]
+    words += ["--max-steps", 2, "--save-steps", 1, "--output", "dapt"]
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", not_written)
+        with pytest.raises(RuntimeError):
+            command(*words)  # not for want of room
+        patched.setattr(files, "LEAST_ROOM", 2**62)
+        code, _, error = command(*words)
+    assert code == 1 and f"{FULL} (dapt). Make room, and give the same command again." in error, error
+    assert command(*words)[0] == 0
+
+
+def test_a_disk_that_is_full_in_a_sweep(command, columns, monkeypatch):
+    from hf_memaug import files
+    from hf_memaug.cli import sweep
+
+    monkeypatch.setattr(sweep, "run_jobs", lambda jobs, *args, **kwargs: list(jobs))
+    monkeypatch.setattr(files, "LEAST_ROOM", 2**62)
+    code, _, error = command("sweep", *columns, "--methods", "erm", "--target", "films", "--trials", 1, "--steps", 1)
+    assert code == 1 and f"{FULL} (runs/sweep)" in error, error

@@ -23,12 +23,13 @@ from pathlib import Path
 from hf_memaug.evaluation.domain_selection import SELECTIONS
 from hf_memaug.evaluation.records import SETTINGS
 from hf_memaug.files import write_atomically
-from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.sweep.building import GENERATED, MNIST, check_checkpoint, load_rows, whole_images
 from hf_memaug.training.sweep.plan import BUILD, Job, plan_jobs
 from hf_memaug.training.sweep.runner import is_done, job_folder, lock, run_jobs
 from hf_memaug.training.sweep.winners import keep_winners
 
+# Those of `hf_memaug.training.ALGORITHMS`, which brings torch: `--help` does without.
+ALGORITHMS = ("erm", "irm", "vrex", "group_dro", "mixup", "dann", "coral", "mmd", "mldg", "fish", "fishr", "swad")
 # What all runs in a folder share: with other values, old and new records would not be of one kind.
 FIXED = (
     "steps",
@@ -80,7 +81,7 @@ def make_parser(
         "--algorithms",
         nargs="+",
         default=["erm"],
-        choices=list(ALGORITHMS),
+        choices=ALGORITHMS,
         metavar="ALGORITHM",
         help=", ".join(ALGORITHMS),
     )

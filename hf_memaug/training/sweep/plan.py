@@ -16,9 +16,6 @@ from hf_memaug.evaluation.checks import check_name
 from hf_memaug.evaluation.domain_selection import SELECTIONS
 from hf_memaug.evaluation.records import SETTINGS
 from hf_memaug.files import write_atomically
-from hf_memaug.training.algorithms import ALGORITHMS
-from hf_memaug.training.arguments import DomainTrainingArguments
-from hf_memaug.training.sweep.hyperparameters import draw, known_names
 
 BUILD = "hf_memaug.training.sweep.building:build"
 
@@ -146,6 +143,11 @@ def plan_jobs(
         keep_checkpoints: whether the weights of every checkpoint are kept.
         common: other fields of `Job`, the same for all runs.
     """
+    # Here, because these bring torch, and what a job is can be said without.
+    from hf_memaug.training.algorithms import ALGORITHMS
+    from hf_memaug.training.arguments import DomainTrainingArguments
+    from hf_memaug.training.sweep.hyperparameters import draw, known_names
+
     check_name("selection", selection, SELECTIONS)
     check_name("setting", setting, SETTINGS)
     counts = {name: common.get(name, 1) for name in ("steps", "checkpoint_every")}
