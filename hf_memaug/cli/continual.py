@@ -11,7 +11,7 @@ from typing import Any
 
 from hf_memaug.cli import fields
 from hf_memaug.cli import rows as data
-from hf_memaug.cli.cards import METRIC_NAMES, data_name, kept_whole, run_card
+from hf_memaug.cli.cards import data_name, kept_whole, metric_name, run_card
 from hf_memaug.cli.compare import check_options, end_run, list_jobs, say_what_is_missing, seeds_of
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import CommandError, DataRefused, UsageError
@@ -20,6 +20,7 @@ from hf_memaug.cli.methods import check_vectors, chosen
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.rows import NO_TARGET
 from hf_memaug.cli.runner import run_jobs
+from hf_memaug.cli.tasks import CLASSES, REPLIES, check_columns, check_task
 from hf_memaug.data import split_domains
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.evaluation import DEFINITIONS, score_table
@@ -31,11 +32,15 @@ from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.record import RECORD_FILE
 from hf_memaug.training.sweep.plan import file_name
 
+# What it can be trained to do.
+ALLOWED = (CLASSES, REPLIES)
 SET_HERE = {"strategy": "give `--strategies`", "domains": "give `--order`", "matrix_metric": "give `--metric`"}
 
 
 def continual(call) -> int:
     options = call.options
+    check_task(options.task, ALLOWED)
+    check_columns(options)
     check_options(options)
     for name, mend in SET_HERE.items():
         if name in call.resolved.settings:
@@ -292,7 +297,7 @@ def _finish(call, folder: RunFolder, display: Display, failed, source: Mapping[s
             "target": domain,
             "backbone": record["job"]["backbone"],
             "seed": record["job"]["seed"],
-            "metric": METRIC_NAMES.get(metric, metric),
+            "metric": metric_name(metric, call.options.task),
             "value": round(scores[metric], 4),
         }
         for record in records

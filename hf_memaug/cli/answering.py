@@ -1,0 +1,63 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What `hf-memaug predict` answers for the tasks of `hf_memaug.cli.tasks`: rows in, rows for JSON lines out."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from hf_memaug.cli.tasks import LONGEST_TAGGED, TAGS, limit_of
+
+
+def answered(kind: str, model, tokenizer, rows: Sequence[Mapping[str, Any]], batch_size: int) -> Iterator[dict]:
+    """
+    Args:
+        kind: a name of `TASKS`.
+        model, tokenizer: a checkpoint of it.
+        rows: with the columns of its inputs: `tokens`; `question` and `context`; or `text`.
+        batch_size: rows at a time.
+    """
+    import torch
+
+    model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
+    with torch.no_grad():
+        for start in range(0, len(rows), batch_size):
+            yield from _ANSWERS[kind](model, tokenizer, rows[start : start + batch_size])
+
+
+def _tags(model, tokenizer, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict]:
+    """Every word has a tag: what is too long for the model is read in parts."""
+    from hf_memaug.iob2 import entities
+
+    limit, names = limit_of(tokenizer, None, LONGEST_TAGGED), model.config.id2label
+    found: list[list[str]] = [[] for _ in rows]
+    left = list(range(len(rows)))
+    while left:
+        words = [list(rows[row]["tokens"][len(found[row]) :]) for row in left]
+        batch = tokenizer(
+            words, is_split_into_words=True, truncation=True, max_length=limit, padding=True, return_tensors="pt"
+        )
+        best = model(**_placed(batch, model)).logits.argmax(dim=-1).tolist()
+        for place, row in enumerate(left):
+            first = {}
+            for token, word in enumerate(batch.word_ids(place)):
+                if word is not None:
+                    first.setdefault(word, token)
+            # A word that the tokenizer makes nothing of, such as a sign that it drops, is outside of all entities.
+            is_cut = len(batch["input_ids"][place]) >= limit and bool(first)
+            covered = max(first) + 1 if is_cut else len(words[place])
+            found[row] += [names[best[place][first[word]]] if word in first else "O" for word in range(covered)]
+        left = [row for row in left if len(found[row]) < len(rows[row]["tokens"])]
+    for row, tags in zip(rows, found, strict=True):
+        words = list(row["tokens"])
+        spans = [
+            {"type": kind, "text": " ".join(words[first:last]), "start": first, "end": last}
+            for kind, first, last in entities(tags)
+        ]
+        yield {"tokens": words, "tags": tags, "entities": spans}
+
+
+def _placed(batch: Mapping, model) -> dict[str, Any]:
+    return {name: value.to(model.device) for name, value in batch.items()}
+
+
+_ANSWERS = {TAGS: _tags}

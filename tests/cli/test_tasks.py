@@ -1,0 +1,164 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tags, replies and questions on the command line: trained, compared, scored and answered."""
+
+import json
+
+import pytest
+from families import save_backbone
+
+from hf_memaug.data.spans import tags_from_logits, tokenize_tags
+from hf_memaug.evaluation import entity_f1
+
+
+def write(path, rows) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def encoder(tmp_path) -> str:
+    return save_backbone("bert", tmp_path / "encoder")
+
+
+class TestTags:
+    @pytest.fixture
+    def rows(self) -> list[dict]:
+        """Of three hospitals."""
+        illnesses = [(["flu"], ["B-Disease"]), (["heart", "failure"], ["B-Disease", "I-Disease"]), (["rest"], ["O"])]
+        return [
+            {
+                "words": [place, "has", str(number), *illness, "now"],
+                "tags": ["O", "O", "O", *tags, "O"],
+                "hospital": place,
+            }
+            for place in ("north", "south", "west")
+            for number in range(4)
+            for illness, tags in illnesses
+        ]
+
+    @pytest.fixture
+    def columns(self, tmp_path, rows) -> list:
+        data = write(tmp_path / "reports.jsonl", rows)
+        return ["--data", data, "--tokens", "words", "--tags", "tags", "--domain", "hospital"]
+
+    def test_methods_are_compared_by_whole_entities_where_a_domain_is_left_out(
+        self, command, columns, quick, encoder, tmp_path, rows, read_lines
+    ):
+        models = ["--methods", "erm,fine-tuning,gmap", "--general", encoder, "--backbone", encoder]
+        settings = ["--learning-rate", "1e-2", "--max-steps", "12", "--evaluations", "1"]
+        call = ["compare", *columns, "--task", "tags", *models, "--target", "west", "--seeds", "1", *settings]
+        code, out, error = command(*call, "--output", "run")
+        assert code == 0, error
+        run = tmp_path / "run"
+        assert "f1 in points" in out and "macro" not in out
+        records = {record["job"]["method"]: record for record in read_lines(run / "runs.jsonl")}
+        assert set(records) == {"erm", "fine-tuning", "gmap"}
+        assert set(records["gmap"]["scores"]["west"]) == {"f1", "accuracy"}
+        results = json.loads((run / "results.json").read_text())["rows"]
+        assert {row["metric"] for row in results} == {"f1"}
+        data = json.loads((run / "data.json").read_text())
+        assert data["domains"]["west"]["labels"] == {"Disease": 8} and data["columns"]["tokens"] == "words"
+        assert "f1 is that of whole entities" in (run / "README.md").read_text()
+        report = (run / "report.html").read_text()
+        assert "Disease" in report and "unlabelled" not in report
+        assert "Traceback" not in "".join(file.read_text() for file in run.glob("jobs/*/log.txt"))
+
+        from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+        for method in ("erm", "gmap"):
+            kept = run / records[method]["checkpoint"]
+            card = (kept / "README.md").read_text()
+            assert "pipeline_tag: token-classification" in card and "macro_f1" not in card
+            model, tokenizer = (
+                AutoModelForTokenClassification.from_pretrained(kept),
+                AutoTokenizer.from_pretrained(kept),
+            )
+            names = [model.config.id2label[label] for label in range(3)]
+            assert names == ["O", "B-Disease", "I-Disease"]
+            # What the library's own functions make of it.
+            west = [{"tokens": row["words"], "ner_tags": row["tags"]} for row in rows if row["hospital"] == "west"]
+            encoded = tokenize_tags(west, tokenizer, names)
+            logits = [
+                model(**tokenizer(row["tokens"], is_split_into_words=True, return_tensors="pt")).logits[0]
+                for row in west
+            ]
+            expected = entity_f1(*tags_from_logits(logits, encoded, names))["f1"]
+            assert records[method]["scores"]["west"]["f1"] == pytest.approx(100 * expected, abs=1e-3)
+
+        code, out, error = command("evaluate", kept, *columns, "--json")
+        assert code == 0, error
+        found = json.loads(out)
+        assert found["rows"] == {"north": 12, "south": 12, "west": 12}
+        assert found["scores"]["west"] == pytest.approx(records["gmap"]["scores"]["west"], abs=1e-3)
+
+        code, out, error = command("predict", kept, "--data", columns[1], "--tokens", "words")
+        assert code == 0, error
+        lines = [json.loads(line) for line in out.splitlines()]
+        assert [line["tokens"] for line in lines] == [row["words"] for row in rows]
+        shown = [line["tags"] for line, row in zip(lines, rows, strict=True) if row["hospital"] == "west"]
+        assert shown == tags_from_logits(logits, encoded, names)[0]
+        # Words beyond what the model reads at once have tags too.
+        code, out, error = command("predict", kept, "has flu", " ".join(["flu"] * 150))
+        assert code == 0, error
+        short, long = map(json.loads, out.splitlines())
+        assert len(short["tags"]) == 2 and len(long["tags"]) == 150
+        assert all(one["text"].split() == long["tokens"][one["start"] : one["end"]] for one in long["entities"])
+
+    def test_splits_of_the_datas_own(self, command, rows, quick, encoder, tmp_path, read_lines):
+        (tmp_path / "ncbi").mkdir()
+        for split, place in (("train", "north"), ("dev", "south"), ("test", "west")):
+            part = [{"tokens": r["words"], "ner_tags": r["tags"]} for r in rows if r["hospital"] == place]
+            # A tag that the training rows have not is a label all the same.
+            part = [row for row in part if "I-Disease" not in row["ner_tags"] or split != "train"]
+            write(tmp_path / "ncbi" / f"{split}.jsonl", part)
+        splits = ["--split", "train", "--dev-split", "dev", "--test-split", "test", "--target", "none"]
+        models = ["--method", "gmap", "--general", encoder, "--backbone", encoder, "--metric", "accuracy"]
+        code, _, error = command(
+            "train", "--data", "ncbi", "--task", "tags", "--domain", "none", *splits, *models, *quick
+        )
+        assert code == 0, error
+        (record,) = read_lines(tmp_path / "runs/train/runs.jsonl")
+        assert record["validation"] == record["dev_scores"]["ncbi"]["accuracy"]
+
+    def test_a_byte_level_tokenizer_reads_words_and_not_parts_of_them(self, tmp_path, rows):
+        from hf_memaug.cli.methods import chosen, processor_of
+        from hf_memaug.data import DomainDataset
+
+        backbone = save_backbone("roberta", tmp_path / "roberta")
+        columns = {"tokens": [["good", "book"]], "tags": [["O", "O"]], "domain": ["a"]}
+        tokenizer = processor_of(chosen("erm"), backbone, DomainDataset(columns, ["O"]))
+        inside = tokenizer("a good book", add_special_tokens=False)["input_ids"]
+        split = tokenizer(["a", "good", "book"], is_split_into_words=True, add_special_tokens=False)["input_ids"]
+        assert inside == split
+
+    @pytest.mark.parametrize(
+        ("words", "code", "said"),
+        [
+            (["--methods", "erm,mil"], 2, "`mil` is for texts, and the rows are tags. Choose ['erm', 'gmap'"),
+            (["--methods", "vrex"], 2, "`vrex` needs one label for each row, and the rows are tags"),
+            (["--methods", "gmap"], 2, "give it as `--general`"),
+            (["--metric", "mcc"], 2, "`--metric` is 'mcc', which tags have not. Choose f1, accuracy"),
+            (["--label", "stars"], 2, "`--label` is a column of classes, and the task is tags"),
+            (["--task", "tag"], 2, "Did you mean 'tags'?"),
+            (["--tokens", "word"], 3, "`--tokens` is 'word', but `--data` has no such column. Did you mean 'words'?"),
+            (["--tags", "words"], 3, "row 0: the tag 'north' at place 0 is not IOB2"),
+            (["--tags", "number"], 3, "`--tags` 'number' must hold a list of strings"),
+            (["--backbone", "gin-3x64"], 2, "is for graphs, and the rows are tags"),
+        ],
+    )
+    def test_what_cannot_be_is_refused_with_the_mend(self, command, columns, tmp_path, rows, words, code, said):
+        write(tmp_path / "reports.jsonl", [{**row, "number": 1} for row in rows])
+        found, _, error = command("compare", *columns, "--task", "tags", "--methods", "erm", *words)
+        assert found == code and said in error
+
+    def test_entities_that_are_in_no_source_are_refused(self, command, columns, tmp_path, rows):
+        other = {"words": ["gene"], "tags": ["B-Gene"], "hospital": "west"}
+        write(tmp_path / "reports.jsonl", [*rows, other])
+        call = ["compare", *columns, "--task", "tags", "--methods", "erm", "--target", "west"]
+        code, _, error = command(*call)
+        assert code == 3 and "`test` has entities of the type 'Gene', and no row of `train` has" in error
+
+    def test_columns_of_another_task_are_refused(self, command, reviews):
+        code, _, error = command("train", "--data", reviews, "--label", "stars", "--domain", "shop", "--tags", "stars")
+        assert code == 2 and "`--tags` is a column of tags, and the task is classes" in error
