@@ -5,26 +5,26 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hf_memaug.cli.tasks import LONGEST_TAGGED, TAGS, limit_of
+from hf_memaug.cli.tasks import LONGEST_TAGGED, REPLIES, TAGS, limit_of
 
 
-def answered(kind: str, model, tokenizer, rows: Sequence[Mapping[str, Any]], batch_size: int) -> Iterator[dict]:
+def answered(kind: str, model, tokenizer, rows: Sequence[Mapping[str, Any]], options: Any) -> Iterator[dict]:
     """
     Args:
         kind: a name of `TASKS`.
         model, tokenizer: a checkpoint of it.
         rows: with the columns of its inputs: `tokens`; `question` and `context`; or `text`.
-        batch_size: rows at a time.
+        options: of `predict`: `batch_size`, rows at a time, and `max_new_tokens`, of a reply.
     """
     import torch
 
     model = model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
     with torch.no_grad():
-        for start in range(0, len(rows), batch_size):
-            yield from _ANSWERS[kind](model, tokenizer, rows[start : start + batch_size])
+        for start in range(0, len(rows), options.batch_size):
+            yield from _ANSWERS[kind](model, tokenizer, rows[start : start + options.batch_size], options)
 
 
-def _tags(model, tokenizer, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict]:
+def _tags(model, tokenizer, rows: Sequence[Mapping[str, Any]], options: Any) -> Iterator[dict]:
     """Every word has a tag: what is too long for the model is read in parts."""
     from hf_memaug.iob2 import entities
 
@@ -56,8 +56,18 @@ def _tags(model, tokenizer, rows: Sequence[Mapping[str, Any]]) -> Iterator[dict]
         yield {"tokens": words, "tags": tags, "entities": spans}
 
 
+def _replies(model, tokenizer, rows: Sequence[Mapping[str, Any]], options: Any) -> Iterator[dict]:
+    """What is likeliest, word by word."""
+    most = tokenizer.model_max_length
+    limits = {"truncation": most < 10**9, "max_length": most if most < 10**9 else None}
+    batch = tokenizer([row["text"] for row in rows], padding=True, return_tensors="pt", **limits)
+    said = model.generate(**_placed(batch, model), max_new_tokens=options.max_new_tokens, do_sample=False)
+    for row, reply in zip(rows, tokenizer.batch_decode(said, skip_special_tokens=True), strict=True):
+        yield {"text": row["text"], "reply": reply.strip()}
+
+
 def _placed(batch: Mapping, model) -> dict[str, Any]:
     return {name: value.to(model.device) for name, value in batch.items()}
 
 
-_ANSWERS = {TAGS: _tags}
+_ANSWERS = {TAGS: _tags, REPLIES: _replies}

@@ -16,11 +16,11 @@ from hf_memaug.cli.compare import check_options, end_run, list_jobs, say_what_is
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import CommandError, DataRefused, UsageError
 from hf_memaug.cli.folder import RESULTS, RunFolder, warn
-from hf_memaug.cli.methods import check_vectors, chosen
+from hf_memaug.cli.methods import check_kind, check_vectors, chosen
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.rows import NO_TARGET
 from hf_memaug.cli.runner import run_jobs
-from hf_memaug.cli.tasks import CLASSES, REPLIES, check_columns, check_task
+from hf_memaug.cli.tasks import CLASSES, REPLIES, TASKS, check_columns, check_task
 from hf_memaug.data import split_domains
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.evaluation import DEFINITIONS, score_table
@@ -58,6 +58,7 @@ def continual(call) -> int:
     source = data.source_of(options)
     rows, held_out = data.load(source)
     data.refuse_graphs(rows, call.command)
+    check_kind(one, data.kind_of(rows))
     order = list(options.order or rows.domains)
     for name in order:
         if name not in rows.domains:
@@ -221,7 +222,8 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     if spec["keep"] != "none":
         _keep(trainer, folder / "checkpoint", spec)
         record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
-    keep_facts(trainer, folder, list(scored.values()), spec["max_length"])
+    if spec["source"].get("task") not in TASKS:
+        keep_facts(trainer, folder, list(scored.values()), spec["max_length"])
     if trainer.is_world_process_zero():
         shutil.rmtree(arguments.output_dir, ignore_errors=True)
     return record

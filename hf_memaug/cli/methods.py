@@ -19,7 +19,7 @@ from hf_memaug.cli import fields
 from hf_memaug.cli.errors import UsageError
 from hf_memaug.cli.graphs import SMALL_NETWORK, graph_model
 from hf_memaug.cli.rows import in_words, kind_of
-from hf_memaug.cli.tasks import NOT_FOR_TASKS, TAGS, TASKS
+from hf_memaug.cli.tasks import NOT_FOR_TASKS, REPLIES, TAGS, TASKS
 from hf_memaug.data import DomainDataset
 from hf_memaug.suggestions import nearest
 from hf_memaug.training.algorithms import ALGORITHMS
@@ -122,14 +122,21 @@ def _gmap(parts: Parts):
 def _memory_rnn(parts: Parts):
     import torch
 
-    from hf_memaug import MemoryRNNConfig, MemoryRNNForSequenceClassification
+    from hf_memaug import MemoryRNNConfig, MemoryRNNForConditionalGeneration, MemoryRNNForSequenceClassification
     from hf_memaug.data.words import read_word_vectors
 
-    pairs = "text_pair" in parts.rows.column_names
-    given = {"vocab_size": len(parts.processor), "sentence_pairs": pairs, **parts.labels, **parts.settings}
+    words = parts.processor
+    if parts.kind == REPLIES:
+        model_class = MemoryRNNForConditionalGeneration
+        named = {name: getattr(words, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        of_task = {**named, "decoder_start_token_id": words.bos_token_id}
+    else:
+        model_class = MemoryRNNForSequenceClassification
+        of_task = {"sentence_pairs": "text_pair" in parts.rows.column_names}
+    given = {"vocab_size": len(words), **of_task, **parts.labels, **parts.settings}
     if parts.vectors is None:
-        return MemoryRNNForSequenceClassification(MemoryRNNConfig(**given))
-    words = parts.processor.get_vocab()
+        return model_class(MemoryRNNConfig(**given))
+    words = words.get_vocab()
     try:
         vectors = read_word_vectors(parts.vectors, words)
     except (OSError, ValueError) as error:
@@ -137,7 +144,7 @@ def _memory_rnn(parts: Parts):
     if not vectors:
         raise UsageError(f"`--vectors` {parts.vectors} has none of the {len(words)} words. Give another file.")
     given.setdefault("embedding_size", len(next(iter(vectors.values()))))
-    model = MemoryRNNForSequenceClassification(MemoryRNNConfig(**given))
+    model = model_class(MemoryRNNConfig(**given))
     with torch.no_grad():
         for word, vector in vectors.items():
             model.get_input_embeddings().weight[words[word]] = vector
@@ -147,7 +154,8 @@ def _memory_rnn(parts: Parts):
 def _words(rows: DomainDataset):
     from hf_memaug.data import word_tokenizer
 
-    return word_tokenizer(text for name in ("text", "text_pair") if name in rows.column_names for text in rows[name])
+    texts = (text for name in ("text", "text_pair") if name in rows.column_names for text in rows[name])
+    return word_tokenizer(texts, end_of_text=kind_of(rows) == REPLIES)
 
 
 @dataclass(frozen=True)
@@ -180,7 +188,9 @@ METHODS: dict[str, Method] = {
     "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe"),
     "gmap": Method(_gmap, "a domain encoder that reads a general one", ("text", TAGS), family="gmap", general=True),
     "fine-tuning": Method(_general, "the general encoder alone, beside gmap and dapt", ("text", TAGS), general=True),
-    "memory-rnn": Method(_memory_rnn, "a recurrent network with a bank of slots", family="memory_rnn", words=_words),
+    "memory-rnn": Method(
+        _memory_rnn, "a recurrent network with a bank of slots", ("text", REPLIES), family="memory_rnn", words=_words
+    ),
 }
 # The papers call the plain backbone by its own name.
 ALIASES = {"vit": ERM, "backbone": ERM, "dapt": ERM}
@@ -269,12 +279,17 @@ def check_vectors(vectors: str | None, one: Chosen) -> None:
         )
 
 
-def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> None:
-    """Refuses what would fail in every job."""
+def check_kind(one: Chosen, kind: str) -> None:
+    """Refuses a model for what it cannot read."""
     if kind not in one.method.reads:
         fitting = [name for name, row in METHODS.items() if kind in row.reads]
         own, rows = in_words(one.method.reads[0]), in_words(kind)
         raise UsageError(f"`{one.name}` is for {own}, and the rows are {rows}. Choose {fitting}.")
+
+
+def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> None:
+    """Refuses what would fail in every job."""
+    check_kind(one, kind)
     if kind in TASKS and one.algorithm in NOT_FOR_TASKS:
         others = [name for name in ALGORITHMS if name not in NOT_FOR_TASKS]
         raise UsageError(f"`{one.algorithm}` needs one label for each row, and the rows are {kind}. Choose {others}.")

@@ -193,6 +193,7 @@ class PredictOptions(ColumnOptions):
     text_pair: str | None = option(None, "column with a second text", "COLUMN")
     smiles: str = option("smiles", "column with a molecule's SMILES, where the model reads these", "COLUMN")
     top_k: int = option(1, "labels of each row, best first; 0: all", "N")
+    max_new_tokens: int = option(32, "words of a reply, at most", "N")
     batch_size: int = option(32, "rows at a time", "N")
     output: str | None = option(None, "file for the JSON lines (default: stdout)", "FILE")
 

@@ -72,6 +72,8 @@ def source_of(options: Any) -> dict[str, Any]:
     task = getattr(options, "task", CLASSES)
     names = (*COLUMNS, *TASKS[task].columns) if task in TASKS else (*COLUMNS, "smiles")
     found = {name: getattr(options, name, None) for name in (*names, "split", "dev_split", "test_split")}
+    if task == REPLIES:
+        found["text_pair"] = found["text_pair"] or "text_pair"
     return {"data": where, **found, **({"task": task} if task in TASKS else {})}
 
 

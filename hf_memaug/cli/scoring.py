@@ -16,14 +16,14 @@ from hf_memaug.cli import rows as data
 from hf_memaug.cli.cards import metric_name
 from hf_memaug.cli.errors import DataRefused, UsageError
 from hf_memaug.cli.methods import auto_class_of
-from hf_memaug.cli.tasks import CLASSES, TAGS, TASKS, check_columns, trainer_of
+from hf_memaug.cli.tasks import CLASSES, REPLIES, TAGS, TASKS, check_columns, trainer_of
 from hf_memaug.data import graph_from_smiles, load_graphs
 from hf_memaug.data.messages import did_you_mean, table
 from hf_memaug.data.readers import IMAGE_SUFFIXES, read_table, table_suffix
 from hf_memaug.files import write_atomically
 
 # Part of the name of a class, and what it does.
-OF_ARCHITECTURE = {"TokenClassification": TAGS}
+OF_ARCHITECTURE = {"TokenClassification": TAGS, "ConditionalGeneration": REPLIES}
 
 
 def load_checkpoint(name: str):
@@ -167,13 +167,16 @@ def _answer(options: Any, given: list[str], model, processor, kind: str) -> int:
     if not rows:
         raise DataRefused(f"`--data` {options.data} has no row.")
     with _out(options) as out:
-        for line in answered(kind, model, processor, rows, options.batch_size):
+        for line in answered(kind, model, processor, rows, options):
             out.write(json.dumps(line, ensure_ascii=False) + "\n")
     return 0
 
 
 def _task_inputs(options: Any, given: list[str], kind: str) -> Iterator[dict[str, Any]]:
-    """Rows with `tokens`."""
+    """Rows with `tokens`, or with the `text` that is to be replied to."""
+    if kind == REPLIES:
+        yield from _inputs(SimpleNamespace(data=options.data, text=options.text, text_pair=None), given, "text")
+        return
     is_text = bool(given) or options.data == "-" or Path(options.data).suffix == ".txt"
     if is_text:
         yield from ({"tokens": row["text"].split()} for row in _inputs(options, given, "text"))

@@ -82,8 +82,7 @@ def _are_answers(one: Any) -> bool:
 
 
 def _read_replies(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequence[str] | None) -> DomainDataset:
-    pair = source["text_pair"] or "text_pair"
-    rows = load_domains(where, text=source["text"], text_pair=pair, label=None, **shared)
+    rows = load_domains(where, text=source["text"], text_pair=source["text_pair"], label=None, **shared)
     return DomainDataset({name: rows[name] for name in ("text", "text_pair", "domain")}, [])
 
 
@@ -188,6 +187,15 @@ TASKS: dict[str, Task] = {
         read=_read_tags,
         prepare=_prepare_tags,
         counts=_entity_counts,
+    ),
+    REPLIES: Task(
+        metrics=("accuracy",),
+        columns=("text", "text_pair"),
+        auto_class="AutoModelForSeq2SeqLM",
+        pipeline="text-generation",
+        what="accuracy is that of each word of a reply, after those that were to be said before",
+        read=_read_replies,
+        prepare=_prepare_replies,
     ),
 }
 # They look at the loss of each row, and rows of these tasks have a label for each token, or two places.

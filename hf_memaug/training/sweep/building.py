@@ -121,6 +121,8 @@ def refresh_head(model) -> None:
 
 def _labels(rows: DomainDataset) -> dict[str, Any]:
     names = rows.label_names
+    if not names:
+        return {}
     return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 
 
