@@ -5,7 +5,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hf_memaug.cli.tasks import LONGEST_TAGGED, REPLIES, TAGS, limit_of
+from hf_memaug.cli.tasks import LONGEST_QUESTION, LONGEST_TAGGED, QUESTIONS, REPLIES, TAGS, limit_of
 
 
 def answered(kind: str, model, tokenizer, rows: Sequence[Mapping[str, Any]], options: Any) -> Iterator[dict]:
@@ -66,8 +66,35 @@ def _replies(model, tokenizer, rows: Sequence[Mapping[str, Any]], options: Any) 
         yield {"text": row["text"], "reply": reply.strip()}
 
 
+def _questions(model, tokenizer, rows: Sequence[Mapping[str, Any]], options: Any) -> Iterator[dict]:
+    """The best span of all parts of a context; none where no answer is likelier."""
+    from hf_memaug.cli.errors import DataRefused
+    from hf_memaug.data.collators import PaddingCollator
+    from hf_memaug.data.spans import spans_from_logits, tokenize_questions
+
+    length, none = limit_of(tokenizer, None, LONGEST_QUESTION), {"text": [], "answer_start": []}
+    try:
+        features = tokenize_questions([{**row, "answers": none} for row in rows], tokenizer, length, length // 3)
+    except ValueError as error:
+        raise DataRefused(str(error).replace("`rows`", "`--data`")) from error
+    collator, starts, ends = PaddingCollator(tokenizer), [], []
+    for first in range(0, len(features), options.batch_size):
+        several = features[first : first + options.batch_size]
+        names = [name for name in tokenizer.model_input_names if name in several[0]]
+        output = model(**_placed(collator([{name: one[name] for name in names} for one in several]), model))
+        starts += output.start_logits.float().cpu().tolist()
+        ends += output.end_logits.float().cpu().tolist()
+    for row, (spans, nothing) in zip(rows, spans_from_logits(starts, ends, features, len(rows)), strict=True):
+        line = {"question": row["question"], "answer": "", "start": None, "end": None}
+        if spans and spans[0].score > nothing:
+            text = row["context"][spans[0].first : spans[0].last]
+            start = spans[0].first + len(text) - len(text.lstrip())
+            line |= {"answer": text.strip(), "start": start, "end": start + len(text.strip())}
+        yield line
+
+
 def _placed(batch: Mapping, model) -> dict[str, Any]:
     return {name: value.to(model.device) for name, value in batch.items()}
 
 
-_ANSWERS = {TAGS: _tags, REPLIES: _replies}
+_ANSWERS = {TAGS: _tags, QUESTIONS: _questions, REPLIES: _replies}

@@ -95,9 +95,7 @@ def plain_card(model, spec, scores: Sequence[Mapping], sources: Sequence[str], t
             f"{', '.join(sources)} (seed {spec['job']['seed']}).{left_out}",
             "",
             "```python",
-            "from transformers import pipeline",
-            "",
-            f'{"tag" if task == "token-classification" else "classify"} = pipeline("{task}", model="PATH")',
+            *_loading(task),
             "```",
             "",
             "| domain | split | metric | points |",
@@ -106,6 +104,19 @@ def plain_card(model, spec, scores: Sequence[Mapping], sources: Sequence[str], t
             "",
         ]
     )
+
+
+def _loading(task: str) -> list[str]:
+    if task == "question-answering":
+        # There is no pipeline for it.
+        return [
+            "from transformers import AutoModelForQuestionAnswering, AutoTokenizer",
+            "",
+            'tokenizer = AutoTokenizer.from_pretrained("PATH")',
+            'model = AutoModelForQuestionAnswering.from_pretrained("PATH")',
+        ]
+    name = "tag" if task == "token-classification" else "classify"
+    return ["from transformers import pipeline", "", f'{name} = pipeline("{task}", model="PATH")']
 
 
 def run_card(

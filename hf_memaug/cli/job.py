@@ -31,7 +31,7 @@ from transformers import PreTrainedTokenizerBase, PrinterCallback, logging, set_
 from hf_memaug.cli import rows as data
 from hf_memaug.cli.callbacks import Say, Steps, Stop, end_with_the_parent
 from hf_memaug.cli.cards import GIVEN_DEV, keep_checkpoint
-from hf_memaug.cli.errors import CommandError
+from hf_memaug.cli.errors import CommandError, DataRefused
 from hf_memaug.cli.folder import JOB
 from hf_memaug.cli.methods import Parts, chosen, local_backbone, processor_of
 from hf_memaug.cli.tasks import TASKS, trainer_of
@@ -130,7 +130,12 @@ def prepare(rows: DomainDataset, processor, max_length: int | None) -> DomainDat
     if not isinstance(processor, PreTrainedTokenizerBase):
         return rows
     kind = data.kind_of(rows)
-    return TASKS[kind].prepare(rows, processor, max_length) if kind in TASKS else rows.tokenize(processor, max_length)
+    if kind not in TASKS:
+        return rows.tokenize(processor, max_length)
+    try:
+        return TASKS[kind].prepare(rows, processor, max_length)
+    except ValueError as error:
+        raise DataRefused(data.as_options(error)) from error
 
 
 def keep_facts(trainer, folder: Path, rows: list[DomainDataset], max_length: int | None) -> None:

@@ -19,7 +19,7 @@ from hf_memaug.cli import fields
 from hf_memaug.cli.errors import UsageError
 from hf_memaug.cli.graphs import SMALL_NETWORK, graph_model
 from hf_memaug.cli.rows import in_words, kind_of
-from hf_memaug.cli.tasks import NOT_FOR_TASKS, REPLIES, TAGS, TASKS
+from hf_memaug.cli.tasks import NOT_FOR_TASKS, QUESTIONS, REPLIES, TAGS, TASKS
 from hf_memaug.data import DomainDataset
 from hf_memaug.suggestions import nearest
 from hf_memaug.training.algorithms import ALGORITHMS
@@ -181,13 +181,17 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    ERM: Method(_plain, "the plain backbone", reads=("text", "image", "graph", TAGS)),
+    ERM: Method(_plain, "the plain backbone", reads=("text", "image", "graph", TAGS, QUESTIONS)),
     "+memory": Method(_kv_memory, "a key-value memory, trained by the task loss", family="kv_memory"),
     "mil": Method(_kv_memory, "a memory learned across domains, then held fixed", ("text",), "bilevel", "kv_memory"),
     "hma": Method(_hma, "real and synthetic memory on the feature", reads=("text", "image", "graph"), family="hma"),
     "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe"),
-    "gmap": Method(_gmap, "a domain encoder that reads a general one", ("text", TAGS), family="gmap", general=True),
-    "fine-tuning": Method(_general, "the general encoder alone, beside gmap and dapt", ("text", TAGS), general=True),
+    "gmap": Method(
+        _gmap, "a domain encoder that reads a general one", ("text", TAGS, QUESTIONS), family="gmap", general=True
+    ),
+    "fine-tuning": Method(
+        _general, "the general encoder alone, beside gmap and dapt", ("text", TAGS, QUESTIONS), general=True
+    ),
     "memory-rnn": Method(
         _memory_rnn, "a recurrent network with a bank of slots", ("text", REPLIES), family="memory_rnn", words=_words
     ),

@@ -38,6 +38,8 @@ _AS_OPTIONS = {
     '`on_overlap="drop"`': "`--on-overlap drop`",
     "`source`": "`--data`",
     "`rows`": "`--data`",
+    "`max_length`": "`--max-length`",
+    ", or lower `stride`": "",
     "give a dict {domain: source}": f"give `--domain {NO_DOMAINS}` where all are of one domain",
 }
 MADE_HERE = {**GENERATED, "generated_graphs": generated_graphs}

@@ -16,14 +16,14 @@ from hf_memaug.cli import rows as data
 from hf_memaug.cli.cards import metric_name
 from hf_memaug.cli.errors import DataRefused, UsageError
 from hf_memaug.cli.methods import auto_class_of
-from hf_memaug.cli.tasks import CLASSES, REPLIES, TAGS, TASKS, check_columns, trainer_of
+from hf_memaug.cli.tasks import CLASSES, QUESTIONS, REPLIES, TAGS, TASKS, check_columns, trainer_of
 from hf_memaug.data import graph_from_smiles, load_graphs
 from hf_memaug.data.messages import did_you_mean, table
 from hf_memaug.data.readers import IMAGE_SUFFIXES, read_table, table_suffix
 from hf_memaug.files import write_atomically
 
 # Part of the name of a class, and what it does.
-OF_ARCHITECTURE = {"TokenClassification": TAGS, "ConditionalGeneration": REPLIES}
+OF_ARCHITECTURE = {"TokenClassification": TAGS, "QuestionAnswering": QUESTIONS, "ConditionalGeneration": REPLIES}
 
 
 def load_checkpoint(name: str):
@@ -173,16 +173,27 @@ def _answer(options: Any, given: list[str], model, processor, kind: str) -> int:
 
 
 def _task_inputs(options: Any, given: list[str], kind: str) -> Iterator[dict[str, Any]]:
-    """Rows with `tokens`, or with the `text` that is to be replied to."""
+    """Rows with `tokens`, with `question` and `context`, or with the `text` that is to be replied to."""
     if kind == REPLIES:
         yield from _inputs(SimpleNamespace(data=options.data, text=options.text, text_pair=None), given, "text")
         return
     is_text = bool(given) or options.data == "-" or Path(options.data).suffix == ".txt"
+    if kind == QUESTIONS and is_text:
+        if len(given) != 2:
+            raise UsageError(
+                "`checkpoint` answers questions: give one and its context behind it, or a file with `--data`, "
+                "`--question` and `--context`."
+            )
+        yield {"question": given[0], "context": given[1]}
+        return
     if is_text:
         yield from ({"tokens": row["text"].split()} for row in _inputs(options, given, "text"))
         return
     if not Path(options.data).exists():
         raise DataRefused(f"`--data`: there is no {options.data!r}.")
+    if kind == QUESTIONS:
+        yield from _table_rows(Path(options.data), {"question": options.question, "context": options.context})
+        return
     for number, row in enumerate(_table_rows(Path(options.data), {"tokens": options.tokens})):
         if not isinstance(row["tokens"], (list, tuple)):
             raise DataRefused(

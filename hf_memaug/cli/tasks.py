@@ -188,6 +188,15 @@ TASKS: dict[str, Task] = {
         prepare=_prepare_tags,
         counts=_entity_counts,
     ),
+    QUESTIONS: Task(
+        metrics=("f1", "exact_match"),
+        columns=("question", "context", "answers"),
+        auto_class="AutoModelForQuestionAnswering",
+        pipeline="question-answering",
+        what="f1 is that of the words of an answer, exact_match counts answers that are right to the word",
+        read=_read_questions,
+        prepare=_prepare_questions,
+    ),
     REPLIES: Task(
         metrics=("accuracy",),
         columns=("text", "text_pair"),
@@ -226,7 +235,10 @@ def check_columns(options: Any) -> None:
 def trainer_of(kind: str, labels: Sequence[str]) -> tuple[type, dict[str, Any]]:
     """The trainer of a kind of rows, and what it is given beside what all are."""
     from hf_memaug.training import DomainTrainer
+    from hf_memaug.training.question_trainer import QuestionTrainer
 
+    if kind == QUESTIONS:
+        return QuestionTrainer, {}
     return DomainTrainer, {"compute_metrics": tag_scores(labels)} if kind == TAGS else {}
 
 

@@ -8,7 +8,7 @@ import pytest
 from families import save_backbone
 
 from hf_memaug.data.spans import tags_from_logits, tokenize_tags
-from hf_memaug.evaluation import entity_f1
+from hf_memaug.evaluation import answer_scores, entity_f1
 
 
 def write(path, rows) -> str:
@@ -239,3 +239,81 @@ class TestReplies:
     def test_what_cannot_be_is_refused_with_the_mend(self, command, columns, words, code, said):
         found, _, error = command(words[0], *columns, "--task", "replies", *words[1:])
         assert found == code and said in error
+
+
+class TestQuestions:
+    @pytest.fixture
+    def rows(self) -> list[dict]:
+        """Of three hospitals. Some contexts are too long to be read at once, and some questions have no answer."""
+        found = []
+        for place in ("north", "south", "west"):
+            for number in range(8):
+                illness = "heart failure" if number % 2 else "flu"
+                context = f"In {place} ward {number} {'all is well and ' * (number % 3) * 3}one has {illness} now."
+                answers = {"text": [illness], "answer_start": [context.index(illness)]}
+                answers = answers if number < 7 else {"text": [], "answer_start": []}
+                found.append({"asked": "what ?", "report": context, "right": answers, "hospital": place})
+        return found
+
+    @pytest.fixture
+    def columns(self, tmp_path, rows) -> list:
+        names = ["--question", "asked", "--context", "report", "--answers", "right", "--domain", "hospital"]
+        return ["--data", write(tmp_path / "reports.jsonl", rows), *names]
+
+    def test_answers_are_compared_where_a_domain_is_left_out(
+        self, command, columns, encoder, tmp_path, rows, read_lines
+    ):
+        models = ["--methods", "erm,gmap,coral", "--general", encoder, "--backbone", encoder, "--target", "west"]
+        settings = ["--learning-rate", "1e-2", "--max-steps", 6, "--evaluations", 1, "--seeds", 1, "--max-length", 40]
+        code, out, error = command(
+            "compare", *columns, "--task", "questions", *models, *settings, "--metric", "exact_match", "--output", "run"
+        )
+        assert code == 0, error
+        run = tmp_path / "run"
+        records = {record["job"]["method"]: record for record in read_lines(run / "runs.jsonl")}
+        assert set(records["gmap"]["scores"]["west"]) == {"f1", "exact_match"}
+        assert "exact_match in points" in out and "counts answers that are right" in (run / "README.md").read_text()
+        assert "unlabelled" not in (run / "report.html").read_text()
+        right = [row["right"]["text"] for row in rows if row["hospital"] == "west"]
+        for method in ("erm", "gmap"):
+            kept, scores = run / records[method]["checkpoint"], records[method]["scores"]["west"]
+            card = (kept / "README.md").read_text()
+            assert "pipeline_tag: question-answering" in card and "AutoModelForQuestionAnswering" in card
+            assert "exact_match" in card and "macro_f1" not in card and "LABEL_0" not in card
+            code, out, error = command("evaluate", kept, *columns, "--max-length", 40, "--json")
+            assert code == 0, error
+            assert json.loads(out)["scores"]["west"] == pytest.approx(scores) and json.loads(out)["rows"]["west"] == 8
+            # Where all is read at once, `predict` gives the answers that are scored.
+            code, out, error = command("evaluate", kept, *columns, "--json")
+            assert code == 0, error
+            scores = json.loads(out)["scores"]["west"]
+            code, out, error = command("predict", kept, *columns[:6])
+            assert code == 0, error
+            lines = [json.loads(line) for line in out.splitlines()]
+            for line, row in zip(lines, rows, strict=True):
+                assert line["answer"] == (row["report"][line["start"] : line["end"]] if line["answer"] else "")
+            answers = [line["answer"] for line, row in zip(lines, rows, strict=True) if row["hospital"] == "west"]
+            assert scores == pytest.approx({name: 100 * value for name, value in answer_scores(answers, right).items()})
+        code, out, error = command("predict", kept, "what ?", "One has flu.")
+        assert code == 0 and json.loads(out)["question"] == "what ?", error
+        code, _, error = command("predict", kept, "what ?")
+        assert code == 2 and "give one and its context behind it" in error
+
+    @pytest.mark.parametrize(
+        ("words", "code", "said"),
+        [
+            (["--methods", "hma"], 2, "`hma` is for texts, and the rows are questions. Choose ['erm', 'gmap'"),
+            (["--methods", "irm"], 2, "`irm` needs one label for each row, and the rows are questions"),
+            (["--metric", "accuracy"], 2, "`--metric` is 'accuracy', which questions have not. Choose f1, exact_match"),
+            (["--tags", "right"], 2, "`--tags` is a column of tags, and the task is questions"),
+            (["--context", "reports"], 3, "`--context` is 'reports', but `--data` has no such column. Did you mean"),
+            (["--answers", "asked"], 3, "must hold `text` and `answer_start`"),
+            (["--context", "asked"], 3, "`--data`: row 0: the answer 'flu' is not at"),
+            (["--max-length", "8", "--max-steps", "1"], 1, "Raise `--max-length` (8)."),
+            (["--label-smoothing-factor", "0.1", "--max-steps", "1"], 1, "questions have none. Leave it out."),
+        ],
+    )
+    def test_what_cannot_be_is_refused_with_the_mend(self, command, columns, encoder, words, code, said):
+        call = ["compare", *columns, "--task", "questions", "--methods", "erm", "--backbone", encoder]
+        found, out, error = command(*call, "--target", "west", "--seeds", "1", *words)
+        assert found == code and said in error + out
