@@ -133,7 +133,7 @@ COMMANDS = {
     "predict": Command(
         own.PredictOptions,
         "scoring:predict",
-        "Texts, images or graphs in, JSON lines out.",
+        "Texts, images, graphs, words or questions in, JSON lines out.",
         'hf-memaug predict runs/train/jobs/NAME/checkpoint "Could not put it down."',
         arguments={"checkpoint": "folder or hub name", "inputs...": "texts, SMILES, or files of images"},
     ),
@@ -199,7 +199,8 @@ COMMANDS = {
         "List the options that the trainers and the models declare, with defaults.",
         "hf-memaug options bilevel",
         arguments={
-            "of?": "domain, bilevel, continual, masked_lm, kv_memory, gmap, gmoe, hma, memory_rnn, graph_network"
+            "of?": "columns, domain, bilevel, continual, masked_lm, kv_memory, gmap, gmoe, hma, memory_rnn, "
+            "graph_network"
         },
     ),
 }
@@ -241,14 +242,14 @@ def _folded(example: str) -> str:
 
 
 def _callback(name: str, command: Command):
-    parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+    parameters = [inspect.Parameter("typer_context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
     parameters += [_argument(argument, text) for argument, text in command.arguments.items()]
     parameters += [_option(one) for one in dataclasses.fields(command.options)]
 
-    def callback(context, **given):
+    def callback(typer_context, **given):
         arguments = {key.rstrip("?."): given.pop(key.rstrip("?.")) for key in command.arguments}
         given = {key: value for key, value in given.items() if value is not None}
-        raise typer.Exit(_guarded(name, command, given, list(context.args), arguments))
+        raise typer.Exit(_guarded(name, command, given, list(typer_context.args), arguments))
 
     callback.__signature__ = inspect.Signature(parameters)
     callback.__annotations__ = {one.name: one.annotation for one in parameters}
@@ -277,7 +278,8 @@ def _option(one: dataclasses.Field) -> inspect.Parameter:
         kind, names = str | None, [flag]
         shown = ",".join(map(str, default)) if isinstance(default, (list, tuple)) else default
         text += f" (default: {shown})" if shown is not None and "default" not in text else ""
-    annotation = Annotated[kind, typer.Option(*names, help=text, metavar=one.metadata["metavar"], show_default=False)]
+    shown = {"metavar": one.metadata["metavar"], "hidden": one.metadata["hidden"], "show_default": False}
+    annotation = Annotated[kind, typer.Option(*names, help=text, **shown)]
     return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=None)
 
 

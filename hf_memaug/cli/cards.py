@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli.rows import NO_TARGET, data_name
+from hf_memaug.cli.tasks import TASKS
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.model_card import MARK
 from hf_memaug.reporting.run_facts import record_run
 
 NEVER_THE_TARGET = "Selection saw dev rows of the domains trained on, and never the target."
-# What the trainers call f1 is the mean over the labels.
-METRIC_NAMES = {"f1": "macro_f1"}
 # In a record, the scores by which it was selected, where the others are those of a split of its own.
 GIVEN_DEV = "dev_scores"
+
+
+def metric_name(metric: str, task: str | None = None) -> str:
+    """What the trainers call f1 is the mean over the labels, where rows have a class."""
+    return "macro_f1" if metric == "f1" and task not in TASKS else metric
 
 
 def keep_checkpoint(trainer, folder: Path, spec: Mapping[str, Any], record: Mapping, sources: Sequence[str]) -> None:
@@ -30,7 +34,7 @@ def keep_checkpoint(trainer, folder: Path, spec: Mapping[str, Any], record: Mapp
         {
             "domain": domain,
             "split": "test" if domain == target or GIVEN_DEV in record else "dev",
-            "metric": METRIC_NAMES.get(metric, metric),
+            "metric": metric_name(metric, spec["source"].get("task")),
             "value": value,
             "seed": job["seed"],
         }
@@ -70,8 +74,9 @@ def kept_whole(trainer, folder: Path) -> Iterator[Path]:
 
 def plain_card(model, spec, scores: Sequence[Mapping], sources: Sequence[str], target: str | None, name: str) -> str:
     """For a model of transformers: the library's cards are those of its own models."""
-    is_image = "Image" in type(model).__name__
-    task = "image-classification" if is_image else "text-classification"
+    task = "image-classification" if "Image" in type(model).__name__ else "text-classification"
+    of_task = TASKS.get(spec["source"].get("task"))
+    task = task if of_task is None else of_task.pipeline
     left_out = f" The domain **{target}** was left out: neither training nor selection saw it." if target else ""
     rows = [f"| {one['domain']} | {one['split']} | {one['metric']} | {one['value']:.1f} |" for one in scores]
     return "\n".join(
@@ -90,9 +95,7 @@ def plain_card(model, spec, scores: Sequence[Mapping], sources: Sequence[str], t
             f"{', '.join(sources)} (seed {spec['job']['seed']}).{left_out}",
             "",
             "```python",
-            "from transformers import pipeline",
-            "",
-            f'classify = pipeline("{task}", model="PATH")',
+            *_loading(task),
             "```",
             "",
             "| domain | split | metric | points |",
@@ -101,6 +104,19 @@ def plain_card(model, spec, scores: Sequence[Mapping], sources: Sequence[str], t
             "",
         ]
     )
+
+
+def _loading(task: str) -> list[str]:
+    if task == "question-answering":
+        # There is no pipeline for it.
+        return [
+            "from transformers import AutoModelForQuestionAnswering, AutoTokenizer",
+            "",
+            'tokenizer = AutoTokenizer.from_pretrained("PATH")',
+            'model = AutoModelForQuestionAnswering.from_pretrained("PATH")',
+        ]
+    name = "tag" if task == "token-classification" else "classify"
+    return ["from transformers import pipeline", "", f'{name} = pipeline("{task}", model="PATH")']
 
 
 def run_card(
@@ -119,7 +135,7 @@ def run_card(
             run["command"],
             "```",
             "",
-            f"{METRIC_NAMES.get(run['metric'], run['metric'])} in points, mean ± standard deviation over the seeds "
+            f"{metric_name(run['metric'], run.get('task'))} in points, mean ± standard deviation over the seeds "
             f"{', '.join(map(str, run['seeds']))}. {selection}".rstrip(),
             "",
             table,

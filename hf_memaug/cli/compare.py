@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli import rows as data
-from hf_memaug.cli.cards import METRIC_NAMES, NEVER_THE_TARGET, run_card
+from hf_memaug.cli.cards import NEVER_THE_TARGET, metric_name, run_card
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import FAILED, OK, DataRefused, UsageError
 from hf_memaug.cli.fields import trainer_fields
@@ -17,12 +17,14 @@ from hf_memaug.cli.methods import Chosen, check_method, check_variants, chosen
 from hf_memaug.cli.recipes import Resolved, used_settings
 from hf_memaug.cli.rows import NO_TARGET, data_name, kind_of
 from hf_memaug.cli.runner import check_counts, run_jobs
+from hf_memaug.cli.tasks import CLASSES, TASKS, check_columns, check_task
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.results import results_table, write_results
 from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.sweep.plan import file_name
 
+# The default first.
 METRICS = ("f1", "accuracy", "mcc", "auroc")
 KEEP = ("best", "all", "none")
 ON_OVERLAP = ("raise", "drop", "ignore", "drop_dev")
@@ -40,6 +42,9 @@ def compare(call) -> int:
 
 def _run(call, methods: list[str], targets: list[str], seeds: list[int], baseline: str | None) -> int:
     options = call.options
+    check_task(options.task)
+    check_columns(options)
+    options.metric = options.metric or metrics_of(options.task)[0]
     check_options(options)
     several = {method: chosen(method) for method in dict.fromkeys(methods)}
     data.check_splits(options, targets)
@@ -88,9 +93,17 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         return finish(call, folder, display, failed, source, baseline or list(several)[0])
 
 
+def metrics_of(task: str) -> tuple[str, ...]:
+    return TASKS[task].metrics if task in TASKS else METRICS
+
+
 def check_options(options: Any) -> None:
     check_counts(options.jobs, options.processes)
-    for name, allowed in (("metric", METRICS), ("keep", KEEP), ("on_overlap", ON_OVERLAP)):
+    task, metric = getattr(options, "task", CLASSES), getattr(options, "metric", None)
+    metrics = metrics_of(task)
+    if metric not in metrics and metric in (*METRICS, "exact_match"):
+        raise UsageError(f"`--metric` is {metric!r}, which {task} have not. Choose {', '.join(metrics)}.")
+    for name, allowed in (("metric", metrics), ("keep", KEEP), ("on_overlap", ON_OVERLAP)):
         value = getattr(options, name, None)
         if value is not None and value not in allowed:
             written = name.replace("_", "-")
@@ -217,7 +230,7 @@ def say_what_is_missing(display: Display) -> None:
         display.text("No TensorBoard logs: `pip install 'hf_memaug[logs]'` to have them. Curves are in metrics.jsonl.")
 
 
-def result_rows(records: Sequence[Mapping], name: str, metric: str) -> list[dict]:
+def result_rows(records: Sequence[Mapping], name: str, metric: str, task: str = CLASSES) -> list[dict]:
     """The rows of `results.json`: one for each target of each trained model."""
     found = []
     for record in records:
@@ -231,7 +244,7 @@ def result_rows(records: Sequence[Mapping], name: str, metric: str) -> list[dict
                     "target": target,
                     "backbone": job["backbone"],
                     "seed": job["seed"],
-                    "metric": METRIC_NAMES.get(metric, metric),
+                    "metric": metric_name(metric, task),
                     "value": round(record["scores"][target][metric], 4),
                 }
             )
@@ -248,7 +261,7 @@ def finish(call, folder: RunFolder, display: Display, failed, source: Mapping, b
     """results.json, the card and the report, from all jobs of the folder that are done."""
     records = folder.records()
     name = data_name(source["data"])
-    rows = result_rows(records, name, call.options.metric)
+    rows = result_rows(records, name, call.options.metric, call.options.task)
     if rows:
         write_results(folder.path / RESULTS, table=f"{call.command} on {name}", command=call.line, rows=rows)
         against = baseline if len({row["method"] for row in rows}) > 1 else None
@@ -258,17 +271,18 @@ def finish(call, folder: RunFolder, display: Display, failed, source: Mapping, b
             for style in ("text", "markdown")
         }
         note = f"− {baseline}: difference of the averages, and p-value of a paired t-test over the seeds."
+        explained = [f"{TASKS[call.options.task].what}."] if call.options.task in TASKS else []
         write_atomically(
             folder.path / "README.md",
             run_card(
                 folder.read(RUN_FILE),
                 folder.read(DATA_FILE),
                 tables["markdown"],
-                [note] if against else [],
+                [note] * bool(against) + explained,
                 selection_of(source),
             ),
         )
-        metric = METRIC_NAMES.get(call.options.metric, call.options.metric)
+        metric = metric_name(call.options.metric, call.options.task)
         display.text(f"\n{metric} in points, * the highest of a column\n{tables['text']}")
         if against:
             display.text(note)

@@ -11,15 +11,16 @@ from typing import Any
 
 from hf_memaug.cli import fields
 from hf_memaug.cli import rows as data
-from hf_memaug.cli.cards import METRIC_NAMES, data_name, kept_whole, run_card
+from hf_memaug.cli.cards import data_name, kept_whole, metric_name, run_card
 from hf_memaug.cli.compare import check_options, end_run, list_jobs, say_what_is_missing, seeds_of
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import CommandError, DataRefused, UsageError
 from hf_memaug.cli.folder import RESULTS, RunFolder, warn
-from hf_memaug.cli.methods import check_vectors, chosen
+from hf_memaug.cli.methods import check_kind, check_vectors, chosen
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.rows import NO_TARGET
 from hf_memaug.cli.runner import run_jobs
+from hf_memaug.cli.tasks import CLASSES, REPLIES, TASKS, check_columns, check_task
 from hf_memaug.data import split_domains
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.evaluation import DEFINITIONS, score_table
@@ -31,11 +32,15 @@ from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.record import RECORD_FILE
 from hf_memaug.training.sweep.plan import file_name
 
+# What it can be trained to do.
+ALLOWED = (CLASSES, REPLIES)
 SET_HERE = {"strategy": "give `--strategies`", "domains": "give `--order`", "matrix_metric": "give `--metric`"}
 
 
 def continual(call) -> int:
     options = call.options
+    check_task(options.task, ALLOWED)
+    check_columns(options)
     check_options(options)
     for name, mend in SET_HERE.items():
         if name in call.resolved.settings:
@@ -53,6 +58,7 @@ def continual(call) -> int:
     source = data.source_of(options)
     rows, held_out = data.load(source)
     data.refuse_graphs(rows, call.command)
+    check_kind(one, data.kind_of(rows))
     order = list(options.order or rows.domains)
     for name in order:
         if name not in rows.domains:
@@ -216,7 +222,8 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     if spec["keep"] != "none":
         _keep(trainer, folder / "checkpoint", spec)
         record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
-    keep_facts(trainer, folder, list(scored.values()), spec["max_length"])
+    if spec["source"].get("task") not in TASKS:
+        keep_facts(trainer, folder, list(scored.values()), spec["max_length"])
     if trainer.is_world_process_zero():
         shutil.rmtree(arguments.output_dir, ignore_errors=True)
     return record
@@ -292,7 +299,7 @@ def _finish(call, folder: RunFolder, display: Display, failed, source: Mapping[s
             "target": domain,
             "backbone": record["job"]["backbone"],
             "seed": record["job"]["seed"],
-            "metric": METRIC_NAMES.get(metric, metric),
+            "metric": metric_name(metric, call.options.task),
             "value": round(scores[metric], 4),
         }
         for record in records

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`hf-memaug env` and `hf-memaug options`: what is here, what is missing, and what can be set."""
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -12,8 +13,11 @@ from typing import Any
 
 from hf_memaug.cli import fields
 from hf_memaug.cli.errors import UsageError
+from hf_memaug.cli.options import ColumnOptions
 from hf_memaug.data.messages import did_you_mean
 
+# What `hf-memaug options` calls the columns that `--help` has no room for.
+COLUMNS = "columns"
 NEEDED = ("torch", "transformers", "accelerate", "safetensors", "tokenizers", "huggingface_hub", "typer", "numpy")
 # What is used where it is there: the module, what it is for, and how to get it.
 OPTIONAL = {
@@ -81,9 +85,14 @@ def describe() -> dict[str, Any]:
 def list_options(call) -> int:
     of = call.arguments["of"]
     known = (*fields.TRAINERS, *fields.CONFIGURATIONS)
-    if of is not None and of not in known:
-        raise UsageError(f"There are no options of {of!r}. {did_you_mean(of, known)}")
-    for name in known if of is None else [of]:
+    if of not in (None, COLUMNS, *known):
+        raise UsageError(f"There are no options of {of!r}. {did_you_mean(of, (COLUMNS, *known))}")
+    if of in (None, COLUMNS):
+        print("\ncolumns of train, compare, evaluate and predict, beside --text, --text-pair, --label and --domain")
+        for one in dataclasses.fields(ColumnOptions):
+            default = "" if one.default is None else f" (default: {one.default})"
+            print(f"  {fields.option_name(one.name)} {one.metadata['metavar']}{default}\n      {one.metadata['help']}")
+    for name in known if of is None else [of] if of in known else ():
         is_trainer = name in fields.TRAINERS
         # Without a name, those of `TrainingArguments` once.
         own = is_trainer and of is None and name != "masked_lm"

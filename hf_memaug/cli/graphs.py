@@ -53,7 +53,8 @@ def check_backbone(name: str, kind: str, several: Sequence[DomainDataset], setti
         given = next((key for own in settings.values() for key in own if key in graph_fields()), None)
         if is_network(name) or given is not None:
             what = f"`--backbone` {name}" if is_network(name) else f"`{option_name(given)}`"
-            raise UsageError(f"{what} is for graphs, and the rows are {kind}s. Leave it out.")
+            rows = kind if kind.endswith("s") else f"{kind}s"
+            raise UsageError(f"{what} is for graphs, and the rows are {rows}. Leave it out.")
         return
     if is_network(name) or name == SMALL:
         return

@@ -31,9 +31,10 @@ from transformers import PreTrainedTokenizerBase, PrinterCallback, logging, set_
 from hf_memaug.cli import rows as data
 from hf_memaug.cli.callbacks import Say, Steps, Stop, end_with_the_parent
 from hf_memaug.cli.cards import GIVEN_DEV, keep_checkpoint
-from hf_memaug.cli.errors import CommandError
+from hf_memaug.cli.errors import CommandError, DataRefused
 from hf_memaug.cli.folder import JOB
 from hf_memaug.cli.methods import Parts, chosen, local_backbone, processor_of
+from hf_memaug.cli.tasks import TASKS, trainer_of
 from hf_memaug.data import DomainDataset
 from hf_memaug.files import told_plainly, write_atomically
 from hf_memaug.training.checkpoints import last_complete_checkpoint
@@ -41,8 +42,8 @@ from hf_memaug.training.costs import has_tensorboard, parameter_counts, peak_mem
 
 # The mark of a line that is an event and not something that a library has printed.
 EVENT = "\x1ehf-memaug "
-# What `DomainTrainer` scores by itself; the last where there are two labels and rows of both.
-METRICS = ("accuracy", "f1", "mcc", "auroc")
+# What is scored of some rows: auroc where there are two labels and rows of both, exact_match of questions.
+METRICS = ("accuracy", "f1", "mcc", "auroc", "exact_match")
 
 
 def run_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
@@ -81,19 +82,17 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     job, folder = spec["job"], run / "jobs" / spec["name"]
     one = chosen(job["method"])
     parts = data.split_for(spec["source"], job["target"], spec["dev_fraction"], spec["on_overlap"])
+    kind = data.kind_of(parts["train"])
     backbone = local_backbone(spec["backbone"], parts["train"], job["target"], run)
     processor = processor_of(one, backbone, parts["train"])
-    prepared = {
-        name: part.tokenize(processor, spec["max_length"]) if isinstance(processor, PreTrainedTokenizerBase) else part
-        for name, part in parts.items()
-        if part is not None
-    }
+    prepared = {name: prepare(part, processor, spec["max_length"]) for name, part in parts.items() if part is not None}
     set_seed(job["seed"])
     settings = one.configuration(spec["settings"])
     others = [part for name, part in parts.items() if name != "train" and part is not None]
     model = one.method.build(Parts(backbone, parts["train"], processor, spec["general"], settings, others))
     arguments = training_arguments(spec, one, len(prepared["train"]), folder)
-    trainer = _trainer(one, model, arguments, prepared, processor, Steps(say, stop, folder / "metrics.jsonl"))
+    of_kind = trainer_of(kind, parts["train"].label_names)
+    trainer = _trainer(one, model, arguments, prepared, processor, Steps(say, stop, folder / "metrics.jsonl"), of_kind)
     if one.method.trainer == "bilevel":
         # It finds the phase and the checkpoint itself, and begins where there is none.
         trainer.train(resume_from_checkpoint=True)
@@ -119,10 +118,24 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     if spec["keep"] != "none":
         keep_checkpoint(trainer, folder / "checkpoint", spec, record, sources=parts["train"].domains)
         record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
-    keep_facts(trainer, folder, [parts[name] for name in ("dev", "test") if name in prepared], spec["max_length"])
+    if kind not in TASKS:
+        keep_facts(trainer, folder, [parts[name] for name in ("dev", "test") if name in prepared], spec["max_length"])
     if trainer.is_world_process_zero():
         shutil.rmtree(arguments.output_dir, ignore_errors=True)
     return record
+
+
+def prepare(rows: DomainDataset, processor, max_length: int | None) -> DomainDataset:
+    """Texts as tokens, with the labels of their task; all else as it is."""
+    if not isinstance(processor, PreTrainedTokenizerBase):
+        return rows
+    kind = data.kind_of(rows)
+    if kind not in TASKS:
+        return rows.tokenize(processor, max_length)
+    try:
+        return TASKS[kind].prepare(rows, processor, max_length)
+    except ValueError as error:
+        raise DataRefused(data.as_options(error)) from error
 
 
 def keep_facts(trainer, folder: Path, rows: list[DomainDataset], max_length: int | None) -> None:
@@ -187,10 +200,11 @@ def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
     }
 
 
-def _trainer(one, model, arguments, prepared: Mapping, processor, steps: Steps):
-    from hf_memaug.training import BilevelTrainer, DomainTrainer
+def _trainer(one, model, arguments, prepared: Mapping, processor, steps: Steps, of_kind: tuple[type, Mapping]):
+    from hf_memaug.training import BilevelTrainer
 
-    classes = {"domain": DomainTrainer, "bilevel": BilevelTrainer}
+    plain, more = of_kind
+    classes = {"domain": plain, "bilevel": BilevelTrainer}
     trainer = classes[one.method.trainer](
         model,
         arguments,
@@ -198,6 +212,7 @@ def _trainer(one, model, arguments, prepared: Mapping, processor, steps: Steps):
         eval_dataset=prepared["dev"],
         processing_class=processor,
         callbacks=[steps],
+        **more,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer

@@ -18,7 +18,8 @@ from typing import Any
 from hf_memaug.cli import fields
 from hf_memaug.cli.errors import UsageError
 from hf_memaug.cli.graphs import SMALL_NETWORK, graph_model
-from hf_memaug.cli.rows import kind_of
+from hf_memaug.cli.rows import in_words, kind_of
+from hf_memaug.cli.tasks import NOT_FOR_TASKS, QUESTIONS, REPLIES, TAGS, TASKS
 from hf_memaug.data import DomainDataset
 from hf_memaug.suggestions import nearest
 from hf_memaug.training.algorithms import ALGORITHMS
@@ -56,8 +57,17 @@ class Parts:
 
     @property
     def labels(self) -> dict[str, dict]:
+        if not self.rows.label_names:
+            return {}
         names = dict(enumerate(self.rows.label_names))
         return {"id2label": names, "label2id": {name: index for index, name in names.items()}}
+
+
+def auto_class_of(kind: str) -> str:
+    """The class of transformers that loads a model of texts, images, or of another task."""
+    if kind in TASKS:
+        return TASKS[kind].auto_class
+    return "AutoModelForImageClassification" if kind == "image" else "AutoModelForSequenceClassification"
 
 
 def _general(parts: Parts):
@@ -65,11 +75,11 @@ def _general(parts: Parts):
 
 
 def _plain(parts: Parts):
-    from transformers import AutoModelForImageClassification, AutoModelForSequenceClassification
+    import transformers
 
     if parts.kind == "graph":
         return graph_model(parts, augmentation="none")
-    auto_class = AutoModelForImageClassification if parts.kind == "image" else AutoModelForSequenceClassification
+    auto_class = getattr(transformers, auto_class_of(parts.kind))
     model = auto_class.from_pretrained(parts.backbone, dtype="float32", ignore_mismatched_sizes=True, **parts.labels)
     refresh_head(model)
     return model
@@ -101,9 +111,10 @@ def _gmoe(parts: Parts):
 
 
 def _gmap(parts: Parts):
-    from hf_memaug import GMAPForSequenceClassification
+    import hf_memaug
 
-    return GMAPForSequenceClassification.from_general_and_domain(
+    model_class = getattr(hf_memaug, auto_class_of(parts.kind).replace("AutoModel", "GMAP"))
+    return model_class.from_general_and_domain(
         parts.general, parts.backbone, dtype="float32", **parts.labels, **parts.settings
     )
 
@@ -111,14 +122,21 @@ def _gmap(parts: Parts):
 def _memory_rnn(parts: Parts):
     import torch
 
-    from hf_memaug import MemoryRNNConfig, MemoryRNNForSequenceClassification
+    from hf_memaug import MemoryRNNConfig, MemoryRNNForConditionalGeneration, MemoryRNNForSequenceClassification
     from hf_memaug.data.words import read_word_vectors
 
-    pairs = "text_pair" in parts.rows.column_names
-    given = {"vocab_size": len(parts.processor), "sentence_pairs": pairs, **parts.labels, **parts.settings}
+    words = parts.processor
+    if parts.kind == REPLIES:
+        model_class = MemoryRNNForConditionalGeneration
+        named = {name: getattr(words, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        of_task = {**named, "decoder_start_token_id": words.bos_token_id}
+    else:
+        model_class = MemoryRNNForSequenceClassification
+        of_task = {"sentence_pairs": "text_pair" in parts.rows.column_names}
+    given = {"vocab_size": len(words), **of_task, **parts.labels, **parts.settings}
     if parts.vectors is None:
-        return MemoryRNNForSequenceClassification(MemoryRNNConfig(**given))
-    words = parts.processor.get_vocab()
+        return model_class(MemoryRNNConfig(**given))
+    words = words.get_vocab()
     try:
         vectors = read_word_vectors(parts.vectors, words)
     except (OSError, ValueError) as error:
@@ -126,7 +144,7 @@ def _memory_rnn(parts: Parts):
     if not vectors:
         raise UsageError(f"`--vectors` {parts.vectors} has none of the {len(words)} words. Give another file.")
     given.setdefault("embedding_size", len(next(iter(vectors.values()))))
-    model = MemoryRNNForSequenceClassification(MemoryRNNConfig(**given))
+    model = model_class(MemoryRNNConfig(**given))
     with torch.no_grad():
         for word, vector in vectors.items():
             model.get_input_embeddings().weight[words[word]] = vector
@@ -136,7 +154,8 @@ def _memory_rnn(parts: Parts):
 def _words(rows: DomainDataset):
     from hf_memaug.data import word_tokenizer
 
-    return word_tokenizer(text for name in ("text", "text_pair") if name in rows.column_names for text in rows[name])
+    texts = (text for name in ("text", "text_pair") if name in rows.column_names for text in rows[name])
+    return word_tokenizer(texts, end_of_text=kind_of(rows) == REPLIES)
 
 
 @dataclass(frozen=True)
@@ -145,7 +164,7 @@ class Method:
     Args:
         build: `Parts` to a model.
         what: in a few words.
-        reads: "text", "image" and "graph", whichever it can read.
+        reads: "text", "image", "graph" and other tasks, whichever it can do.
         trainer: a name of `fields.TRAINERS`.
         family: a name of `fields.CONFIGURATIONS` whose fields are options of it, if any.
         words: for one without a backbone, the rows to a tokenizer.
@@ -162,14 +181,20 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    ERM: Method(_plain, "the plain backbone", reads=("text", "image", "graph")),
+    ERM: Method(_plain, "the plain backbone", reads=("text", "image", "graph", TAGS, QUESTIONS)),
     "+memory": Method(_kv_memory, "a key-value memory, trained by the task loss", family="kv_memory"),
     "mil": Method(_kv_memory, "a memory learned across domains, then held fixed", ("text",), "bilevel", "kv_memory"),
     "hma": Method(_hma, "real and synthetic memory on the feature", reads=("text", "image", "graph"), family="hma"),
     "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe"),
-    "gmap": Method(_gmap, "a domain encoder that reads a general one", family="gmap", general=True),
-    "fine-tuning": Method(_general, "the general encoder alone, beside gmap and dapt", general=True),
-    "memory-rnn": Method(_memory_rnn, "a recurrent network with a bank of slots", family="memory_rnn", words=_words),
+    "gmap": Method(
+        _gmap, "a domain encoder that reads a general one", ("text", TAGS, QUESTIONS), family="gmap", general=True
+    ),
+    "fine-tuning": Method(
+        _general, "the general encoder alone, beside gmap and dapt", ("text", TAGS, QUESTIONS), general=True
+    ),
+    "memory-rnn": Method(
+        _memory_rnn, "a recurrent network with a bank of slots", ("text", REPLIES), family="memory_rnn", words=_words
+    ),
 }
 # The papers call the plain backbone by its own name.
 ALIASES = {"vit": ERM, "backbone": ERM, "dapt": ERM}
@@ -258,11 +283,20 @@ def check_vectors(vectors: str | None, one: Chosen) -> None:
         )
 
 
-def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> None:
-    """Refuses what would fail in every job."""
+def check_kind(one: Chosen, kind: str) -> None:
+    """Refuses a model for what it cannot read."""
     if kind not in one.method.reads:
         fitting = [name for name, row in METHODS.items() if kind in row.reads]
-        raise UsageError(f"`{one.name}` is for {one.method.reads[0]}s, and the rows are {kind}s. Choose {fitting}.")
+        own, rows = in_words(one.method.reads[0]), in_words(kind)
+        raise UsageError(f"`{one.name}` is for {own}, and the rows are {rows}. Choose {fitting}.")
+
+
+def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> None:
+    """Refuses what would fail in every job."""
+    check_kind(one, kind)
+    if kind in TASKS and one.algorithm in NOT_FOR_TASKS:
+        others = [name for name in ALGORITHMS if name not in NOT_FOR_TASKS]
+        raise UsageError(f"`{one.algorithm}` needs one label for each row, and the rows are {kind}. Choose {others}.")
     if kind == "graph" and one.algorithm in NOT_FOR_GRAPHS:
         others = [name for name in ALGORITHMS if name not in NOT_FOR_GRAPHS]
         raise UsageError(f"`{one.algorithm}` mixes or parts the rows of a batch, which graphs do not. Choose {others}.")
@@ -281,7 +315,19 @@ def processor_of(one: Chosen, backbone: str, rows: DomainDataset):
         return None
     from transformers import AutoImageProcessor, AutoTokenizer
 
+    if kind == TAGS:
+        return _of_words(AutoTokenizer.from_pretrained(backbone, add_prefix_space=True))
     return (AutoImageProcessor if kind == "image" else AutoTokenizer).from_pretrained(backbone)
+
+
+def _of_words(tokenizer):
+    """A byte-level tokenizer takes a word for the middle of another unless a space is before it."""
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None and isinstance(backend.pre_tokenizer, ByteLevel):
+        backend.pre_tokenizer.add_prefix_space = True
+    return tokenizer
 
 
 def local_backbone(name: str, rows: DomainDataset, target: str, folder: Path) -> str:

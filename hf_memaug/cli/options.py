@@ -9,9 +9,9 @@ from typing import Any
 NOT_KEPT = ("recipe", "output", "jobs", "quiet", "json", "dry_run")
 
 
-def option(default: Any, help: str, metavar: str | None = None) -> Any:
-    """A field of a command: what is said of it stands in `--help`."""
-    return field(default=default, metadata={"help": help, "metavar": metavar})
+def option(default: Any, help: str, metavar: str | None = None, hidden: bool = False) -> Any:
+    """A field of a command: what is said of it stands in `--help`, or where that is full in `hf-memaug options`."""
+    return field(default=default, metadata={"help": help, "metavar": metavar, "hidden": hidden})
 
 
 @dataclass(kw_only=True)
@@ -28,10 +28,31 @@ class RowsOptions:
 
 
 @dataclass(kw_only=True)
-class DataOptions(RowsOptions):
+class ColumnOptions:
+    """Columns of rows that are no texts with a class: `hf-memaug options columns` lists them."""
+
+    smiles: str | None = option(None, "column with a molecule's SMILES, instead of text", "COLUMN", hidden=True)
+    tokens: str = option("tokens", "of tags: column with the list of words", "COLUMN", hidden=True)
+    tags: str = option("ner_tags", "of tags: column with the list of their IOB2 tags", "COLUMN", hidden=True)
+    question: str = option("question", "of questions: column with the question", "COLUMN", hidden=True)
+    context: str = option("context", "of questions: column with the text that holds the answer", "COLUMN", hidden=True)
+    answers: str = option(
+        "answers",
+        "of questions: column with {text: [...], answer_start: [...]}, as SQuAD has it",
+        "COLUMN",
+        hidden=True,
+    )
+
+
+# What `--task` may be, beside the classes that rows have a label for.
+TASK_HELP = "classes (default), tags, questions, replies: `hf-memaug options columns`"
+
+
+@dataclass(kw_only=True)
+class DataOptions(RowsOptions, ColumnOptions):
     """Rows to train on, and others to select and test on."""
 
-    smiles: str | None = option(None, "column with a molecule's SMILES, instead of text", "COLUMN")
+    task: str = option("classes", TASK_HELP, "NAME")
     dev_split: str | None = option(None, "split to select on, beside --test-split; with --target none", "NAME")
     test_split: str | None = option(None, "split of other rows, to select and test on", "NAME")
     on_overlap: str = option("raise", "training rows in the test: raise, drop, drop_dev, ignore", "WHAT")
@@ -43,7 +64,7 @@ class ProtocolOptions(DataOptions):
 
     backbone: str = option("small", "folder or hub name, untrained: small, or of graphs gin-3x64", "NAME")
     general: str | None = option(None, "the general encoder of G-MAP", "NAME")
-    metric: str = option("f1", "to select by and compare: f1 (macro), accuracy, mcc or auroc", "NAME")
+    metric: str | None = option(None, "to select by: f1 (default), accuracy, mcc, auroc, exact_match", "NAME")
     dev_fraction: float = option(0.2, "part of the source rows to select on", "X")
     evaluations: int = option(5, "scores on dev rows in a run, of which the best counts", "N")
     keep: str = option("best", "weights: best (of a method and target), all or none", "WHAT")
@@ -135,6 +156,7 @@ class ContinualOptions(RunOptions, RowsOptions, _Continual):
     """Of `continual`."""
 
     test_split: str | None = option(None, "split of other rows, to score", "NAME")
+    task: str = option("classes", "classes, or replies: --text-pair is what is said to --text", "NAME")
 
 
 @dataclass(kw_only=True)
@@ -156,8 +178,7 @@ class PretrainOptions:
 
 
 @dataclass(kw_only=True)
-class EvaluateOptions(RowsOptions):
-    smiles: str | None = option(None, "column with a molecule's SMILES, instead of text", "COLUMN")
+class EvaluateOptions(RowsOptions, ColumnOptions):
     batch_size: int = option(64, "rows at a time", "N")
     recipe: str | None = option(None, "YAML file with any of these options", "FILE")
     output: str | None = option(None, "file for the scores, as JSON", "FILE")
@@ -166,12 +187,13 @@ class EvaluateOptions(RowsOptions):
 
 
 @dataclass(kw_only=True)
-class PredictOptions:
+class PredictOptions(ColumnOptions):
     data: str | None = option(None, "CSV, JSON lines, Parquet, lines of text (.txt, -), folder of images", "PATH")
     text: str = option("text", "column with the text", "COLUMN")
     text_pair: str | None = option(None, "column with a second text", "COLUMN")
     smiles: str = option("smiles", "column with a molecule's SMILES, where the model reads these", "COLUMN")
     top_k: int = option(1, "labels of each row, best first; 0: all", "N")
+    max_new_tokens: int = option(32, "words of a reply, at most", "N")
     batch_size: int = option(32, "rows at a time", "N")
     output: str | None = option(None, "file for the JSON lines (default: stdout)", "FILE")
 

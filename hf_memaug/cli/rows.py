@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli.errors import DataRefused, UsageError
+from hf_memaug.cli.tasks import CLASSES, QUESTIONS, REPLIES, TAGS, TASKS, check_types, with_all_tags
 from hf_memaug.data import (
     DomainDataset,
     check_given_splits,
@@ -36,6 +37,9 @@ COLUMNS = ("text", "text_pair", "label", "domain")
 _AS_OPTIONS = {
     '`on_overlap="drop"`': "`--on-overlap drop`",
     "`source`": "`--data`",
+    "`rows`": "`--data`",
+    "`max_length`": "`--max-length`",
+    ", or lower `stride`": "",
     "give a dict {domain: source}": f"give `--domain {NO_DOMAINS}` where all are of one domain",
 }
 MADE_HERE = {**GENERATED, "generated_graphs": generated_graphs}
@@ -67,8 +71,12 @@ def source_of(options: Any) -> dict[str, Any]:
     where = options.data
     if Path(where).exists():
         where = str(Path(where).resolve())
-    names = (*COLUMNS, "smiles", "split", "dev_split", "test_split")
-    return {"data": where, **{name: getattr(options, name, None) for name in names}}
+    task = getattr(options, "task", CLASSES)
+    names = (*COLUMNS, *TASKS[task].columns) if task in TASKS else (*COLUMNS, "smiles")
+    found = {name: getattr(options, name, None) for name in (*names, "split", "dev_split", "test_split")}
+    if task == REPLIES:
+        found["text_pair"] = found["text_pair"] or "text_pair"
+    return {"data": where, **found, **({"task": task} if task in TASKS else {})}
 
 
 def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDataset:
@@ -94,10 +102,14 @@ def _loaded(source: str) -> tuple[DomainDataset, DomainDataset | None, DomainDat
     source = json.loads(source)
     try:
         rows = _checked(_read(source, source["split"]))
+        # Tags that are in one split alone are labels all the same.
+        labels = None if source.get("task") == TAGS else rows.label_names
         others = [
-            None if source.get(name) is None else _checked(_read(source, source[name], rows.label_names))
+            None if source.get(name) is None else _checked(_read(source, source[name], labels))
             for name in ("test_split", "dev_split")
         ]
+        if labels is None:
+            rows, *others = with_all_tags([rows, *others])
     except (ValueError, OSError, TypeError, KeyError, ImportError) as error:
         raise DataRefused(as_options(error)) from error
     return rows, *others
@@ -123,11 +135,14 @@ def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | 
         if split is not None:
             raise ValueError(f"`--split`: {where} has no splits. Leave it out.")
         return MADE_HERE[where]() if where in MADE_HERE else load_rows(where)
-    has_edges = source.get("smiles") is None and holds_edges(where)
+    task = TASKS.get(source.get("task"))
+    has_edges = task is None and source.get("smiles") is None and holds_edges(where)
     if not Path(where).exists() and _is_hub_name(where):
         where = _from_hub(where, split)
     if source["domain"] == NO_DOMAINS:
         where = {data_name(source["data"]): where}
+    if task is not None:
+        return task.read(where, source, {"domain": source["domain"], "split": split}, labels)
     shared = {"label": source["label"], "domain": source["domain"], "split": split, "labels": labels}
     if source.get("smiles") is not None:
         with bars():
@@ -161,8 +176,18 @@ def data_name(source: str) -> str:
 
 
 def kind_of(rows: DomainDataset) -> str:
-    """What the rows are: "text", "image" or "graph"."""
-    return next((kind for kind in ("image", "graph") if kind in rows.column_names), "text")
+    """What the rows are: "text", "image" or "graph", each with a class; or the name of another task."""
+    columns = rows.column_names
+    found = next((kind for kind in ("image", "graph") if kind in columns), None)
+    if found is not None or "label" in columns:
+        return found or "text"
+    others = {TAGS: "tags", QUESTIONS: "answers", REPLIES: "text_pair"}
+    return next((kind for kind, column in others.items() if column in columns), "text")
+
+
+def in_words(kind: str) -> str:
+    """`texts`, `tags`: what rows of a kind are called."""
+    return kind if kind in TASKS else f"{kind}s"
 
 
 def refuse_graphs(rows: DomainDataset, command: str) -> None:
@@ -212,6 +237,16 @@ def _shuffled(rows: DomainDataset | None) -> DomainDataset | None:
 
 @functools.lru_cache(maxsize=32)
 def _split(source: str, target: str, dev_fraction: float, on_overlap: str) -> dict[str, Any]:
+    parts = _parts(source, target, dev_fraction, on_overlap)
+    if kind_of(parts["train"]) == TAGS:
+        try:
+            check_types(parts["train"], dev=parts["dev"], test=parts["test"])
+        except ValueError as error:
+            raise DataRefused(as_options(error)) from error
+    return parts
+
+
+def _parts(source: str, target: str, dev_fraction: float, on_overlap: str) -> dict[str, Any]:
     rows, held_out, _ = _loaded(source)
     try:
         if target != NO_TARGET:
@@ -240,7 +275,8 @@ def describe(source: Mapping[str, Any], splits: Mapping[str, Mapping[str, Any]])
     """data.json: rows of each domain in each part, those that stand in two domains, and a hash of all."""
     rows, held_out = load(source)
     domains: dict[str, dict[str, Any]] = {}
-    for name, by_label in rows.counts().items():
+    kind = kind_of(rows)
+    for name, by_label in (TASKS[kind].counts(rows) if kind in TASKS else rows.counts()).items():
         domains[name] = {"train": 0, "dev": 0, "test": 0, "labels": by_label}
     for parts in splits.values():
         for part, dataset in parts.items():
@@ -249,11 +285,17 @@ def describe(source: Mapping[str, Any], splits: Mapping[str, Mapping[str, Any]])
                 entry[part] = max(entry[part], count)
     return {
         "source": source["data"],
-        "columns": {name: source[name] for name in (*COLUMNS, "smiles") if source.get(name) is not None},
+        "columns": _columns(source),
         "domains": domains,
         "overlap": _overlap(rows, held_out),
         "hash": fingerprint(source),
     }
+
+
+def _columns(source: Mapping[str, Any]) -> dict[str, str]:
+    task = TASKS.get(source.get("task"))
+    names = (*COLUMNS, "smiles") if task is None else (*task.columns, "domain")
+    return {name: source[name] for name in names if source.get(name) is not None}
 
 
 @functools.lru_cache(maxsize=4)

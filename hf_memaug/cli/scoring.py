@@ -6,30 +6,30 @@ import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from hf_memaug.cli import graphs
 from hf_memaug.cli import rows as data
+from hf_memaug.cli.cards import metric_name
 from hf_memaug.cli.errors import DataRefused, UsageError
+from hf_memaug.cli.methods import auto_class_of
+from hf_memaug.cli.tasks import CLASSES, QUESTIONS, REPLIES, TAGS, TASKS, check_columns, trainer_of
 from hf_memaug.data import graph_from_smiles, load_graphs
 from hf_memaug.data.messages import did_you_mean, table
 from hf_memaug.data.readers import IMAGE_SUFFIXES, read_table, table_suffix
 from hf_memaug.files import write_atomically
 
+# Part of the name of a class, and what it does.
+OF_ARCHITECTURE = {"TokenClassification": TAGS, "QuestionAnswering": QUESTIONS, "ConditionalGeneration": REPLIES}
+
 
 def load_checkpoint(name: str):
-    """(model, tokenizer or image processor or None, what it reads: "text", "image" or "graph")."""
-    from transformers import (
-        AutoConfig,
-        AutoImageProcessor,
-        AutoModelForImageClassification,
-        AutoModelForSequenceClassification,
-        AutoTokenizer,
-        logging,
-    )
+    """(model, tokenizer or image processor or None, what it reads: "text", "image", "graph", or a task of `TASKS`)."""
+    import transformers
+    from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, logging
 
     from hf_memaug import HMAForGraphClassification  # registers the families too
 
@@ -41,18 +41,16 @@ def load_checkpoint(name: str):
         raise UsageError(f"`checkpoint` {name!r} cannot be loaded: {str(error).splitlines()[0]}") from None
     names = "".join(config.architectures or ())
     kind = "image" if "Image" in names else "graph" if "Graph" in names else "text"
-    if not any("Classification" in one for one in config.architectures or ()):
+    kind = next((of for part, of in OF_ARCHITECTURE.items() if part in names), kind)
+    if kind not in TASKS and "Classification" not in names:
         raise UsageError(
             f"`checkpoint` {name!r} is a {', '.join(config.architectures or ['model without a class'])}, which is no "
-            "classifier. Train one with `hf-memaug train`."
+            "classifier, and does no other task. Train one with `hf-memaug train`."
         )
     if kind == "graph":
         return HMAForGraphClassification.from_pretrained(name), None, kind
-    model_class, processor_class = (
-        (AutoModelForImageClassification, AutoImageProcessor)
-        if kind == "image"
-        else (AutoModelForSequenceClassification, AutoTokenizer)
-    )
+    model_class = getattr(transformers, auto_class_of(kind))
+    processor_class = AutoImageProcessor if kind == "image" else AutoTokenizer
     return model_class.from_pretrained(name), processor_class.from_pretrained(name), kind
 
 
@@ -60,22 +58,26 @@ def evaluate(call) -> int:
     import torch
     from transformers import PrinterCallback
 
-    from hf_memaug.training import DomainTrainer, DomainTrainingArguments
+    from hf_memaug.training import DomainTrainingArguments
 
     options = call.options
-    source = data.source_of(options)
     model, processor, kind = load_checkpoint(call.arguments["checkpoint"])
+    options.task = kind if kind in TASKS else CLASSES
+    check_columns(options)
+    source = data.source_of(options)
     labels = [model.config.id2label[number] for number in range(model.config.num_labels)]
     rows = data.load_labelled(source, labels)
     if data.kind_of(rows) != kind:
         molecules = kind == "graph" and graphs.reads_molecules(model.config)
         mend = " Name the column with the molecules as `--smiles`." if molecules else ""
-        raise UsageError(f"`checkpoint` reads {kind}s, and the rows are {data.kind_of(rows)}s.{mend}")
+        found = data.in_words(data.kind_of(rows))
+        raise UsageError(f"`checkpoint` reads {data.in_words(kind)}, and the rows are {found}.{mend}")
     if kind == "graph":
         graphs.check_values(model.config.backbone_config, [rows], "`checkpoint`")
-    if kind == "text":
-        with data.bars():
-            rows = rows.tokenize(processor, options.max_length)
+    from hf_memaug.cli.job import prepare, scores_of
+
+    with data.bars():
+        prepared = prepare(rows, processor, options.max_length)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         arguments = DomainTrainingArguments(
             folder,
@@ -84,11 +86,10 @@ def evaluate(call) -> int:
             report_to=[],
             disable_tqdm=True,
         )
-        trainer = DomainTrainer(model, arguments, eval_dataset=rows, processing_class=processor)
+        trainer_class, more = trainer_of(kind, labels)
+        trainer = trainer_class(model, arguments, eval_dataset=prepared, processing_class=processor, **more)
         trainer.remove_callback(PrinterCallback)
-        from hf_memaug.cli.job import scores_of
-
-        scores = scores_of(trainer, rows)
+        scores = scores_of(trainer, prepared)
     # Of those that some domains have not, for lack of a class, there is no average.
     metrics = [metric for metric in next(iter(scores.values())) if all(metric in one for one in scores.values())]
     average = {metric: sum(one[metric] for one in scores.values()) / len(scores) for metric in metrics}
@@ -96,7 +97,7 @@ def evaluate(call) -> int:
     found = {
         "checkpoint": call.arguments["checkpoint"],
         "data": source["data"],
-        "hash": rows.fingerprint() if kind != "image" else None,
+        "hash": prepared.fingerprint() if kind != "image" else None,
         "rows": counts,
         "scores": scores,
         "average": average,
@@ -111,7 +112,7 @@ def evaluate(call) -> int:
             for name, one in {**scores, "average": average}.items()
         ]
         print("in points; the average is over the domains")
-        print(table(["domain", "rows", *("macro_f1" if metric == "f1" else metric for metric in metrics)], lines))
+        print(table(["domain", "rows", *(metric_name(metric, kind) for metric in metrics)], lines))
     return 0
 
 
@@ -123,6 +124,8 @@ def predict(call) -> int:
     if bool(given) == (options.data is not None):
         raise UsageError("Give texts, or images, behind the checkpoint, or rows with `--data`: one of the two.")
     model, processor, kind = load_checkpoint(call.arguments["checkpoint"])
+    if kind in TASKS:
+        return _answer(options, given, model, processor, kind)
     top_k = options.top_k or model.config.num_labels
     inputs = list(_graph_inputs(options, given, model.config) if kind == "graph" else _inputs(options, given, kind))
     if not inputs:
@@ -142,7 +145,7 @@ def predict(call) -> int:
     else:
         classify = pipeline("text-classification", model=model, tokenizer=processor)
         answers = classify(inputs, batch_size=options.batch_size, top_k=top_k, truncation=True)
-    with open(options.output, "w", encoding="utf-8") if options.output else contextlib.nullcontext(sys.stdout) as out:
+    with _out(options) as out:
         for one, answer in zip(inputs, answers, strict=True):
             shown = {name: value for name, value in one.items() if isinstance(value, (str, int))}
             best = {"label": answer[0]["label"], "score": round(answer[0]["score"], 6)}
@@ -150,6 +153,54 @@ def predict(call) -> int:
             line = {**shown, **best, **({"labels": every} if top_k > 1 else {})}
             out.write(json.dumps(line, ensure_ascii=False) + "\n")
     return 0
+
+
+def _out(options: Any):
+    return open(options.output, "w", encoding="utf-8") if options.output else contextlib.nullcontext(sys.stdout)
+
+
+def _answer(options: Any, given: list[str], model, processor, kind: str) -> int:
+    """The lines of a task: its inputs, and what the model says to them."""
+    from hf_memaug.cli.answering import answered
+
+    rows = list(_task_inputs(options, given, kind))
+    if not rows:
+        raise DataRefused(f"`--data` {options.data} has no row.")
+    with _out(options) as out:
+        for line in answered(kind, model, processor, rows, options):
+            out.write(json.dumps(line, ensure_ascii=False) + "\n")
+    return 0
+
+
+def _task_inputs(options: Any, given: list[str], kind: str) -> Iterator[dict[str, Any]]:
+    """Rows with `tokens`, with `question` and `context`, or with the `text` that is to be replied to."""
+    if kind == REPLIES:
+        yield from _inputs(SimpleNamespace(data=options.data, text=options.text, text_pair=None), given, "text")
+        return
+    is_text = bool(given) or options.data == "-" or Path(options.data).suffix == ".txt"
+    if kind == QUESTIONS and is_text:
+        if len(given) != 2:
+            raise UsageError(
+                "`checkpoint` answers questions: give one and its context behind it, or a file with `--data`, "
+                "`--question` and `--context`."
+            )
+        yield {"question": given[0], "context": given[1]}
+        return
+    if is_text:
+        yield from ({"tokens": row["text"].split()} for row in _inputs(options, given, "text"))
+        return
+    if not Path(options.data).exists():
+        raise DataRefused(f"`--data`: there is no {options.data!r}.")
+    if kind == QUESTIONS:
+        yield from _table_rows(Path(options.data), {"question": options.question, "context": options.context})
+        return
+    for number, row in enumerate(_table_rows(Path(options.data), {"tokens": options.tokens})):
+        if not isinstance(row["tokens"], (list, tuple)):
+            raise DataRefused(
+                f"`--tokens` {options.tokens!r} must hold a list of words, and row {number} of `--data` holds "
+                f"{str(row['tokens'])[:40]!r}. Write JSON lines, or lines of text in a .txt file."
+            )
+        yield row
 
 
 def _graph_inputs(options: Any, given: list[str], config) -> Iterator[dict[str, Any]]:
@@ -202,22 +253,23 @@ def _inputs(options: Any, given: list[str], kind: str) -> Iterator[dict[str, Any
     if is_image and table_suffix(path) is None:
         yield {"image": str(path)}
         return
-    yield from _table_rows(path, options, is_image)
+    wanted = {"image": "image"} if is_image else {"text": options.text}
+    if options.text_pair is not None:
+        wanted["text_pair"] = options.text_pair
+    for row in _table_rows(path, wanted):
+        if is_image and isinstance(row["image"], dict):
+            row["image"] = row["image"].get("bytes") or row["image"].get("path")
+        yield row
 
 
-def _table_rows(path: Path, options: Any, is_image: bool) -> Iterator[dict[str, Any]]:
+def _table_rows(path: Path, wanted: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """Rows with these columns of a file, under the names that they stand behind."""
     try:
         columns = read_table(path)
     except (ValueError, OSError) as error:
         raise DataRefused(data.as_options(error)) from error
-    wanted = {"image": "image"} if is_image else {"text": options.text}
-    if options.text_pair is not None:
-        wanted["text_pair"] = options.text_pair
     for name in wanted.values():
         if name not in columns:
             raise DataRefused(f"`--data` {path} has no column {name!r}. {did_you_mean(name, columns)}")
     for values in zip(*(columns[name] for name in wanted.values()), strict=True):
-        row = dict(zip(wanted, values, strict=True))
-        if is_image and isinstance(row["image"], dict):
-            row["image"] = row["image"].get("bytes") or row["image"].get("path")
-        yield row
+        yield dict(zip(wanted, values, strict=True))

@@ -17,6 +17,18 @@ def tag_names(rows: Iterable[dict], column: str = "ner_tags") -> list[str]:
     return ["O", *sorted(found - {"O"})]
 
 
+def check_tags(rows: Iterable[dict], column: str = "ner_tags") -> None:
+    """Refuses rows whose tags are not IOB2, or not one for each word."""
+    for number, row in enumerate(rows):
+        words, tags = row["tokens"], row[column]
+        if len(words) != len(tags):
+            raise ValueError(f"`rows`: row {number} has {len(words)} words and {len(tags)} tags. Give each word a tag.")
+        try:
+            entities(tags, strict=True)
+        except ValueError as error:
+            raise ValueError(f"`rows`: row {number}: {error} Convert the tags, or mend the row.") from error
+
+
 def tokenize_tags(
     rows: Iterable[dict], tokenizer, labels: Sequence[str], max_length: int = 128, column: str = "ner_tags"
 ) -> list[dict]:
@@ -29,15 +41,10 @@ def tokenize_tags(
     """
     _check_tokenizer(tokenizer)
     ids = {name: index for index, name in enumerate(labels)}
-    found = []
+    found, rows = [], list(rows)
+    check_tags(rows, column)
     for number, row in enumerate(rows):
         words, tags = row["tokens"], row[column]
-        if len(words) != len(tags):
-            raise ValueError(f"`rows`: row {number} has {len(words)} words and {len(tags)} tags. Give each word a tag.")
-        try:
-            entities(tags, strict=True)
-        except ValueError as error:
-            raise ValueError(f"`rows`: row {number}: {error} Convert the tags, or mend the row.") from error
         unknown = [tag for tag in tags if tag not in ids]
         if unknown:
             raise ValueError(f"`rows`: row {number} has the tag {unknown[0]!r}, which `labels` {list(labels)} lack.")
@@ -66,6 +73,12 @@ def tags_from_logits(logits, rows: Sequence[dict], labels: Sequence[str]) -> tup
         predicted.append([labels[int(scores[place].argmax())] for place in scored])
         true.append([labels[row["labels"][place]] for place in scored])
     return predicted, true
+
+
+def check_questions(rows: Iterable[dict]) -> None:
+    """Refuses rows whose answers do not lie where they say."""
+    for number, row in enumerate(rows):
+        _span(number, row)
 
 
 def tokenize_questions(rows: Iterable[dict], tokenizer, max_length: int = 384, stride: int = 128) -> list[dict]:

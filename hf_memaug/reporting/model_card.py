@@ -28,6 +28,7 @@ _TASKS = {
     "ForImageClassification": ("image-classification", "image classification"),
     "ForGraphClassification": ("graph-ml", "graph classification"),
 }
+_WITHOUT_LABELS = ("ForQuestionAnswering", "ForMaskedLM", "ForConditionalGeneration")
 # A pipeline of transformers for a task, and what to call it.
 _PIPELINES = {
     "text-classification": "classify",
@@ -99,7 +100,7 @@ def model_card(
         _opening(config, architecture, method, task_in_words, facts, data_name),
         "## How to load it\n\n"
         + _how_to_load(config, architecture, repo_id, base_model if adapter else None, adapter, carries_code),
-        "## Data and domains\n\n" + _data(config, facts, data_name),
+        "## Data and domains\n\n" + _data(config, architecture, facts, data_name),
         "## Results\n\n" + _results(scores, facts),
         "## Method\n\n" + _method(config, method, facts),
         "## Training\n\n" + _training(facts),
@@ -247,8 +248,10 @@ def _how_to_load_graphs(auto_class: str, repo_id: str, carries_code: bool) -> li
     ]
 
 
-def _data(config, facts, data_name) -> str:
-    rows = [("Data", data_name or "none"), ("Labels", ", ".join(config.id2label.values()))]
+def _data(config, architecture: str, facts, data_name) -> str:
+    rows = [("Data", data_name or "none")]
+    if not architecture.endswith(_WITHOUT_LABELS):
+        rows.append(("Labels", ", ".join(config.id2label.values())))
     if facts.get("domains"):
         rows.append(("Domains trained on", ", ".join(facts["domains"])))
     if facts.get("left_out"):

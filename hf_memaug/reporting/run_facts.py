@@ -130,7 +130,7 @@ def _domains_of(dataset) -> list[str] | None:
 
 
 # Metrics that `Trainer` logs as fractions, and that are reported in points.
-FRACTIONS = ("accuracy", "macro_f1", "micro_f1", "f1", "precision", "recall", "mcc", "auroc")
+FRACTIONS = ("accuracy", "macro_f1", "micro_f1", "f1", "precision", "recall", "mcc", "auroc", "exact_match")
 # What `Trainer` logs beside metrics.
 _BOOKKEEPING = ("_runtime", "_per_second", "_time", "_loss", "_preparation_time")
 

@@ -35,16 +35,17 @@ class ForwardPass:
                 outputs = self.wrapped(**inputs)
             else:
                 outputs = functional_call(self.model, weights, kwargs=inputs)
-        if features and len(features[0]) != len(inputs["labels"]):
+        if features and len(features[0]) != len(domain_ids):
             raise ValueError(
                 f'`algorithm="{self.trainer.args.algorithm}"` looks at one feature of each row, and '
-                f"`{type(self.model).__name__}` has {len(features[0])} for {len(inputs['labels'])} rows (pairs of "
+                f"`{type(self.model).__name__}` has {len(features[0])} for {len(domain_ids)} rows (pairs of "
                 'texts have two). Choose an algorithm that looks at the loss alone, such as "erm" or "vrex".'
             )
         return DomainBatch(
             task_loss=self.trainer._task_loss(outputs, inputs),
-            logits=outputs["logits"] if isinstance(outputs, dict) else outputs[1],
-            labels=inputs["labels"],
+            # Of questions there are neither.
+            logits=outputs.get("logits") if isinstance(outputs, dict) else outputs[1],
+            labels=inputs.get("labels"),
             features=features[0] if features else None,
             domain_ids=domain_ids,
             step=self.step,

@@ -18,7 +18,7 @@ class DomainBatch:
 
     Args:
         task_loss: the model's own loss, the mean over the batch.
-        logits, labels: `(rows, labels)` and `(rows,)`.
+        logits, labels: `(rows, labels)` and `(rows,)`; `None` where a model has none, such as one of questions.
         features: `(rows, width)`, what the head reads; `None` unless the algorithm has `needs_features`.
         domain_ids: `(rows,)`, which domain each row comes from.
         step: how many optimizer steps were made before this one.
@@ -27,8 +27,8 @@ class DomainBatch:
     """
 
     task_loss: torch.Tensor
-    logits: torch.Tensor
-    labels: torch.Tensor
+    logits: torch.Tensor | None
+    labels: torch.Tensor | None
     features: torch.Tensor | None
     domain_ids: torch.Tensor
     step: int = 0
@@ -45,9 +45,10 @@ class DomainBatch:
 
     def row_losses(self) -> torch.Tensor:
         """The cross-entropy of each row."""
-        if self.labels.ndim != 1:
+        if self.labels is None or self.labels.ndim != 1:
+            have = "no labels" if self.labels is None else "a label for each token"
             raise ValueError(
-                "The algorithm looks at the loss of each row, and the rows have a label for each token. Choose one "
+                f"The algorithm looks at the loss of each row, and the rows have {have}. Choose one "
                 'that looks at the loss of the batch alone, such as "erm" or "swad".'
             )
         return F.cross_entropy(self.logits.float(), self.labels, reduction="none")

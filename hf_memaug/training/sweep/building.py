@@ -121,6 +121,8 @@ def refresh_head(model) -> None:
 
 def _labels(rows: DomainDataset) -> dict[str, Any]:
     names = rows.label_names
+    if not names:
+        return {}
     return {"id2label": dict(enumerate(names)), "label2id": {name: index for index, name in enumerate(names)}}
 
 
@@ -157,8 +159,9 @@ def _small_text_model(job: Job, rows: DomainDataset):
 
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     normalizer, splitter = normalizers.Lowercase(), pre_tokenizers.Whitespace()
-    columns = [name for name in ("text", "text_pair") if name in rows.column_names]
-    texts = [row[name] for row in rows if row["domain"] not in job.test_envs for name in columns]
+    columns = [name for name in ("text", "text_pair", "tokens") if name in rows.column_names]
+    found = [row[name] for row in rows if row["domain"] not in job.test_envs for name in columns]
+    texts = [one if isinstance(one, str) else " ".join(one) for one in found]
     # In alphabetical order: a trainer would number words that are equally frequent differently at each call.
     words = sorted({w for text in texts for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))})
     vocabulary = {word: number for number, word in enumerate([*special, *(w for w in words if w not in special)])}

@@ -1,0 +1,260 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+The tasks beside classes: rows with tags, with questions and with replies, how they are read, tokenized and scored. A
+new task is one row of `TASKS`.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hf_memaug.cli.errors import UsageError
+from hf_memaug.data import DomainDataset, load_domains
+from hf_memaug.data.messages import did_you_mean, listed, some_rows
+from hf_memaug.data.spans import check_questions, check_tags, tag_names, tokenize_questions, tokenize_tags
+from hf_memaug.iob2 import entities
+
+CLASSES, TAGS, QUESTIONS, REPLIES = "classes", "tags", "questions", "replies"
+# Of questions whose tokenizer allows more: a context is read in parts that overlap by a third.
+LONGEST_QUESTION, LONGEST_TAGGED = 384, 512
+
+
+def _read_tags(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequence[str] | None) -> DomainDataset:
+    rows = load_domains(where, text=None, label=None, **shared)
+    columns = _columns(rows, source, ("tokens", "tags"))
+    for name, values in columns.items():
+        if name == "domain":
+            continue
+        wrong = [
+            row
+            for row, several in enumerate(values)
+            if not isinstance(several, (list, tuple)) or not all(isinstance(one, str) for one in several)
+        ]
+        if wrong:
+            raise ValueError(
+                f"`--{name}` {source[name]!r} must hold a list of strings in each row, and {some_rows(wrong)} of "
+                f"`--data` do not ({str(values[wrong[0]])[:40]!r}). Write JSON lines or Parquet, and tags by their "
+                "names, such as B-Disease."
+            )
+    empty = [row for row, words in enumerate(columns["tokens"]) if not words]
+    if empty:
+        raise ValueError(f"`--tokens` {source['tokens']!r} is empty in {some_rows(empty)} of `--data`. Leave them out.")
+    pairs = [{"tokens": words, "tags": tags} for words, tags in zip(columns["tokens"], columns["tags"], strict=True)]
+    check_tags(pairs, "tags")
+    found = tag_names(pairs, "tags")
+    unknown = [tag for tag in found if tag not in labels] if labels is not None else []
+    if unknown and unknown != ["O"]:
+        raise ValueError(
+            f"`--data` has the tags {listed(unknown)}, which `checkpoint` has not: it has {listed(labels)}."
+        )
+    return DomainDataset(columns, found if labels is None else labels)
+
+
+def _read_questions(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequence[str] | None) -> DomainDataset:
+    rows = load_domains(where, text=None, label=None, **shared)
+    columns = _columns(rows, source, ("question", "context", "answers"))
+    for name in ("question", "context"):
+        wrong = [row for row, text in enumerate(columns[name]) if not isinstance(text, str) or not text.strip()]
+        if wrong:
+            raise ValueError(f"`--{name}` {source[name]!r} has no text in {some_rows(wrong)} of `--data`. Fill it in.")
+    wrong = [row for row, one in enumerate(columns["answers"]) if not _are_answers(one)]
+    if wrong:
+        raise ValueError(
+            f"`--answers` {source['answers']!r} must hold `text` and `answer_start`, lists of one length, and "
+            f"{some_rows(wrong)} of `--data` do not. Write them as SQuAD does, empty where there is no answer."
+        )
+    names = ("question", "context", "answers")
+    values = zip(*(columns[name] for name in names), strict=True)
+    check_questions(dict(zip(names, row, strict=True)) for row in values)
+    # As pairs of texts, by which rows are compared.
+    named = {"text": columns["question"], "text_pair": columns["context"], "answers": columns["answers"]}
+    return DomainDataset({**named, "domain": columns["domain"]}, [])
+
+
+def _are_answers(one: Any) -> bool:
+    if not isinstance(one, Mapping) or not {"text", "answer_start"} <= set(one):
+        return False
+    texts, starts = one["text"], one["answer_start"]
+    return isinstance(texts, (list, tuple)) and isinstance(starts, (list, tuple)) and len(texts) == len(starts)
+
+
+def _read_replies(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequence[str] | None) -> DomainDataset:
+    rows = load_domains(where, text=source["text"], text_pair=source["text_pair"], label=None, **shared)
+    return DomainDataset({name: rows[name] for name in ("text", "text_pair", "domain")}, [])
+
+
+def _columns(rows: DomainDataset, source: Mapping[str, Any], names: Sequence[str]) -> dict[str, list]:
+    """These columns, under the options' names, and `domain`."""
+    for name in names:
+        if source[name] not in rows.column_names:
+            raise ValueError(
+                f"`--{name}` is {source[name]!r}, but `--data` has no such column. "
+                f"{did_you_mean(source[name], rows.column_names)}"
+            )
+    return {**{name: rows[source[name]] for name in names}, "domain": rows["domain"]}
+
+
+def _prepare_tags(rows: DomainDataset, tokenizer, max_length: int | None) -> DomainDataset:
+    length = limit_of(tokenizer, max_length, LONGEST_TAGGED)
+    encoded = tokenize_tags(rows, tokenizer, rows.label_names, length, column="tags")
+    return _dataset(encoded, rows["domain"], rows.label_names)
+
+
+def _prepare_questions(rows: DomainDataset, tokenizer, max_length: int | None) -> DomainDataset:
+    length = limit_of(tokenizer, max_length, LONGEST_QUESTION)
+    asked = [{"question": row["text"], "context": row["text_pair"], "answers": row["answers"]} for row in rows]
+    features = tokenize_questions(asked, tokenizer, length, length // 3)
+    for one in features:
+        # What the score needs, and no model takes.
+        one |= {"context": asked[one["row"]]["context"], "references": asked[one["row"]]["answers"]["text"]}
+    domains = rows["domain"]
+    return _dataset(features, [domains[one["row"]] for one in features], [])
+
+
+def _prepare_replies(rows: DomainDataset, tokenizer, max_length: int | None) -> DomainDataset:
+    return rows.tokenize(tokenizer, max_length, replies=True)
+
+
+def limit_of(tokenizer, max_length: int | None, most: int) -> int:
+    return max_length if max_length is not None else min(most, tokenizer.model_max_length)
+
+
+def _dataset(rows: Sequence[Mapping], domains: list[str], labels: Sequence[str]) -> DomainDataset:
+    return DomainDataset({**{name: [row[name] for row in rows] for name in rows[0]}, "domain": domains}, labels)
+
+
+def tag_scores(labels: Sequence[str]) -> Callable:
+    """For a trainer's `compute_metrics`: F1 of whole entities, and the accuracy of the words' tags."""
+
+    def scores(prediction) -> dict[str, float]:
+        from hf_memaug.data.spans import IGNORED
+        from hf_memaug.evaluation import accuracy, entity_f1
+
+        logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
+        guesses, true, kept = logits.argmax(axis=-1), prediction.label_ids, prediction.label_ids != IGNORED
+        named = [
+            [[labels[tag] for tag in row[scored]] for row, scored in zip(several, kept, strict=True)]
+            for several in (guesses, true)
+        ]
+        return {"f1": entity_f1(*named)["f1"], "accuracy": accuracy(guesses[kept], true[kept])}
+
+    return scores
+
+
+def _entity_counts(rows: DomainDataset) -> dict[str, dict[str, int]]:
+    """How many entities of each type the domains have."""
+    found: dict[str, Counter] = {name: Counter() for name in rows.domains}
+    for tags, domain in zip(rows["tags"], rows["domain"], strict=True):
+        found[domain].update(kind for kind, _, _ in entities(tags))
+    types = sorted({kind for counts in found.values() for kind in counts})
+    return {name: {kind: counts[kind] for kind in types} for name, counts in found.items()}
+
+
+@dataclass(frozen=True)
+class Task:
+    """
+    Args:
+        metrics: what its models can be selected by, the default first.
+        columns: the options that name its columns.
+        auto_class: of transformers, for the plain model and for a checkpoint.
+        pipeline: the hub's name for it.
+        what: in a few words, where a score is explained.
+        read: `(where, source, shared, labels)` to rows.
+        prepare: `(rows, tokenizer, max_length)` to rows for a trainer.
+        counts: rows to what data.json says of each domain beside the number of rows.
+    """
+
+    metrics: tuple[str, ...]
+    columns: tuple[str, ...]
+    auto_class: str
+    pipeline: str
+    what: str
+    read: Callable
+    prepare: Callable
+    counts: Callable = lambda rows: {name: {} for name in rows.domains}
+
+
+TASKS: dict[str, Task] = {
+    TAGS: Task(
+        metrics=("f1", "accuracy"),
+        columns=("tokens", "tags"),
+        auto_class="AutoModelForTokenClassification",
+        pipeline="token-classification",
+        what="f1 is that of whole entities, accuracy that of each word's tag",
+        read=_read_tags,
+        prepare=_prepare_tags,
+        counts=_entity_counts,
+    ),
+    QUESTIONS: Task(
+        metrics=("f1", "exact_match"),
+        columns=("question", "context", "answers"),
+        auto_class="AutoModelForQuestionAnswering",
+        pipeline="question-answering",
+        what="f1 is that of the words of an answer, exact_match counts answers that are right to the word",
+        read=_read_questions,
+        prepare=_prepare_questions,
+    ),
+    REPLIES: Task(
+        metrics=("accuracy",),
+        columns=("text", "text_pair"),
+        auto_class="AutoModelForSeq2SeqLM",
+        pipeline="text-generation",
+        what="accuracy is that of each word of a reply, after those that were to be said before",
+        read=_read_replies,
+        prepare=_prepare_replies,
+    ),
+}
+# They look at the loss of each row, and rows of these tasks have a label for each token, or two places.
+NOT_FOR_TASKS = ("irm", "vrex", "group_dro", "mixup", "fishr")
+
+
+def check_task(name: str, allowed: Sequence[str] = (CLASSES, *TASKS)) -> None:
+    if name not in allowed:
+        if name in TASKS:
+            raise UsageError(f"`--task` is {name!r}, which this command does not do: it does {listed(allowed)}.")
+        raise UsageError(f"`--task` is {name!r}. {did_you_mean(name, allowed)}")
+
+
+def check_columns(options: Any) -> None:
+    """Refuses the name of a column that the task does not read."""
+    own = TASKS[options.task].columns if options.task in TASKS else ("smiles", "text", "text_pair", "label")
+    for one in dataclasses.fields(options):
+        reads = [task for task, row in TASKS.items() if one.name in row.columns]
+        is_column = bool(reads) or one.name in ("smiles", "label")
+        if is_column and one.name not in own and getattr(options, one.name) != one.default:
+            named = " or ".join([*reads, *([CLASSES] if one.name in ("smiles", "text", "text_pair", "label") else [])])
+            raise UsageError(
+                f"`--{one.name.replace('_', '-')}` is a column of {named}, and the task is {options.task}: leave it "
+                "out, or give another `--task`."
+            )
+
+
+def trainer_of(kind: str, labels: Sequence[str]) -> tuple[type, dict[str, Any]]:
+    """The trainer of a kind of rows, and what it is given beside what all are."""
+    from hf_memaug.training import DomainTrainer
+    from hf_memaug.training.question_trainer import QuestionTrainer
+
+    if kind == QUESTIONS:
+        return QuestionTrainer, {}
+    return DomainTrainer, {"compute_metrics": tag_scores(labels)} if kind == TAGS else {}
+
+
+def with_all_tags(several: Sequence[DomainDataset | None]) -> list[DomainDataset | None]:
+    """The splits of tagged rows, with the tags of all of them for labels."""
+    names = tag_names(({"tags": part.label_names} for part in several if part is not None), "tags")
+    return [part and DomainDataset({name: part[name] for name in part.column_names}, names) for part in several]
+
+
+def check_types(train: DomainDataset, **others: DomainDataset | None) -> None:
+    """Refuses entities that no model could learn to find."""
+    known = {kind for counts in _entity_counts(train).values() for kind in counts}
+    for name, part in others.items():
+        found = {kind for counts in _entity_counts(part).values() for kind in counts} if part is not None else set()
+        if found - known:
+            raise ValueError(
+                f"`{name}` has entities of the type {listed(sorted(found - known))}, and no row of `train` has: no "
+                "model can learn them. Take those rows out, or choose another target."
+            )

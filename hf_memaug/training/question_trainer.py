@@ -1,0 +1,49 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`DomainTrainer` for extractive questions: places in a context instead of labels, and answers that are scored."""
+
+import numpy as np
+from transformers import EvalPrediction
+
+from hf_memaug.data.spans import answers_from_logits
+from hf_memaug.evaluation.spans import answer_scores
+from hf_memaug.training.domain_trainer import DomainTrainer
+
+
+class QuestionTrainer(DomainTrainer):
+    """
+    Scores exact match (`exact_match`) and F1 (`f1`) of the answers of each domain. A context that is too long for the
+    model is several rows, of which the best answer counts.
+
+    Rows are those of `tokenize_questions` with a `domain`, and with `context` and `references`, the right answers. All
+    arguments are those of `DomainTrainer`; algorithms that look at the loss of each row have none to look at.
+    """
+
+    def __init__(self, model=None, args=None, **kwargs):
+        if args is not None and args.label_smoothing_factor:
+            raise ValueError("`label_smoothing_factor` smooths labels, and questions have none. Leave it out.")
+        self._asked = None
+        super().__init__(model, args, compute_metrics=self._answer_scores, **kwargs)
+
+    def evaluation_loop(self, dataloader, *args, **kwargs):
+        self._asked = getattr(dataloader, "dataset", None)
+        try:
+            return super().evaluation_loop(dataloader, *args, **kwargs)
+        finally:
+            self._asked = None
+
+    def _score_by_domain(self, prediction: EvalPrediction) -> dict[str, float]:
+        # The numbers of the rows, of which each domain's stay with its predictions.
+        prediction.inputs = np.arange(len(prediction.predictions[0]))
+        return super()._score_by_domain(prediction)
+
+    def _answer_scores(self, prediction: EvalPrediction) -> dict[str, float]:
+        asked: dict[int, dict] = {}
+        features = []
+        for number in prediction.inputs:
+            row = self._asked[int(number)]
+            question = asked.setdefault(row["row"], {"place": len(asked), **row})
+            features.append({"row": question["place"], "offsets": row["offsets"]})
+        questions = list(asked.values())
+        answers = answers_from_logits(*prediction.predictions[:2], features, questions)
+        return answer_scores(answers, [question["references"] for question in questions])
