@@ -5,7 +5,6 @@
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -37,11 +36,12 @@ def test_the_help_is_there_at_once():
     help_of("compare")
     seconds = []
     for _ in range(3):
-        start = time.perf_counter()
+        before = os.times()
         help_of("compare")
-        seconds.append(time.perf_counter() - start)
-    # 0.25 s where nothing else runs; other tests may run beside this one.
-    assert min(seconds) < 1.0
+        after = os.times()
+        seconds.append(sum(after[kind] - before[kind] for kind in (2, 3)))
+    # Of the processor, for other tests may run beside this one. 0.25 s where nothing else runs.
+    assert 0 < min(seconds) < 0.8
 
 
 def test_neither_help_nor_a_wrong_option_imports_torch():

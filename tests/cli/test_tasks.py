@@ -183,7 +183,7 @@ class TestReplies:
         rows = read_lines(tmp_path / "talk.jsonl")
         write(tmp_path / "talk.jsonl", [{**row, "split": split} for split in ("train", "test") for row in rows])
         settings = ["--learning-rate", "3e-2", "--max-steps", 60, "--evaluations", 1, *self.SIZES]
-        splits = ["--split", "train", "--test-split", "test"]
+        splits = ["--split", "train", "--test-split", "test", "--on-overlap", "ignore"]
         call = ["train", *columns, "--task", "replies", *splits, "--method", "memory-rnn", *settings, "--output", "run"]
         code, out, error = command(*call)
         assert code == 0, error
