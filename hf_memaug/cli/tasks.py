@@ -25,6 +25,9 @@ LONGEST_QUESTION, LONGEST_TAGGED = 384, 512
 def _read_tags(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequence[str] | None) -> DomainDataset:
     rows = load_domains(where, text=None, label=None, **shared)
     columns = _columns(rows, source, ("tokens", "tags"))
+    names = _names_of_ids(where, source["tags"])
+    if names is not None:
+        columns["tags"] = [[names[tag] if isinstance(tag, int) else tag for tag in tags] for tags in columns["tags"]]
     for name, values in columns.items():
         if name == "domain":
             continue
@@ -51,6 +54,14 @@ def _read_tags(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequ
             f"`--data` has the tags {listed(unknown)}, which `checkpoint` has not: it has {listed(labels)}."
         )
     return DomainDataset(columns, found if labels is None else labels)
+
+
+def _names_of_ids(where: Any, column: str) -> list[str] | None:
+    """The names of tags that a dataset of the hub has as numbers."""
+    if isinstance(where, Mapping):
+        return next(filter(None, (_names_of_ids(one, column) for one in where.values())), None)
+    feature = (getattr(where, "features", None) or {}).get(column)
+    return getattr(getattr(feature, "feature", None), "names", None)
 
 
 def _read_questions(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequence[str] | None) -> DomainDataset:

@@ -132,6 +132,21 @@ class TestTags:
         split = tokenizer(["a", "good", "book"], is_split_into_words=True, add_special_tokens=False)["input_ids"]
         assert inside == split
 
+    def test_a_dataset_of_the_hub_names_the_numbers_of_its_tags(self, command, monkeypatch, rows):
+        datasets = pytest.importorskip("datasets")
+        names = ["O", "B-Disease", "I-Disease"]
+        columns = {
+            "tokens": [row["words"] for row in rows],
+            "ner_tags": [[names.index(tag) for tag in row["tags"]] for row in rows],
+        }
+        tags = datasets.Sequence(datasets.ClassLabel(names=names))
+        features = datasets.Features({"tokens": datasets.Sequence(datasets.Value("string")), "ner_tags": tags})
+        found = datasets.DatasetDict({"train": datasets.Dataset.from_dict(columns, features=features)})
+        monkeypatch.setattr(datasets, "load_dataset", lambda name: found)
+        call = ["train", "--data", "you/ncbi", "--task", "tags", "--domain", "none", "--dry-run"]
+        code, out, error = command(*call)
+        assert code == 0 and "1 jobs" in out, error
+
     @pytest.mark.parametrize(
         ("words", "code", "said"),
         [
