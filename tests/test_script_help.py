@@ -64,6 +64,6 @@ def test_help_comes_without_torch(path, tmp_path):
 
 def test_the_help_of_a_sweep_names_all_algorithms():
     from hf_memaug.training import ALGORITHMS
-    from hf_memaug.training.sweep import __main__ as command
+    from hf_memaug.training.sweep.__main__ import make_parser
 
-    assert list(command.ALGORITHMS) == list(ALGORITHMS)
+    assert ", ".join(ALGORITHMS) in " ".join(make_parser().format_help().split())

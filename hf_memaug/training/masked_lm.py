@@ -3,6 +3,7 @@
 """Masked language modelling with less work: the vocabulary is scored for the masked tokens alone."""
 
 from torch import nn
+from torch.utils.data import IterableDataset
 from transformers import Trainer
 
 from hf_memaug.data.sampling import SeededRows, SeededRowsSampler
@@ -26,7 +27,8 @@ class MaskedLMTrainer(SnapshotTrainer, Trainer):
         self.add_callback(EpochOrder(self))
 
     def _get_dataloader(self, dataset, *args, is_training: bool = False, **kwargs):
-        if is_training and self._draws_masks:
+        # A stream has no places that its masks could go by.
+        if is_training and self._draws_masks and not isinstance(dataset, IterableDataset):
             dataset = SeededRows(dataset)
         return super()._get_dataloader(dataset, *args, is_training=is_training, **kwargs)
 
