@@ -24,6 +24,13 @@ def pytest_collection_modifyitems(items):
             item.add_marker(pytest.mark.skip(reason="no CUDA device on this machine"))
 
 
+def pytest_runtest_teardown():
+    # On a CPU without bf16, torch gives up oneDNN for the whole process at the first product in bf16, and all that is
+    # computed from then on differs in its last bits from what a fresh process computes.
+    if not torch.backends.mkldnn.enabled:
+        torch.backends.mkldnn.enabled = True
+
+
 @pytest.fixture(scope="session")
 def backbones(tmp_path_factory) -> dict[str, str]:
     """Plain checkpoints, one of each kind that a family is built on."""

@@ -42,7 +42,7 @@ def test_scores_of_each_domain_and_their_average(tmp_path):
     logged = next(entry for entry in trainer.state.log_history if "eval_f1" in entry)
     scores = scores_of(facts_from_trainer(trainer))
     wheres = {"books", "films", "phones", "average"}
-    assert set(scores) == {(where, metric) for where in wheres for metric in ("accuracy", "macro_f1")}
+    assert set(scores) == {(where, metric) for where in wheres for metric in ("accuracy", "macro_f1", "mcc")}
     assert scores["books", "macro_f1"] == 100 * logged["eval_books_f1"]
     assert scores["average", "macro_f1"] == 100 * logged["eval_f1"]
 

@@ -105,7 +105,9 @@ def test_bf16_is_nearly_the_same_run(case: Case, tmp_path):
     _, exact, _ = train(case.name, tmp_path / "fp32", 4, 1, num_train_epochs=1)
     _, rounded, _ = train(case.name, tmp_path / "bf16", 4, 1, num_train_epochs=1, bf16=True)
     assert exact != rounded, "bf16 was not used"
-    assert close([[loss] for loss, _ in exact], [[loss] for loss, _ in rounded], tolerance=5e-2)
+    # A router that rounds otherwise may send a token to another expert, and on some CPUs does.
+    tolerance = 0.15 if case.model_type == "vit_gmoe" else 5e-2
+    assert close([[loss] for loss, _ in exact], [[loss] for loss, _ in rounded], tolerance=tolerance)
 
 
 # Batch norm sees the batch of one process, and the second family is the first on another encoder.
