@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 import numpy as np
 import torch
 
-# Positions of it have no part in a loss.
-IGNORED_LABEL = -100
+from hf_memaug.data.spans import IGNORED
 
 
 class PaddingCollator:
@@ -30,7 +29,7 @@ class PaddingCollator:
             "token_type_ids": tokenizer.pad_token_type_id,
             "attention_mask": 0,
             "special_tokens_mask": 1,
-            "labels": IGNORED_LABEL,
+            "labels": IGNORED,
         }
         self.left = tokenizer.padding_side == "left"
         self.multiple_of = multiple_of

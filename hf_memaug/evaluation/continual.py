@@ -23,8 +23,8 @@ DEFINITIONS = {
     "the score of the model before any training",
     "forgetting": "mean over j < T of max over l < T of R[l, j], less R[T, j]: how far a domain fell from its best",
 }
-# These compare a domain with itself at another time.
 LOWER_IS_BETTER = ("forgetting",)
+# These compare a domain with itself at another time.
 OF_SEVERAL_DOMAINS = ("bwt", "fwt", "forgetting")
 
 

@@ -13,8 +13,9 @@ from torch.utils.data import Sampler, SequentialSampler
 from transformers import EarlyStoppingCallback, EvalPrediction, SchedulerType, Trainer
 from transformers.trainer_utils import SaveStrategy
 
-from hf_memaug.data.collators import IGNORED_LABEL, DomainCollator
+from hf_memaug.data.collators import DomainCollator
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
+from hf_memaug.data.spans import IGNORED
 from hf_memaug.evaluation.scores import accuracy, auroc, macro_f1, matthews_correlation
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.registry import row_name
@@ -329,7 +330,7 @@ class DomainTrainer(SnapshotTrainer, Trainer):
         logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
         labels = prediction.label_ids
         if labels.ndim > 1:
-            kept = labels != IGNORED_LABEL
+            kept = labels != IGNORED
             logits, labels = logits[kept], labels[kept]
         if self.model.config.is_encoder_decoder:
             return {"accuracy": accuracy(logits if logits.ndim == 1 else logits.argmax(axis=-1), labels)}

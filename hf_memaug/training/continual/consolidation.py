@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hf_memaug.data import DomainDataset
-from hf_memaug.data.collators import IGNORED_LABEL
+from hf_memaug.data.spans import IGNORED
 from hf_memaug.training.algorithms import DomainBatch
 from hf_memaug.training.continual.base import FineTuning
 
@@ -95,7 +95,7 @@ def diagonal_fisher(model: nn.Module, inputs, count: int, kind: str, seed: int) 
             labels = one["labels"]
             logits = answers(model, one)
             likelihoods = F.log_softmax(logits.float(), dim=-1).flatten(0, -2)
-            kept = labels.flatten() != IGNORED_LABEL
+            kept = labels.flatten() != IGNORED
             if kind == "true":
                 drawn = torch.multinomial(likelihoods.detach().exp().cpu(), 1, generator=generator)
                 labels = drawn.squeeze(-1).to(logits.device)
@@ -154,7 +154,7 @@ class LearningWithoutForgetting(FineTuning):
         learned = batch.logits
         if batch.labels.ndim > 1:
             # Of tokens, those that have a label.
-            kept = batch.labels != IGNORED_LABEL
+            kept = batch.labels != IGNORED
             learned, taught = learned[kept], taught[kept]
         return batch.task_loss + self.distillation_weight * distillation(learned, taught, self.temperature)
 
