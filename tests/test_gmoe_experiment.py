@@ -14,9 +14,12 @@ from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 
 from hf_memaug import DomainTrainer, DomainTrainingArguments
 from hf_memaug.data import DomainDataset, generated_digits
+from hf_memaug.training.algorithms import ALGORITHMS
 
 ROOT = Path(__file__).parents[1]
 EXAMPLES = ROOT / "examples" / "gmoe"
+# All whose steps follow from the batches: mixup draws shares, from elsewhere in the sequence of random numbers.
+DETERMINED = ["erm", "irm", "vrex", "group_dro", "dann", "coral", "mmd", "mldg", "fish", "fishr", "swad"]
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +71,7 @@ def by_trainer(experiment, output):
         DomainTrainingArguments(
             str(output),
             algorithm=job.algorithm,
+            penalty_anneal_steps=job.anneal_steps,
             per_device_train_batch_size=size,
             max_steps=job.steps * turns,
             learning_rate=job.learning_rate,
@@ -90,7 +94,7 @@ def by_trainer(experiment, output):
 
 
 @pytest.mark.parametrize("model", ["vit", "gmoe"])
-@pytest.mark.parametrize("algorithm", ["erm", "coral", "fish", "swad"])
+@pytest.mark.parametrize("algorithm", DETERMINED)
 def test_it_is_what_domain_trainer_trains(model, algorithm, here, backbone, digits, tmp_path, monkeypatch):
     import experiment
     from experiment import Experiment, Job
@@ -100,6 +104,8 @@ def test_it_is_what_domain_trainer_trains(model, algorithm, here, backbone, digi
         # The one thing that chance decides in a step: both draw it, but not from the same place in the sequence.
         monkeypatch.setitem(experiment.MODELS, "gmoe", {"router_noise": 0.0})
     settings = {"learning_rate": 1e-3, "steps": 9, "eval_steps": 2, "rows_per_domain": 4, "augment": False}
+    # Some refuse it, having no penalty.
+    settings["anneal_steps"] = 3 if ALGORITHMS[algorithm].default_penalty_weight else 0
     job = Job("digits", "tiny", digits.domains[0], model, algorithm, 3, **settings)
     found = Experiment(job, Pixels.of(digits, 16), backbone, device="cpu")
     found.backbone = backbone
@@ -109,7 +115,7 @@ def test_it_is_what_domain_trainer_trains(model, algorithm, here, backbone, digi
     for name, value in found.model.state_dict().items():
         # A bias of all keys changes no attention: its gradient is rounding, of which Adam makes steps.
         if not name.endswith("k_proj.bias"):
-            torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=1e-6, msg=lambda t, n=name: f"{n}: {t}")
+            torch.testing.assert_close(value, expected[name], rtol=1e-4, atol=5e-6, msg=lambda t, n=name: f"{n}: {t}")
     assert any(not torch.equal(value, before[name]) for name, value in found.model.state_dict().items())
 
 

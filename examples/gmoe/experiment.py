@@ -4,25 +4,30 @@
 One trained model of the GMoE tables: a data set, a domain left out, a model, an algorithm, a seed.
 
 The same steps as `DomainTrainer` makes (tests/test_gmoe_experiment.py compares the weights), without what it does
-between them: images lie on the device, and forward and backward pass are a CUDA graph where there is a GPU.
+between them: images lie on the device, and forward and backward pass are a CUDA graph where there is a GPU and the
+algorithm can be one.
 """
 
 import json
 import time
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import SimpleNamespace
 
 import torch
 from augmenting import augmented, normalised
-from job import MODELS, Job
+from job import MODELS, SMALL, Job
 from pixels import Pixels
 
+from hf_memaug import DomainTrainingArguments
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
+from hf_memaug.training.forward_pass import ForwardPass
 
 EVALUATION_ROWS = 1024
+# What an algorithm reads of its arguments.
+DEFAULTS = {field.name: field.default for field in fields(DomainTrainingArguments)}
 
 
 def make_model(job: Job, backbone: str, label_names: list[str]):
@@ -33,6 +38,9 @@ def make_model(job: Job, backbone: str, label_names: list[str]):
     set_seed(job.seed)
     labels = {"id2label": dict(enumerate(label_names)), "label2id": {name: i for i, name in enumerate(label_names)}}
     more = MODELS[job.model]
+    if backbone == SMALL:
+        vit = small_vit(job.size, labels)
+        return vit if more is None else ViTGMoEForImageClassification.from_vit(vit, **more)
     if more is None:
         model = ViTForImageClassification.from_pretrained(
             backbone, dtype=torch.float32, ignore_mismatched_sizes=True, **labels
@@ -44,30 +52,46 @@ def make_model(job: Job, backbone: str, label_names: list[str]):
     return ViTGMoEForImageClassification.from_vit(backbone, dtype=torch.float32, **labels, **more)
 
 
-class Forward:
-    """What an algorithm is given (`hf_memaug.training.forward_pass.ForwardPass`, of one process)."""
+def small_vit(size: int, labels: dict):
+    """Four layers of random weights, which read an image in 16 patches."""
+    from transformers import ViTConfig, ViTForImageClassification
 
-    def __init__(self, model, algorithm, autocast):
-        self.model, self.algorithm, self.autocast, self.step = model, algorithm, autocast, 0
+    config = ViTConfig(
+        image_size=size,
+        patch_size=size // 4,
+        hidden_size=64,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=128,
+        **labels,
+    )
+    return ViTForImageClassification(config)
+
+
+def pixel_statistics(backbone: str) -> tuple[list[float], list[float]]:
+    """Mean and standard deviation of each colour: all that is needed of a processor."""
+    if backbone == SMALL:
+        return [0.5] * 3, [0.5] * 3
+    processor = json.loads((Path(backbone) / "preprocessor_config.json").read_text(encoding="utf-8"))
+    return processor["image_mean"], processor["image_std"]
+
+
+class Forward(ForwardPass):
+    """What `DomainTrainer` gives an algorithm, of one process."""
+
+    def __init__(self, model, algorithm, name: str, autocast):
+        self.model = self.wrapped = model
+        arguments, loss = SimpleNamespace(algorithm=name), lambda outputs, inputs: outputs.loss
+        self.trainer = SimpleNamespace(algorithm=algorithm, args=arguments, _task_loss=loss)
+        self.autocast, self.step = autocast, 0
 
     def __call__(self, inputs: dict, domain_ids: torch.Tensor, weights=None) -> DomainBatch:
         # Around the model alone, as in a trainer: what an algorithm computes is in full precision.
         with self.autocast():
-            outputs = self.model(**inputs)
-        return DomainBatch(outputs.loss, outputs.logits, inputs["labels"], self.features, domain_ids, self.step)
+            return super().__call__(inputs, domain_ids, weights)
 
-    @property
-    def features(self):
-        return self._features if self.algorithm.needs_features else None
-
-    def watch(self) -> None:
-        """Keeps what the head reads."""
-        if self.algorithm.needs_features:
-
-            def keep(module, inputs, outputs):
-                self._features = outputs.last_hidden_state[:, 0]
-
-            self.model.base_model.register_forward_hook(keep)
+    def averaged(self, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
 
 
 class Experiment:
@@ -78,33 +102,36 @@ class Experiment:
         self.sources = job.sources(pixels.names)
         self.inner, self.outer = pixels.split(job.seed)
         self.model = make_model(job, backbone, pixels.label_names).to(self.device)
-        # Of the processor these two are all that is needed, and older versions of it ask for torchvision.
-        processor = json.loads((Path(backbone) / "preprocessor_config.json").read_text(encoding="utf-8"))
         self.mean, self.std = (
-            torch.tensor(processor[name], device=self.device).view(1, 3, 1, 1) for name in ("image_mean", "image_std")
+            torch.tensor(values, device=self.device).view(1, 3, 1, 1) for values in pixel_statistics(backbone)
         )
         arguments = SimpleNamespace(
-            penalty_weight=None,
-            penalty_anneal_steps=0,
-            algorithm_kwargs=None,
-            seed=job.seed,
-            learning_rate=job.learning_rate,
+            **{
+                **DEFAULTS,
+                "seed": job.seed,
+                "learning_rate": job.learning_rate,
+                "penalty_anneal_steps": job.anneal_steps,
+            }
         )
         algorithm = ALGORITHMS[job.algorithm]
-        if not algorithm.can_be_graphed or job.algorithm == "dann":
-            raise ValueError(f"`algorithm` is {job.algorithm!r}, which trains with `DomainTrainer` and not here.")
         if algorithm.compares_domains and len(self.sources) < 2:
             raise ValueError(f"`algorithm` is {job.algorithm!r}, which compares domains, and there is one source.")
-        self.algorithm = algorithm(arguments, self.sources, self.model.config.hidden_size)
-        self.algorithm.to(self.device)
-        self.forward = Forward(self.model, self.algorithm, self._autocast)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(job.seed)
+            self.algorithm = algorithm(arguments, self.sources, self.model.config.hidden_size).to(self.device)
+        self.forward = Forward(self.model, self.algorithm, job.algorithm, self._autocast)
         # An algorithm that takes the domains one after another has done one step when each has had its turn.
         self.turns = len(self.sources) if algorithm.one_domain_a_step else 1
-        self.forward.watch()
         self.rows = [row for name in self.sources for row in self.inner[name]]
-        self.learners = [value for value in self.model.parameters() if value.requires_grad]
+        adversaries = list(self.algorithm.parameters())
+        # Of the model, and of what plays against it, at a rate of its own.
+        self.groups = [{"params": [value for value in self.model.parameters() if value.requires_grad]}]
+        if adversaries:
+            self.groups.append({"params": adversaries, "lr": arguments.discriminator_learning_rate})
+        self.learners = [value for group in self.groups for value in group["params"]]
         # A vision transformer's numbers are small enough that graphs pay.
-        self.gradients = GraphedFunction(self._gradients) if self.device.type == "cuda" else self._gradients
+        is_graphed = self.device.type == "cuda" and algorithm.can_be_graphed
+        self.graphed = GraphedFunction(self._gradients) if is_graphed else None
 
     def _autocast(self):
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda")
@@ -146,7 +173,7 @@ class Experiment:
         job, records = self.job, []
         torch.manual_seed(job.seed)
         optimizer = torch.optim.AdamW(
-            self.learners, lr=job.learning_rate, weight_decay=0.0, fused=self.device.type == "cuda"
+            self.groups, lr=job.learning_rate, weight_decay=0.0, fused=self.device.type == "cuda"
         )
         self.model.train()
         total = torch.zeros((), device=self.device)
@@ -154,7 +181,11 @@ class Experiment:
         for step, batch in zip(range(1, job.steps * self.turns + 1), self.batches(), strict=False):
             self.forward.step = step - 1
             self.algorithm.before_step(self.model)
-            loss, gradients = self.gradients(batch)
+            if self.graphed is None:
+                loss, gradients = self._gradients(batch)
+            else:
+                # A graph with the penalty, and one without.
+                loss, gradients = self.graphed(batch, key=step > job.anneal_steps)
             total += loss
             for value, gradient in zip(self.learners, gradients, strict=True):
                 value.grad = gradient

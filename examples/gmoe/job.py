@@ -11,6 +11,8 @@ MODELS = {
     "gmoe-every-two": {"moe_placement": "every_two"},
     "gmoe-linear": {"router": "linear"},
 }
+# In the place of a folder with a ViT: one of random weights.
+SMALL = "small"
 
 
 @dataclass(frozen=True)
@@ -27,6 +29,8 @@ class Job:
     rows_per_domain: int = 32
     size: int = 64
     augment: bool = True
+    # Steps before an algorithm's penalty sets in.
+    anneal_steps: int = 0
     # Train on `target` alone, and score all others (section 5.3).
     single_source: bool = False
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import numpy as np
 
+# Of each domain: with all 70,000 digits, a small model would spend its time on being scored.
+MNIST_ROWS = 2000
+
 
 class Pixels:
     """
@@ -36,7 +39,15 @@ class Pixels:
 
     @classmethod
     def read(cls, path: str | Path, size: int) -> "Pixels":
-        """From a folder of Parquet files, one for each domain, or from what `pack` wrote."""
+        """
+        From a folder of Parquet files, one for each domain, from what `pack` wrote, or from `rotated_mnist:FOLDER` or
+        `coloured_mnist:FOLDER`.
+        """
+        kind, colon, folder = str(path).partition("_mnist:")
+        if colon:
+            from hf_memaug.data import mnist_domains
+
+            return cls.of(mnist_domains(folder, kind, rows_per_domain=MNIST_ROWS, image_size=size), size)
         path = Path(path)
         if path.suffix == ".npz":
             packed = np.load(path)

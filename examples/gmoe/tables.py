@@ -9,6 +9,7 @@ is held out of the domains that are trained on). What has run already is not run
     python examples/gmoe/tables.py table13 --backbone vit=FOLDER              # where the experts are, and which router
     python examples/gmoe/tables.py single_source --backbone vit=FOLDER        # trained on one domain (section 5.3)
     python examples/gmoe/tables.py tune --backbone vit=FOLDER                 # the learning rate, on the sources
+    python examples/gmoe/tables.py mnist --data rotated_mnist:FOLDER          # all algorithms, small fresh models
 """
 
 import argparse
@@ -16,12 +17,13 @@ import sys
 from pathlib import Path
 from statistics import fmean
 
-from job import MODELS, Job
+from job import MODELS, SMALL, Job
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
 from run_lines import keep_runs, read_runs, run_in_processes
 
+EVERY = ["erm", "irm", "vrex", "group_dro", "mixup", "dann", "coral", "mmd", "mldg", "fish", "fishr", "swad"]
 # A table: its models, its algorithms, and whether they are trained on one domain.
 TABLES = {
     "table1": (["vit", "gmoe"], ["erm"], False),
@@ -29,7 +31,11 @@ TABLES = {
     "table13": (["gmoe", "gmoe-every-two", "gmoe-linear"], ["erm"], False),
     "single_source": (["vit", "gmoe"], ["erm"], True),
     "tune": (["vit", "gmoe"], ["erm"], False),
+    "mnist": (["vit", "gmoe"], EVERY, False),
 }
+# What a job of a table has beside its defaults.
+OWN = {"mnist": {"augment": False, "learning_rate": 1e-3, "size": 28, "steps": 500, "anneal_steps": 125}}
+MNIST = {"rotated_mnist": ["0", "15", "30", "45", "60", "75"], "coloured_mnist": ["+80%", "+90%", "-90%"]}
 RATES = [3e-5, 5e-5, 1e-4]
 DEFAULT_RATE = 5e-5
 # Rates are chosen on other splits than those that tables are made on.
@@ -52,19 +58,19 @@ def make_jobs(options, names: list[str], done: dict[Job, dict]) -> list[Job]:
     models, algorithms, single = TABLES[options.table]
     first = TUNING_SEEDS if options.table == "tune" else 0
     rates = options.rates if options.table == "tune" else [options.learning_rate]
+    own = OWN.get(options.table, {})
+    own_rate = own.get("learning_rate")
+    given = {name: getattr(options, name) for name in ("size", "steps", "eval_steps")}
+    settings = {**own, **{name: value for name, value in given.items() if value is not None}, "single_source": single}
     return [
         Job(
-            Path(options.data).stem,
+            data_name(options.data),
             options.name,
             target,
             model,
             algorithm,
             seed,
-            learning_rate=rate or rate_of(done, options.name, target, model),
-            size=options.size,
-            steps=options.steps,
-            eval_steps=options.eval_steps,
-            single_source=single,
+            **{**settings, "learning_rate": rate or own_rate or rate_of(done, options.name, target, model)},
         )
         for seed in range(first, first + options.seeds)
         for target in options.targets or names
@@ -74,7 +80,13 @@ def make_jobs(options, names: list[str], done: dict[Job, dict]) -> list[Job]:
     ]
 
 
-def work(job: Job, data: str, size: int, backbone: str) -> dict:
+def data_name(data: str) -> str:
+    """`pacs` of `FOLDER/pacs` or `pacs.npz`, and `rotated_mnist` of `rotated_mnist:FOLDER`."""
+    kind, colon, _ = data.partition(":")
+    return kind if colon and kind in MNIST else Path(data).stem
+
+
+def work(job: Job, data: str, backbone: str, device: str | None) -> dict:
     """In a process of its own, which reads the images once."""
     from experiment import run
 
@@ -86,8 +98,9 @@ def work(job: Job, data: str, size: int, backbone: str) -> dict:
         logging.set_verbosity_error()
         logging.disable_progress_bar()
         torch.set_float32_matmul_precision("high")
-        _loaded["pixels"] = Pixels.read(data, size)
-    return run(job, _loaded["pixels"], backbone)
+        torch.set_num_threads(1)
+        _loaded["pixels"] = Pixels.read(data, job.size)
+    return run(job, _loaded["pixels"], backbone, device)
 
 
 def read_record(options) -> dict[Job, dict]:
@@ -101,7 +114,7 @@ def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
     if not todo:
         return done
     for job, result, progress in run_in_processes(
-        todo, work, (options.data, options.size, options.backbone), options.jobs, options.record
+        todo, work, (options.data, options.backbone, options.device), options.jobs, options.record
     ):
         done[job] = result
         score = fmean(done[job]["target"].values())
@@ -127,41 +140,52 @@ def rows_of(job: Job, result: dict, tuning: bool) -> list[dict]:
     ]
 
 
+def domains_of(data: str) -> list[str]:
+    if data_name(data) in MNIST:
+        return MNIST[data_name(data)]
+    names = sorted(file.stem for file in Path(data).glob("*.parquet"))
+    if not names:
+        import numpy as np
+
+        names = sorted(set(np.load(data)["domains"].tolist()))
+    return names
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=list(TABLES))
-    parser.add_argument("--backbone", required=True, help="name=folder of a ViT")
+    parser.add_argument("--backbone", help="name=folder of a ViT (of `mnist`: a small one of random weights)")
     parser.add_argument(
         "--data",
         default="../shared/data/pacs",
-        help="a folder with a Parquet file for each domain, or what pixels.py made of one (default: %(default)s)",
+        help="a folder with a Parquet file for each domain, what pixels.py made of one, or rotated_mnist or "
+        "coloured_mnist with :FOLDER (default: %(default)s)",
     )
-    parser.add_argument("--size", type=int, default=64, help="height and width of the images (default: %(default)s)")
+    parser.add_argument("--size", type=int, help="height and width of the images (default: 64; of `mnist`, 28)")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), help="default: those of the table")
     parser.add_argument("--algorithms", nargs="+", help="default: those of the table")
     parser.add_argument("--targets", nargs="+", help="domains to leave out (default: each)")
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--steps", type=int, default=1000, help="default: %(default)s")
-    parser.add_argument("--eval-steps", type=int, default=100, help="default: %(default)s")
+    parser.add_argument("--steps", type=int, help="default: 1000; of `mnist`, 500")
+    parser.add_argument("--eval-steps", type=int, help="default: 100")
     parser.add_argument(
         "--learning-rate",
         type=float,
         help=f"of all but `tune` (default: what `tune` found for the target on its sources, else {DEFAULT_RATE})",
     )
     parser.add_argument("--rates", type=float, nargs="+", default=RATES, help="of `tune` (default: %(default)s)")
+    parser.add_argument("--device", choices=["cpu", "cuda"], help="default: a GPU where there is one")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time on the device (default: %(default)s)")
     parser.add_argument("--record", type=Path, default="runs/gmoe/runs.jsonl", help="default: %(default)s")
     parser.add_argument("--output", type=Path, default="docs/results/gmoe", help="default: %(default)s")
     options = parser.parse_args()
-    names = sorted(file.stem for file in Path(options.data).glob("*.parquet"))
-    if not names:
-        import numpy as np
-
-        names = sorted(set(np.load(options.data)["domains"].tolist()))
+    names = domains_of(options.data)
     unknown = set(options.targets or ()) - set(names)
     if unknown:
         parser.error(f"--targets {sorted(unknown)[0]} is no domain of {options.data}: there are {', '.join(names)}")
-    options.name, _, options.backbone = options.backbone.partition("=")
+    if options.table == "mnist" and options.backbone is None:
+        options.backbone = f"{SMALL}={SMALL}"
+    options.name, _, options.backbone = (options.backbone or "").partition("=")
     if not options.backbone:
         parser.error("--backbone is a name and a folder, such as vit-s8-64=FOLDER")
     jobs = make_jobs(options, names, read_record(options))

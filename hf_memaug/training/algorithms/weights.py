@@ -37,9 +37,10 @@ class Fish(ERM):
         self.steps += 1
         if self.steps < len(self.domains) and not is_last:
             return
-        for name, value in _learners(model).items():
-            if name in self.start:
-                value.copy_(torch.lerp(self.start[name], value, self.meta_rate))
+        now = _learners(model)
+        names = [name for name in now if name in self.start]
+        values, start = [now[name] for name in names], [self.start[name] for name in names]
+        torch._foreach_copy_(values, torch._foreach_lerp(start, values, self.meta_rate))
         self.start, self.steps = {}, 0
 
     def get_extra_state(self) -> dict:
@@ -152,10 +153,12 @@ class _Mean:
         if not self.values:
             self.values = _copied(values)
             return
-        for name, value in values.items():
-            mine = self.values[name]
-            # Whole numbers, such as how many batches a norm has seen, have no mean.
-            mine.lerp_(value.detach(), count / self.count) if mine.is_floating_point() else mine.copy_(value)
+        # Whole numbers, such as how many batches a norm has seen, have no mean.
+        numbers = [name for name, mine in self.values.items() if mine.is_floating_point()]
+        mine, given = ([of[name] for name in numbers] for of in (self.values, values))
+        torch._foreach_lerp_(mine, given, count / self.count)
+        for name in self.values.keys() - set(numbers):
+            self.values[name].copy_(values[name])
 
     def join(self, other: "_Mean") -> None:
         self.add(other.values, other.count)
