@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of JSON lines, one for each trained model, beside the tables that are made of them."""
 
+import gc
 import json
 import multiprocessing
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -30,23 +32,43 @@ def keep_runs(path: Path, runs: Iterable[dict]) -> None:
 def run_in_processes(jobs: list, work: Callable, arguments: tuple, processes: int, record: Path) -> Iterator[tuple]:
     """
     Runs `work(job, *arguments)` for each job, so many at a time. As each is done, its result becomes a line of the
-    record, so that a kill loses none that is done, and `(job, result, what to say of the progress)` is yielded.
+    record, so that a kill loses none that is done, and `(job, result, what to say of the progress)` is yielded. Where
+    one fails, the others run to their end before that is said.
     """
     from hf_memaug.reporting.results import here
 
     record.parent.mkdir(parents=True, exist_ok=True)
-    begin, made_with, number = time.time(), here(), 0
+    begin, made_with, number, failed = time.time(), here(), 0, {}
     pool = multiprocessing.get_context("spawn").Pool(processes)
     with pool, open(record, "a", encoding="utf-8") as file:
-        waiting = {pool.apply_async(work, (job, *arguments)): job for job in jobs}
+        waiting = {pool.apply_async(_one, (work, job, *arguments)): job for job in jobs}
         while waiting:
             ready = [one for one in waiting if one.ready()]
             for one in ready:
-                job, result = waiting.pop(one), {**one.get(), "made_with": made_with}
+                job, number = waiting.pop(one), number + 1
+                try:
+                    result = {**one.get(), "made_with": made_with}
+                except Exception as error:
+                    failed[job] = error
+                    continue
                 file.write(json.dumps(result) + "\n")
                 file.flush()
-                number += 1
                 left = (time.time() - begin) / number * (len(jobs) - number)
                 yield job, result, f"[{number}/{len(jobs)}, {left / 60:.0f} min left]"
             if not ready:
                 time.sleep(0.1)
+    for job, error in failed.items():
+        raise RuntimeError(
+            f"{len(failed)} of {len(jobs)} models failed, of which the first is {job}. The same command tries them "
+            "again."
+        ) from error
+
+
+def _one(work: Callable, job, *arguments) -> dict:
+    try:
+        return work(job, *arguments)
+    finally:
+        # Graphs on a GPU hold their memory, and with what they were made for they point at each other.
+        gc.collect()
+        if "torch" in sys.modules:
+            sys.modules["torch"].cuda.empty_cache()

@@ -30,11 +30,38 @@ def test_a_job_that_is_done_is_a_line_though_an_earlier_one_is_not(tmp_path):
     assert found == [0.0, 3.0]
 
 
-def test_a_job_that_fails_says_so_and_those_that_are_done_stay(tmp_path):
+def test_a_job_that_fails_says_so_when_the_others_are_done(tmp_path):
     from run_lines import run_in_processes
 
     record = tmp_path / "record.jsonl"
-    with pytest.raises(TypeError):
-        for _ in run_in_processes([0.0, "no number"], work, ("hello",), 1, record):
+    with pytest.raises(RuntimeError, match="1 of 3 models failed, of which the first is no number") as found:
+        for _ in run_in_processes([0.0, "no number", 0.01], work, ("hello",), 1, record):
             pass
-    assert [json.loads(line)["job"] for line in record.read_text().splitlines()] == [0.0]
+    assert isinstance(found.value.__cause__, TypeError)
+    assert [json.loads(line)["job"] for line in record.read_text().splitlines()] == [0.0, 0.01]
+
+
+class Circle:
+    """Something that only a collection of what points at itself lets go."""
+
+    there = 0
+
+    def __init__(self):
+        self.me = self
+        Circle.there += 1
+
+    def __del__(self):
+        Circle.there -= 1
+
+
+def circles(job: int) -> dict:
+    before = Circle.there
+    Circle()
+    return {"job": job, "before": before}
+
+
+def test_a_job_leaves_nothing_in_its_process(tmp_path):
+    from run_lines import run_in_processes
+
+    found = [result["before"] for _, result, _ in run_in_processes([0, 1, 2], circles, (), 1, tmp_path / "record")]
+    assert found == [0, 0, 0]

@@ -31,6 +31,8 @@ class Job:
     augment: bool = True
     # Steps before an algorithm's penalty sets in.
     anneal_steps: int = 0
+    # Of each domain, where the data is made on the spot; None: all there are.
+    rows: int | None = None
     # Train on `target` alone, and score all others (section 5.3).
     single_source: bool = False
 

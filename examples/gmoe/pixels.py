@@ -11,9 +11,6 @@ from pathlib import Path
 
 import numpy as np
 
-# Of each domain: with all 70,000 digits, a small model would spend its time on being scored.
-MNIST_ROWS = 2000
-
 
 class Pixels:
     """
@@ -38,16 +35,16 @@ class Pixels:
         return cls(images, np.array(dataset["label"]), list(dataset["domain"]), dataset.label_names)
 
     @classmethod
-    def read(cls, path: str | Path, size: int) -> "Pixels":
+    def read(cls, path: str | Path, size: int, rows: int | None = None) -> "Pixels":
         """
         From a folder of Parquet files, one for each domain, from what `pack` wrote, or from `rotated_mnist:FOLDER` or
-        `coloured_mnist:FOLDER`.
+        `coloured_mnist:FOLDER`, of which so many `rows` of each domain are made.
         """
         kind, colon, folder = str(path).partition("_mnist:")
         if colon:
             from hf_memaug.data import mnist_domains
 
-            return cls.of(mnist_domains(folder, kind, rows_per_domain=MNIST_ROWS, image_size=size), size)
+            return cls.of(mnist_domains(folder, kind, rows_per_domain=rows, image_size=size), size)
         path = Path(path)
         if path.suffix == ".npz":
             packed = np.load(path)
