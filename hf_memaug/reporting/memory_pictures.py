@@ -17,6 +17,7 @@ import numpy as np
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.loading import load_domains
+from hf_memaug.data.molecules import load_molecules
 from hf_memaug.evaluation.checks import check_name
 from hf_memaug.reporting import memory_maps, plots
 from hf_memaug.reporting.memory_panels import MOST_STYLES, plot_datapoint_attention, plot_real_memory, plot_slots
@@ -129,6 +130,7 @@ def write_pictures(
     text: str = "text",
     label: str = "label",
     domain: str | None = "domain",
+    smiles: str | None = None,
     **kwargs,
 ) -> list[Path]:
     """All pictures of a checkpoint; gives the files written. The model is read in float32.
@@ -136,10 +138,11 @@ def write_pictures(
     Args:
         checkpoint: an HMA model with its image processor or tokenizer, as a folder or a repository of the hub.
         data: images in `domain/class/*.jpg`, or anything else that `load_domains` reads: texts in CSV or JSON lines,
-            graphs in JSON lines.
+            graphs in JSON lines, molecules with their SMILES.
         output: the folder to write to, which is made if need be.
         split: the split to read, where `data` has several.
         text, label, domain: the columns of `data`; a `domain` of None says that there is no such column.
+        smiles: the column with molecules, where `data` has such.
         kwargs (*optional*): the other arguments of `draw_memories`.
     """
     model, processor = _load(checkpoint)
@@ -147,7 +150,11 @@ def write_pictures(
     source, columns = (data, {"domain": domain}) if domain is not None else ({"data": data}, {})
     names = [model.config.id2label[number] for number in range(model.config.num_labels)]
     unnamed = names == [f"LABEL_{number}" for number in range(len(names))]
-    dataset = load_domains(source, text=text, label=label, split=split, labels=None if unnamed else names, **columns)
+    columns |= {"label": label, "split": split, "labels": None if unnamed else names}
+    if smiles is not None:
+        dataset = load_molecules(source, smiles=smiles, **columns)
+    else:
+        dataset = load_domains(source, text=text, **columns)
     # Without names nobody can say which of the model's classes are there.
     if unnamed and dataset.num_labels != len(names):
         raise ValueError(
@@ -237,7 +244,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "and what is in the real memory and who reads it (real_memory.png).",
     )
     parser.add_argument("checkpoint", help="an HMA model with its processor: a folder, or a repository of the hub")
-    parser.add_argument("data", help="images in domain/class/*.jpg, or CSV or JSON lines with texts and labels")
+    parser.add_argument(
+        "data", help="images in domain/class/*.jpg, or CSV or JSON lines with texts, graphs or molecules, and labels"
+    )
     parser.add_argument("--output", type=Path, default=Path("pictures"), help="folder to write to (default: pictures)")
     parser.add_argument(
         "--pictures", nargs="+", choices=list(PICTURES), help="which to draw (default: all that the model has)"
@@ -249,6 +258,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--attention-rows", type=int, default=10, help="rows of each class that read each other (10)")
     parser.add_argument("--split", help="the split to read, where the data has several")
     parser.add_argument("--text", default="text", help="column with the text (default: text)")
+    parser.add_argument("--smiles", metavar="COLUMN", help="column with molecules, where the rows are such")
     parser.add_argument("--label", default="label", help="column with the class (default: label)")
     parser.add_argument("--domain", default="domain", help="column with the domain (default: domain)")
     parser.add_argument(

@@ -342,6 +342,24 @@ class TestTheCommand:
         written = memory_pictures.write_pictures(tmp_path / "graphs", rows, tmp_path / "out", rows_per_class=2)
         assert [path.name for path in written] == FILES
 
+    def test_molecules(self, tmp_path):
+        pytest.importorskip("rdkit", reason="molecules need RDKit: pip install hf_memaug[graph]")
+        from hf_memaug import GraphNetworkConfig, GraphNetworkModel, HMAForGraphClassification
+        from hf_memaug.data import load_molecules
+        from hf_memaug.data.graphs import feature_sizes
+
+        file = tmp_path / "rows.csv"
+        rows = "".join(f"{'C' * number}O,{number % 3},a\n" for number in range(1, 10))
+        file.write_text(f"drawn,label,domain\n{rows}", encoding="utf-8")
+        sizes = feature_sizes(load_molecules(file, smiles="drawn"))
+        network = GraphNetworkModel(GraphNetworkConfig(hidden_size=8, num_hidden_layers=2, **sizes._asdict()))
+        model = HMAForGraphClassification.from_backbone(network, num_labels=3, real_memory_size=32, synthetic_slots=2)
+        fill_real_memory(model)
+        model.save_pretrained(tmp_path / "model")
+        given = [str(tmp_path / "model"), str(file), "--output", str(tmp_path / "out"), "--rows-per-class", "2"]
+        memory_pictures.main([*given, "--smiles", "drawn"])
+        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(FILES)
+
     def test_help(self, capsys, monkeypatch):
         monkeypatch.setattr(sys, "argv", ["memory_pictures", "--help"])
         with pytest.raises(SystemExit) as stopped, pytest.warns(RuntimeWarning):
