@@ -26,6 +26,8 @@ FIELDS = ("method", "data", "target", "backbone", "seed", "metric", "value")
 MADE_WITH = ("device", "python", "torch", "transformers", "hf_memaug")
 # Test sets of their own: no domains of the data that was trained on, hence no part of the average over its domains.
 CROSS = ("imdb", "sst2", "snli", "sick")
+# What a test pairs.
+PAIRED = ("seeds", "targets")
 
 
 def write_results(
@@ -90,7 +92,17 @@ def read_results(path: str | os.PathLike) -> dict:
 
 
 def compare_rows(
-    rows, method: str, baseline="erm", *, data: str, backbone=None, head=None, metric=None, targets=None, cross=CROSS
+    rows,
+    method: str,
+    baseline="erm",
+    *,
+    data: str,
+    backbone=None,
+    head=None,
+    metric=None,
+    targets=None,
+    cross=CROSS,
+    over: str = "seeds",
 ) -> dict:
     """
     A method against the baseline, by Student's paired t-test over the seeds of the averages over targets.
@@ -100,11 +112,13 @@ def compare_rows(
         backbone (`str`, *optional*): may be left out if the rows of `data` have only one, as may `head` and `metric`.
         targets (`Sequence[str]`, *optional*): what to average. Default: all targets of `data` but those in `cross`.
         cross (`Sequence[str]`, *optional*): targets that are no domains of `data`.
+        over (`str`, *optional*): "targets" pairs the targets instead, each by its mean over the seeds that both have in
+            full: for the folds of a cross-validation, which are as many tests of the same.
 
     Returns:
         `{"method", "baseline", "difference", "p_value", "n", "seeds", "averages", "baseline_averages"}`. Averages are
-        seed -> mean over the targets, for each seed that has all targets; `seeds` are the n that both methods have.
-        The difference is None where n is 0, the p-value where it is below 2.
+        seed -> mean over the targets, for each seed that has all targets; `seeds` are those that both methods have, and
+        `n` is how many pairs there are. The difference is None where n is 0, the p-value where it is below 2.
     """
     scores, targets, _ = _select(rows, data, backbone, head, metric, targets, cross)
     check_name("method", method, scores)
@@ -112,12 +126,18 @@ def compare_rows(
     averages, baseline_averages = _averages(scores[method], targets), _averages(scores[baseline], targets)
     seeds = [seed for seed in averages if seed in baseline_averages]
     a, b = [averages[seed] for seed in seeds], [baseline_averages[seed] for seed in seeds]
+    check_name("over", over, PAIRED)
+    if over == "targets" and seeds:
+        a, b = (
+            [fmean(of[target][seed] for seed in seeds) for target in targets]
+            for of in (scores[method], scores[baseline])
+        )
     return {
         "method": method,
         "baseline": baseline,
         "difference": fmean(a) - fmean(b) if seeds else None,
-        "p_value": paired_t_test(a, b).p_value if len(seeds) > 1 else None,
-        "n": len(seeds),
+        "p_value": paired_t_test(a, b).p_value if len(a) > 1 else None,
+        "n": len(a),
         "seeds": seeds,
         "averages": averages,
         "baseline_averages": baseline_averages,
@@ -136,10 +156,10 @@ def results_table(
         columns (`Sequence[str]`, *optional*): columns to show, in order. The average stays that over all targets.
         baseline (`str`, *optional*): the method to compare with; None leaves the last column out.
         style (`str`, *optional*): "markdown", "text" or "latex".
-        selection (*optional*): `backbone`, `head`, `metric`, `targets` and `cross` of `compare_rows`.
+        selection (*optional*): `backbone`, `head`, `metric`, `targets`, `cross` and `over` of `compare_rows`.
     """
     rows = list(rows)
-    scores, targets, cross = _select(rows, data, **selection)
+    scores, targets, cross = _select(rows, data, **{name: one for name, one in selection.items() if name != "over"})
     cells, differences = {}, []
     for method in scores if methods is None else methods:
         check_name("methods", method, scores)
@@ -254,12 +274,13 @@ def here() -> dict[str, str]:
     return {name: found[name] for name in MADE_WITH}
 
 
-def _report(file: str, baseline: str, cross: Sequence[str], **wanted: str | None) -> str:
+def _report(file: str, baseline: str, cross: Sequence[str], over: str = "seeds", **wanted: str | None) -> str:
     result = read_results(file)
+    paired = " over the targets" if over == "targets" else ""
     check_name("baseline", baseline, dict.fromkeys(row["method"] for row in result["rows"]))
     sections = [
         f"# {result['table']}\n\nMean ± standard deviation over seeds, in points, the best in bold. − {baseline}: "
-        "difference of the averages over common seeds, and p-value of a paired t-test. Made by "
+        f"difference of the averages over common seeds, and p-value of a paired t-test{paired}. Made by "
         f"`python -m hf_memaug.reporting.results` from `{Path(file).name}`, and that by",
         f"```bash\n{result['command']}\n```",
     ]
@@ -275,7 +296,7 @@ def _report(file: str, baseline: str, cross: Sequence[str], **wanted: str | None
         against = baseline if baseline in scores else None
         sections += [
             f"## {', '.join(filter(None, table))}",
-            results_table(rows, data=data, baseline=against, targets=targets, cross=cross),
+            results_table(rows, data=data, baseline=against, targets=targets, cross=cross, over=over),
             f"Seeds: {'; '.join(dict.fromkeys(in_full))}. {result['device']}, {result['date']}.",
         ]
     return "\n\n".join(sections) + "\n"
@@ -289,6 +310,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--baseline", default="erm", help="the method to compare with (default: erm)")
     parser.add_argument(
         "--cross", nargs="*", default=CROSS, help=f"targets outside the data (default: {' '.join(CROSS)})"
+    )
+    parser.add_argument(
+        "--over", default="seeds", choices=PAIRED, help="what the test pairs; targets are folds (default: %(default)s)"
     )
     parser.add_argument("--output", type=Path, help="write the Markdown here (default: print it)")
     options = vars(parser.parse_args(arguments))

@@ -449,3 +449,37 @@ def test_the_best_of_what_should_be_low_is_the_lowest():
     for metric, best in (("acc", "2.0"), ("forgetting", "1.0")):
         table = results_table(rows, data="d", metric=metric, baseline=None)
         assert f"**{best}**" in table and table.count("**") == 4, table
+
+
+def test_folds_are_paired_where_seeds_are_few():
+    """By hand: the mean over seeds of each fold, and Student's t of their differences."""
+    value = {
+        ("hma", "0"): (70.0, 72.0),
+        ("hma", "1"): (80.0, 81.0),
+        ("hma", "2"): (60.0, 66.0),
+        ("backbone", "0"): (69.0, 69.0),
+        ("backbone", "1"): (80.0, 80.0),
+        ("backbone", "2"): (61.0, 60.0),
+    }
+    same = {"data": "proteins", "backbone": "gin", "metric": "accuracy"}
+    rows = [
+        {"method": method, "target": fold, "seed": seed, "value": one, **same}
+        for (method, fold), several in value.items()
+        for seed, one in enumerate(several)
+    ]
+    found = compare_rows(rows, "hma", "backbone", data="proteins", over="targets")
+    differences = [2.0, 0.5, 2.5]
+    mean = sum(differences) / 3
+    error = (sum((one - mean) ** 2 for one in differences) / 2 / 3) ** 0.5
+    assert found["n"] == 3 and found["difference"] == pytest.approx(mean)
+    # Student's distribution with two degrees of freedom has a closed form.
+    t = mean / error
+    assert found["p_value"] == pytest.approx(1 - t / (2 + t * t) ** 0.5)
+    over_seeds = compare_rows(rows, "hma", "backbone", data="proteins")
+    assert over_seeds["n"] == 2 and over_seeds["difference"] == pytest.approx(mean)
+    # A seed that one method lacks in a fold counts in none.
+    fewer = [row for row in rows if (row["method"], row["target"], row["seed"]) != ("hma", "2", 1)]
+    assert compare_rows(fewer, "hma", "backbone", data="proteins", over="targets")["difference"] == pytest.approx(0.0)
+    assert "(p = " in results_table(rows, data="proteins", baseline="backbone", over="targets")
+    with pytest.raises(ValueError, match="over"):
+        compare_rows(rows, "hma", "backbone", data="proteins", over="folds")
