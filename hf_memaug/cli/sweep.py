@@ -29,7 +29,7 @@ from hf_memaug.cli.methods import (
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.evaluation.domain_selection import choose, training_score
 from hf_memaug.evaluation.records import read_records
-from hf_memaug.files import has_room, no_room, write_atomically
+from hf_memaug.files import write_atomically
 from hf_memaug.reporting.results import results_table, write_results
 from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.sweep.__main__ import check_settings
@@ -79,8 +79,6 @@ def sweep(call) -> int:
             folder.begin(call.line, {**call.resolved.recipe(call.command), "data": source["data"]}, **facts)
             folder.write(DATA_FILE, data.describe(source, {}))
             failed = _run(jobs, folder, display, options.jobs)
-            if failed and not has_room(folder.path):
-                raise no_room(folder.path)
             winners = keep_winners(jobs, folder.path, options.selection)
             return _finish(call, folder, display, jobs, failed, winners, source)
     except KeyboardInterrupt:
