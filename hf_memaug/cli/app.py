@@ -120,7 +120,7 @@ COMMANDS = {
         "sweep:sweep",
         "DomainBed's protocol: each domain left out, several trials, random hyper-parameters.",
         "hf-memaug sweep --data pacs/ --methods erm,gmoe --backbone vit --trials 3 --draws 5",
-        settings=("domain", *MODELS),
+        settings=("domain", *MODELS, "graph_network"),
         more="`--learning-rate 3e-5`, which is then not drawn",
     ),
     "evaluate": Command(

@@ -36,10 +36,16 @@ class TagOptions:
 
 
 @dataclass(kw_only=True)
-class ColumnOptions(TagOptions):
-    """Columns of rows that are no texts with a class: `hf-memaug options columns` lists them."""
+class MoleculeOptions:
+    """The column of molecules."""
 
     smiles: str | None = option(None, "column with a molecule's SMILES, instead of text", "COLUMN", hidden=True)
+
+
+@dataclass(kw_only=True)
+class ColumnOptions(TagOptions, MoleculeOptions):
+    """Columns of rows that are no texts with a class: `hf-memaug options columns` lists them."""
+
     question: str = option("question", "of questions: column with the question", "COLUMN", hidden=True)
     context: str = option("context", "of questions: column with the text that holds the answer", "COLUMN", hidden=True)
     answers: str = option(
@@ -118,7 +124,7 @@ class CompareOptions(RunOptions, ProtocolOptions, _SeveralMethods):
 @dataclass(kw_only=True)
 class _Sweep:
     methods: list[str] = option(("erm",), "such as erm,coral,+memory,hma,gmoe,gmoe+coral", "A,B")
-    backbone: str = option("small", "folder or hub name, or an untrained small one", "NAME")
+    backbone: str = option("small", "folder or hub name, untrained: small, or of graphs gin-3x64", "NAME")
     target: list[str] = option(("all",), "domains to leave out in turn, or all", "A,B")
     trials: int = option(3, "splits and seeds", "N")
     draws: int = option(1, "of hyper-parameters; the first is the defaults", "N")
@@ -131,7 +137,7 @@ class _Sweep:
 
 
 @dataclass(kw_only=True)
-class SweepOptions(RowsOptions, _Sweep):
+class SweepOptions(RowsOptions, MoleculeOptions, _Sweep):
     """Of `sweep`, whose jobs have processes of their own."""
 
     on_overlap: str = option("raise", "training rows that are test rows too: raise, drop, ignore", "WHAT")
