@@ -11,6 +11,8 @@ from pathlib import Path
 LEAST_ROOM = 2**20
 # What torch says of a file that it could not write, whatever the reason.
 NOT_WRITTEN = ("unexpected pos", "PytorchStreamWriter failed")
+# A disk, or one's share of it.
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def write_atomically(path: str | os.PathLike, text: str) -> None:
@@ -31,13 +33,24 @@ def has_room(folder: str | os.PathLike) -> bool:
 
 def told_plainly(error: BaseException, folder: str | os.PathLike) -> BaseException:
     """
-    An `OSError` that says that the disk of `folder` is full, where that is what happened: torch and safetensors have
-    errors of their own for it. Any other error as it is.
+    An `OSError` that says that the disk of `folder` is full, where that is what happened: torch, safetensors and shutil
+    have errors of their own for it. Any other error as it is.
     """
     said = str(error)
     is_full = "No space left on device" in said or (any(w in said for w in NOT_WRITTEN) and not has_room(folder))
-    return no_room(folder) if is_full and not isinstance(error, OSError) else error
+    return no_room(folder) if is_full and getattr(error, "errno", None) is None else error
 
 
 def no_room(folder: str | os.PathLike) -> OSError:
     return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error says that a disk is full."""
+    return isinstance(error, OSError) and error.errno in FULL
+
+
+def full_disk(error: OSError, folder: str | os.PathLike | None = None) -> str:
+    """What a command says of such an error, with the mend; where the error names no file, it names the folder."""
+    where = f" ({error.filename or folder})" if error.filename or folder else ""
+    return f"Error: the disk is full{where}. Make room, and give the same command again."

@@ -3,7 +3,6 @@
 """The commands of `hf-memaug`. What they do is imported when they are called: `--help` needs nothing of it."""
 
 import dataclasses
-import errno
 import importlib
 import inspect
 import shlex
@@ -16,6 +15,7 @@ import typer
 
 from hf_memaug.cli import options as own
 from hf_memaug.cli.errors import EXIT_CODES, FAILED, INTERRUPTED, OK, USAGE, CommandError
+from hf_memaug.files import full_disk, is_full
 
 WIDTH = 100
 MORE = "Options of the trainers and models too, such as {some}: see `hf-memaug options`."
@@ -120,7 +120,7 @@ COMMANDS = {
         "sweep:sweep",
         "DomainBed's protocol: each domain left out, several trials, random hyper-parameters.",
         "hf-memaug sweep --data pacs/ --methods erm,gmoe --backbone vit --trials 3 --draws 5",
-        settings=("domain", *MODELS),
+        settings=("domain", *MODELS, "graph_network"),
         more="`--learning-rate 3e-5`, which is then not drawn",
     ),
     "evaluate": Command(
@@ -303,10 +303,9 @@ def _guarded(name: str, command: Command, given: dict, extra: Sequence[str], arg
         sys.stdout = None
         return OK
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if not is_full(error):
             raise
-        where = f" ({error.filename})" if error.filename else ""
-        return _say(f"Error: the disk is full{where}. Make room, and give the same command again.", FAILED)
+        return _say(full_disk(error), FAILED)
 
 
 def _say(message: str, code: int) -> int:

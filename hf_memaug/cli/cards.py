@@ -123,6 +123,7 @@ def run_card(
     run: Mapping[str, Any], data: Mapping[str, Any], table: str, notes: Sequence[str] = (), selection: str = ""
 ) -> str:
     """README.md of a run folder. `selection` says by which rows a model was chosen, where one was."""
+    metric = metric_name(run["metric"], run.get("rows", run.get("task")))
     versions = ", ".join(f"{name} {value}" for name, value in run["versions"].items())
     domains = [
         f"| {name} | {entry['train']} | {entry['dev']} | {entry['test']} |" for name, entry in data["domains"].items()
@@ -135,7 +136,7 @@ def run_card(
             run["command"],
             "```",
             "",
-            f"{metric_name(run['metric'], run.get('task'))} in points, mean ± standard deviation over the seeds "
+            f"{metric} in points, mean ± standard deviation over the seeds "
             f"{', '.join(map(str, run['seeds']))}. {selection}".rstrip(),
             "",
             table,

@@ -12,7 +12,7 @@ from typing import Any
 from hf_memaug.cli import fields
 from hf_memaug.cli import rows as data
 from hf_memaug.cli.cards import data_name, kept_whole, metric_name, run_card
-from hf_memaug.cli.compare import check_options, end_run, list_jobs, say_what_is_missing, seeds_of
+from hf_memaug.cli.compare import check_options, end_run, list_jobs, metrics_of, say_what_is_missing, seeds_of
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import CommandError, DataRefused, UsageError
 from hf_memaug.cli.folder import RESULTS, RunFolder, warn
@@ -20,9 +20,9 @@ from hf_memaug.cli.methods import check_kind, check_vectors, chosen
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.rows import NO_TARGET
 from hf_memaug.cli.runner import run_jobs
-from hf_memaug.cli.tasks import CLASSES, REPLIES, TASKS, check_columns, check_task
-from hf_memaug.data import split_domains
-from hf_memaug.data.messages import did_you_mean
+from hf_memaug.cli.tasks import CLASSES, REPLIES, TAGS, TASKS, check_columns, check_task, check_types, trainer_of
+from hf_memaug.data import DomainDataset, split_domains
+from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.evaluation import DEFINITIONS, score_table
 from hf_memaug.evaluation.continual import LOWER_IS_BETTER
 from hf_memaug.files import write_atomically
@@ -33,7 +33,7 @@ from hf_memaug.training.continual.record import RECORD_FILE
 from hf_memaug.training.sweep.plan import file_name
 
 # What it can be trained to do.
-ALLOWED = (CLASSES, REPLIES)
+ALLOWED = (CLASSES, TAGS, REPLIES)
 SET_HERE = {"strategy": "give `--strategies`", "domains": "give `--order`", "matrix_metric": "give `--metric`"}
 
 
@@ -41,6 +41,7 @@ def continual(call) -> int:
     options = call.options
     check_task(options.task, ALLOWED)
     check_columns(options)
+    options.metric = options.metric or (metrics_of(options.task)[0] if options.task in TASKS else "accuracy")
     check_options(options)
     for name, mend in SET_HERE.items():
         if name in call.resolved.settings:
@@ -52,6 +53,10 @@ def continual(call) -> int:
     one = chosen(options.method)
     if one.method.trainer != "domain" or one.algorithm != "erm":
         raise UsageError(f"`--method` is {options.method!r}: here `--strategies` say what is minimised. Name a model.")
+    if one.method.general:
+        raise UsageError(
+            f"`--method` is {options.method!r}, which reads a general encoder, and here is none: use `erm`."
+        )
     known = {**fields.configuration_fields(one.method.family)} if one.method.family else {}
     known |= fields.trainer_fields("continual")
     settings = used_settings(call.resolved, strategies, dict.fromkeys(strategies, known))
@@ -68,6 +73,8 @@ def continual(call) -> int:
         raise UsageError(f"`--dev-fraction` is {options.dev_fraction}; it must be 0 or more, and less than 1.")
     seeds = seeds_of(options.seeds)
     parts = _parts(source, order, options.holdout, options.dev_fraction, seeds[0])
+    if options.task == TAGS:
+        _check_tags(options.backbone, parts)
     specs = _plan(options, strategies, seeds, order, source, settings)
     folder = RunFolder(options.output or "runs/continual")
     display = Display(options.metric, options.quiet, options.json, strategies, list(DEFINITIONS))
@@ -76,7 +83,8 @@ def continual(call) -> int:
     with folder.locked():
         folder.check_jobs(specs)
         warn(folder.warnings)
-        facts = {"task": "continual", "methods": strategies, "targets": order, "seeds": seeds}
+        facts = {"task": "continual", "rows": data.kind_of(rows)}
+        facts |= {"methods": strategies, "targets": order, "seeds": seeds}
         facts |= {"metric": options.metric, "labels": rows.label_names}
         recipe = {**call.resolved.recipe(call.command), "data": source["data"]}
         folder.begin(call.line, recipe, **facts)
@@ -108,6 +116,27 @@ def _parts(
     except ValueError as error:
         raise DataRefused(data.as_options(error)) from error
     return {"train": train, "dev": dev, "test": test}
+
+
+def _check_tags(backbone: str, parts: Mapping[str, Mapping[str, DomainDataset]]) -> None:
+    """Refuses entities that the rows to train on have not; of a model that goes on, tags that it has not."""
+    from hf_memaug.training import ContinualRecord
+
+    joined = {name: DomainDataset.concatenate(list(of.values())) for name, of in parts.items() if of}
+    try:
+        if not (Path(backbone) / RECORD_FILE).is_file():
+            check_types(joined.pop("train"), **joined)
+            return
+        known = ContinualRecord.load(backbone).labels
+        found = dict.fromkeys(tag for part in joined.values() for tags in part["tags"] for tag in tags)
+        unknown = [tag for tag in found if tag not in known]
+        if unknown:
+            raise ValueError(
+                f"`source` has the tags {listed(unknown)}, and `--backbone` was trained with {listed(known)}: its head "
+                "does not grow. Take those rows out, or begin with all of the domains."
+            )
+    except ValueError as error:
+        raise DataRefused(data.as_options(error)) from error
 
 
 def _plan(options, strategies, seeds, order, source, settings) -> list[dict]:
@@ -188,6 +217,14 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     # Domains that it was trained on before are scored too, where there are rows of them.
     earlier = [name for name in _trained(model, history) if name in data.load(spec["source"])[0].domains]
     scored = _parts(spec["source"], [*earlier, *spec["order"]], spec["holdout"], dev_fraction, job["seed"])["test"]
+    more = {}
+    if spec["source"].get("task") == TAGS:
+        labels = [model.config.id2label[number] for number in range(model.config.num_labels)]
+        _, more = trainer_of(TAGS, labels)
+        parts, scored = (
+            {name: _tagged(of, labels, processor, spec["max_length"]) for name, of in parts.items()},
+            _tagged(scored, labels, processor, spec["max_length"]),
+        )
     trainer = ContinualTrainer(
         model,
         arguments,
@@ -197,6 +234,7 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
         processing_class=processor,
         callbacks=[Steps(say, stop, folder / "metrics.jsonl")],
         history=history,
+        **more,
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=(Path(arguments.output_dir) / RECORD_FILE).is_file() or None)
@@ -227,6 +265,18 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     if trainer.is_world_process_zero():
         shutil.rmtree(arguments.output_dir, ignore_errors=True)
     return record
+
+
+def _tagged(
+    several: Mapping[str, DomainDataset], labels, tokenizer, max_length: int | None
+) -> dict[str, DomainDataset]:
+    """Rows of tags as tokens, with the ids that the model has for them."""
+    from hf_memaug.cli.job import prepare
+
+    found = {
+        name: DomainDataset({one: rows[one] for one in rows.column_names}, labels) for name, rows in several.items()
+    }
+    return {name: prepare(rows, tokenizer, max_length) for name, rows in found.items()}
 
 
 def _options(given: dict | str | None) -> dict:

@@ -34,7 +34,7 @@ from hf_memaug.cli.cards import GIVEN_DEV, keep_checkpoint
 from hf_memaug.cli.errors import CommandError, DataRefused
 from hf_memaug.cli.folder import JOB
 from hf_memaug.cli.methods import Parts, chosen, local_backbone, processor_of
-from hf_memaug.cli.tasks import TASKS, trainer_of
+from hf_memaug.cli.tasks import REPLIES, TASKS, trainer_of
 from hf_memaug.data import DomainDataset
 from hf_memaug.files import told_plainly, write_atomically
 from hf_memaug.training.checkpoints import last_complete_checkpoint
@@ -118,8 +118,9 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     if spec["keep"] != "none":
         keep_checkpoint(trainer, folder / "checkpoint", spec, record, sources=parts["train"].domains)
         record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
-    if kind not in TASKS:
-        keep_facts(trainer, folder, [parts[name] for name in ("dev", "test") if name in prepared], spec["max_length"])
+    if kind != REPLIES:
+        shown = prepared if kind in TASKS else parts
+        keep_facts(trainer, folder, [shown[name] for name in ("dev", "test") if name in prepared], spec["max_length"])
     if trainer.is_world_process_zero():
         shutil.rmtree(arguments.output_dir, ignore_errors=True)
     return record
@@ -139,14 +140,21 @@ def prepare(rows: DomainDataset, processor, max_length: int | None) -> DomainDat
 
 
 def keep_facts(trainer, folder: Path, rows: list[DomainDataset], max_length: int | None) -> None:
-    """What the report shows of the model. A job that cannot keep it is done all the same."""
+    """
+    What the report shows of the model, of rows as they are or, of tags and questions, tokenized. A job that cannot keep
+    it is done all the same.
+    """
     from hf_memaug.reporting.job_facts import write_job_facts
+    from hf_memaug.reporting.token_facts import write_token_facts
 
     if trainer.is_world_process_zero():
         model = trainer.accelerator.unwrap_model(trainer.model)
         try:
             rows = DomainDataset.concatenate(rows)
-            write_job_facts(folder, model, trainer.processing_class, rows, max_length=max_length)
+            if "input_ids" in rows.column_names:
+                write_token_facts(folder, model, trainer.processing_class, rows)
+            else:
+                write_job_facts(folder, model, trainer.processing_class, rows, max_length=max_length)
         except Exception:
             traceback.print_exc()
 

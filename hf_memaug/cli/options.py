@@ -28,12 +28,24 @@ class RowsOptions:
 
 
 @dataclass(kw_only=True)
-class ColumnOptions:
-    """Columns of rows that are no texts with a class: `hf-memaug options columns` lists them."""
+class TagOptions:
+    """Columns of rows with tags."""
 
-    smiles: str | None = option(None, "column with a molecule's SMILES, instead of text", "COLUMN", hidden=True)
     tokens: str = option("tokens", "of tags: column with the list of words", "COLUMN", hidden=True)
     tags: str = option("ner_tags", "of tags: column with the list of their IOB2 tags", "COLUMN", hidden=True)
+
+
+@dataclass(kw_only=True)
+class MoleculeOptions:
+    """The column of molecules."""
+
+    smiles: str | None = option(None, "column with a molecule's SMILES, instead of text", "COLUMN", hidden=True)
+
+
+@dataclass(kw_only=True)
+class ColumnOptions(TagOptions, MoleculeOptions):
+    """Columns of rows that are no texts with a class: `hf-memaug options columns` lists them."""
+
     question: str = option("question", "of questions: column with the question", "COLUMN", hidden=True)
     context: str = option("context", "of questions: column with the text that holds the answer", "COLUMN", hidden=True)
     answers: str = option(
@@ -112,7 +124,7 @@ class CompareOptions(RunOptions, ProtocolOptions, _SeveralMethods):
 @dataclass(kw_only=True)
 class _Sweep:
     methods: list[str] = option(("erm",), "such as erm,coral,+memory,hma,gmoe,gmoe+coral", "A,B")
-    backbone: str = option("small", "folder or hub name, or an untrained small one", "NAME")
+    backbone: str = option("small", "folder or hub name, untrained: small, or of graphs gin-3x64", "NAME")
     target: list[str] = option(("all",), "domains to leave out in turn, or all", "A,B")
     trials: int = option(3, "splits and seeds", "N")
     draws: int = option(1, "of hyper-parameters; the first is the defaults", "N")
@@ -125,7 +137,7 @@ class _Sweep:
 
 
 @dataclass(kw_only=True)
-class SweepOptions(RowsOptions, _Sweep):
+class SweepOptions(RowsOptions, MoleculeOptions, _Sweep):
     """Of `sweep`, whose jobs have processes of their own."""
 
     on_overlap: str = option("raise", "training rows that are test rows too: raise, drop, ignore", "WHAT")
@@ -144,7 +156,7 @@ class _Continual:
     backbone: str = option("small", "encoder, or a model trained before: its matrix goes on", "NAME")
     order: list[str] | None = option(None, "the domains in the order of their training", "A,B")
     seeds: list[str] = option(("1",), "how many, or which: 5 or 0,3,7", "N")
-    metric: str = option("accuracy", "what the matrix holds: accuracy, f1, mcc or auroc", "NAME")
+    metric: str | None = option(None, "what the matrix holds: accuracy (default; of tags f1), f1, mcc, auroc", "NAME")
     holdout: float = option(0.2, "part of each domain that is scored", "X")
     dev_fraction: float = option(0.0, "of that, the part that chooses each domain's best epoch", "X")
     vectors: str | None = option(None, "word vectors of memory-rnn, such as GloVe's text files", "FILE")
@@ -152,11 +164,11 @@ class _Continual:
 
 
 @dataclass(kw_only=True)
-class ContinualOptions(RunOptions, RowsOptions, _Continual):
+class ContinualOptions(RunOptions, RowsOptions, TagOptions, _Continual):
     """Of `continual`."""
 
     test_split: str | None = option(None, "split of other rows, to score", "NAME")
-    task: str = option("classes", "classes, or replies: --text-pair is what is said to --text", "NAME")
+    task: str = option("classes", "classes, tags, or replies: --text-pair is what is said to --text", "NAME")
 
 
 @dataclass(kw_only=True)

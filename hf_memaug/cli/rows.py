@@ -192,7 +192,9 @@ def in_words(kind: str) -> str:
 
 def refuse_graphs(rows: DomainDataset, command: str) -> None:
     if kind_of(rows) == "graph":
-        raise UsageError(f"`hf-memaug {command}` is for texts and images, and the rows are graphs. Use `compare`.")
+        raise UsageError(
+            f"`hf-memaug {command}` is for texts and images, and the rows are graphs. Use `compare` or `sweep`."
+        )
 
 
 def check_splits(options: Any, targets: Sequence[str]) -> None:

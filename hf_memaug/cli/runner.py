@@ -3,7 +3,6 @@
 """Runs the jobs of a folder: in this process, several at once in processes of their own, or each under torchrun."""
 
 import contextlib
-import errno
 import json
 import os
 import queue
@@ -19,11 +18,10 @@ from typing import Any
 from hf_memaug.cli.callbacks import Stop
 from hf_memaug.cli.errors import Interrupted, UsageError
 from hf_memaug.cli.folder import JOB, RunFolder
-from hf_memaug.files import write_atomically
+from hf_memaug.files import FULL, write_atomically
 
 # Seconds that a job has to save its step before it is killed.
 GRACE = 60.0
-FULL = (errno.ENOSPC, errno.EDQUOT)
 
 Spec = Mapping[str, Any]
 

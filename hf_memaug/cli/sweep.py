@@ -15,6 +15,7 @@ from hf_memaug.cli.compare import check_options, end_run, targets_of
 from hf_memaug.cli.display import Display, title
 from hf_memaug.cli.errors import OK, Interrupted, UsageError
 from hf_memaug.cli.folder import RESULTS, RunFolder, warn
+from hf_memaug.cli.graphs import SMALL_NETWORK, check_backbone
 from hf_memaug.cli.methods import (
     ALIASES,
     ERM,
@@ -29,7 +30,7 @@ from hf_memaug.cli.methods import (
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.evaluation.domain_selection import choose, training_score
 from hf_memaug.evaluation.records import read_records
-from hf_memaug.files import has_room, no_room, write_atomically
+from hf_memaug.files import write_atomically
 from hf_memaug.reporting.results import results_table, write_results
 from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.sweep.__main__ import check_settings
@@ -54,7 +55,9 @@ def sweep(call) -> int:
     settings = used_settings(call.resolved, several, {name: one.fields for name, one in several.items()})
     source = data.source_of(options)
     rows, _ = data.load(source)
-    data.refuse_graphs(rows, call.command)
+    # `--dropout` is an option of every sweep, and a field of a network.
+    shapes = {name: {key: given[key] for key in given if key != "dropout"} for name, given in settings.items()}
+    check_backbone(options.backbone, data.kind_of(rows), [rows], shapes)
     for one in several.values():
         if one.method.trainer != "domain" or one.method.words is not None:
             raise UsageError(f"`{one.name}` has no place in a sweep, whose jobs are those of `DomainTrainer`.")
@@ -79,8 +82,6 @@ def sweep(call) -> int:
             folder.begin(call.line, {**call.resolved.recipe(call.command), "data": source["data"]}, **facts)
             folder.write(DATA_FILE, data.describe(source, {}))
             failed = _run(jobs, folder, display, options.jobs)
-            if failed and not has_room(folder.path):
-                raise no_room(folder.path)
             winners = keep_winners(jobs, folder.path, options.selection)
             return _finish(call, folder, display, jobs, failed, winners, source)
     except KeyboardInterrupt:
@@ -94,7 +95,8 @@ def sweep(call) -> int:
 
 def _plan(options, several: Mapping[str, Chosen], settings, source, rows, targets: Sequence[str]) -> list[Job]:
     name = data_name(source["data"])
-    columns = {key: source[key] for key in (*data.COLUMNS, "split") if source[key] is not None}
+    columns = {key: source[key] for key in (*data.COLUMNS, "smiles", "split") if source[key] is not None}
+    of_rows = {"kind": "graph"} if data.kind_of(rows) == "graph" else {}
     backbone = str(Path(options.backbone).resolve()) if Path(options.backbone).exists() else options.backbone
     made_here = not Path(source["data"]).exists()
     jobs = []
@@ -106,7 +108,7 @@ def _plan(options, several: Mapping[str, Chosen], settings, source, rows, target
         }
         training = {key: value for key, value in one.training(given).items() if key not in hparams}
         row, named = one.row, {"name": method} if one.is_variant or method in ALIASES else {}
-        checkpoint = {"row": row, "backbone": backbone, "settings": one.configuration(given), **named}
+        checkpoint = {"row": row, "backbone": backbone, "settings": one.configuration(given), **named, **of_rows}
         try:
             jobs += plan_jobs(
                 {name: (source["data"], rows.domains)},
@@ -140,12 +142,14 @@ def build(job: Job):
 
     asked = json.loads(job.checkpoint)
     row, backbone, settings = METHODS[asked["row"]], asked["backbone"], dict(asked["settings"])
+    one = Chosen(asked["row"], row, job.algorithm)
+    if asked.get("kind") == "graph":
+        return _built_on_graphs(one, job, backbone, settings)
     if asked["row"] in (ERM, "gmoe") and not settings:
         plain = backbone if asked["row"] == ERM else f"gmoe:{backbone}"
         return build_plain(dataclasses.replace(job, checkpoint=plain))
     rows = load_rows(job.data, **job.columns)
     trained = rows.select(number for number, name in enumerate(rows["domain"]) if name not in job.test_envs)
-    one = Chosen(asked["row"], row, job.algorithm)
     if asked["row"] in DROPOUT and "dropout" in job.hparams:
         settings.setdefault(DROPOUT[asked["row"]], job.hparams["dropout"])
     if backbone == SMALL:
@@ -157,6 +161,17 @@ def build(job: Job):
             backbone = local_backbone(SMALL, trained, "sweep", Path(folder))
             return _built(one, backbone, trained, settings, rows)
     return _built(one, backbone, trained, settings, rows)
+
+
+def _built_on_graphs(one: Chosen, job: Job, backbone: str, settings: dict):
+    """Networks that read the values of all rows, those of the domains left out too. What is drawn is their dropout."""
+    names = (*data.COLUMNS, "smiles", "split")
+    rows, _ = data.load({**dict.fromkeys(names), **job.columns, "data": job.data})
+    trained = rows.select(number for number, name in enumerate(rows["domain"]) if name not in job.test_envs)
+    if "dropout" in job.hparams:
+        settings.setdefault("dropout", job.hparams["dropout"])
+    parts = Parts(SMALL_NETWORK if backbone == SMALL else backbone, trained, None, None, settings, [rows])
+    return one.method.build(parts), None, rows
 
 
 def _built(one: Chosen, backbone: str, trained, settings: dict, rows):

@@ -23,7 +23,7 @@ from hf_memaug.files import write_atomically
 from hf_memaug.registry import FAMILIES
 from hf_memaug.reporting import memory_maps
 from hf_memaug.reporting.expert_maps import count_experts
-from hf_memaug.reporting.run_folder import FEATURES_FILE, MEMORY_FILE, PATCHES_FOLDER
+from hf_memaug.reporting.run_folder import FEATURES_FILE, LAYERS, MEMORY_FILE, PATCHES_FOLDER
 from hf_memaug.training.forward_pass import pooled_features
 
 PATCHES_FILE = "experts.png"
@@ -228,7 +228,7 @@ def _memory(model, processor, rows: DomainDataset, found: dict, batch_size: int,
         return None
     memory = {"kind": "slots", "what": "slot", "by_domain": _means(found["reads"], rows)}
     if kind == "gmap":
-        memory |= {"what": "layer of the general encoder"}
+        memory |= {"what": LAYERS}
     elif kind == "memory_rnn":
         sizes, trained = list(model.config.memory_slots), _trained(model)
         owners = trained if len(trained) == len(sizes) else [f"stage {number}" for number in range(1, len(sizes) + 1)]

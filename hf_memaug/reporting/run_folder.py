@@ -16,6 +16,8 @@ import numpy as np
 RUN_FILE, DATA_FILE, RECIPE_FILE, JOBS_FILE = "run.json", "data.json", "recipe.yaml", "runs.jsonl"
 # Of each job:
 LOG_FILE, FEATURES_FILE, MEMORY_FILE, PATCHES_FOLDER = "metrics.jsonl", "features.npz", "memory.json", "patches"
+# What the slots of a G-MAP model are.
+LAYERS = "layer of the general encoder"
 
 
 @dataclass

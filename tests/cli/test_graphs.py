@@ -182,11 +182,70 @@ def test_graph_networks_are_for_graphs(command, columns):
     assert code == 2 and "`--backbone` gin-3x64 is for graphs, and the rows are texts." in error
     code, _, error = command("train", *columns, "--target", "books", "--jumping-knowledge", "sum", "--dry-run")
     assert code == 2 and "`--jumping-knowledge` is for graphs" in error
-    for name in ("sweep", "continual"):
-        code, _, error = command(name, "--data", "generated_graphs", "--dry-run")
-        assert code == 2 and "Use `compare`." in error
+    code, _, error = command("sweep", *columns, "--backbone", "gin-3x64", "--dry-run")
+    assert code == 2 and "`--backbone` gin-3x64 is for graphs, and the rows are texts." in error
+    code, _, error = command("continual", "--data", "generated_graphs", "--dry-run")
+    assert code == 2 and "Use `compare` or `sweep`." in error
     code, _, error = command("compare", "--data", "generated_graphs", "--metric", "auroc", "--methods", "erm")
     assert code == 3 and "needs two classes" in error and "such as mcc" in error
+
+
+def in_this_process(jobs, folder, at_once, say):
+    """Without the seconds that a process takes to begin."""
+    from hf_memaug.training.sweep import run_job
+    from hf_memaug.training.sweep.runner import job_folder
+
+    for job in jobs:
+        job_folder(folder, job).mkdir(parents=True)
+        job.write(job_folder(folder, job))
+        run_job(job_folder(folder, job))
+    return []
+
+
+def test_a_sweep_over_molecules(command, molecules, read_lines, tmp_path, monkeypatch):
+    from hf_memaug.cli import sweep
+
+    monkeypatch.setattr(sweep, "run_jobs", in_this_process)
+    words = ["sweep", *molecules, "--target", "three", "--methods", "hma", "--backbone", "gin-2x8", "--trials", 1]
+    sizes = ["--steps", 2, "--checkpoint-every", 1, "--batch-size", 6, "--dropout", 0.3, "--jumping-knowledge", "sum"]
+    code, out, error = command(*words, *sizes, *MEMORY, "--output", "run")
+    run = tmp_path / "run"
+    assert code == 0, error + out + "".join(path.read_text() for path in run.glob("jobs/*/log.txt"))
+    (record,) = read_lines(run / "runs.jsonl")
+    assert record["job"]["backbone"] == "gin-2x8" and set(record["scores"]) == set(LABS)
+    assert json.loads((run / "run.json").read_text())["task"] == "graph"
+    assert (run / "jobs" / record["name"] / "memory.json").is_file() and (run / "report.html").is_file()
+    (selected,) = run.glob("selected/*/*/*/three")
+    network = json.loads((selected / "config.json").read_text())["backbone_config"]
+    assert (network["dropout"], network["jumping_knowledge"], network["hidden_size"]) == (0.3, "sum", 8)
+    assert "three" in (selected / "README.md").read_text()
+    code, out, error = command("predict", selected, "CCO")
+    assert code == 0 and json.loads(out)["label"] in ("alcohol", "amine"), error
+    code, out, error = command(*words, *sizes, *MEMORY, "--output", "run", "--dry-run")
+    assert code == 0 and "1 jobs, 1 of them done" in out, error
+
+
+@pytest.mark.parametrize("method", ["erm", "hma"])
+def test_a_sweep_reads_the_values_of_all_graphs(command, tmp_path, method):
+    """Files of the TU collection, `small`, and a value that the domain left out alone has."""
+    from hf_memaug.cli.sweep import build
+    from hf_memaug.training.sweep.plan import Job
+
+    (tmp_path / "tu").mkdir()
+    for name, largest in (("A", 1), ("B", 1), ("C", 5)):
+        graph = {"num_nodes": 3, "edges": [[0, 1], [1, 2]], "node_labels": [0, 1, largest]}
+        rows = [{**graph, "label": number % 2} for number in range(4)]
+        (tmp_path / "tu" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    words = ["sweep", "--data", tmp_path / "tu", "--methods", method, "--target", "C", "--trials", 1, "--on-overlap"]
+    code, out, error = command(*words, "ignore", "--dry-run", "--json")
+    assert code == 0 and '"state": "to do"' in out, error
+    checkpoint = {"row": method, "backbone": "small", "settings": {}, "kind": "graph"}
+    columns = {"text": "text", "label": "label", "domain": "domain"}
+    job = Job("tu", str(tmp_path / "tu"), "small", json.dumps(checkpoint), "erm", ("C",), columns=columns)
+    model, processor, rows = build(job)
+    network = model.config.backbone_config
+    assert processor is None and len(rows) == 12 and network.node_vocab_sizes == [6]
+    assert model.config.augmentation == ("none" if method == "erm" else "hma") and network.hidden_size == 64
 
 
 def test_molecules_without_rdkit(command, molecules, monkeypatch):

@@ -148,10 +148,12 @@ def test_a_disk_that_is_full_in_pretraining(command, backbones, tmp_path, monkey
 
 
 def test_a_disk_that_is_full_in_a_sweep(command, columns, monkeypatch):
-    from hf_memaug import files
-    from hf_memaug.cli import sweep
+    import sys
 
-    monkeypatch.setattr(sweep, "run_jobs", lambda jobs, *args, **kwargs: list(jobs))
+    from hf_memaug import files
+    from hf_memaug.training.sweep import runner
+
+    monkeypatch.setattr(runner, "COMMAND", (sys.executable, "-c", "raise SystemExit(1)"))
     monkeypatch.setattr(files, "LEAST_ROOM", 2**62)
     code, _, error = command("sweep", *columns, "--methods", "erm", "--target", "films", "--trials", 1, "--steps", 1)
     assert code == 1 and f"{FULL} (runs/sweep)" in error, error

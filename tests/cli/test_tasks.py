@@ -62,6 +62,10 @@ class TestTags:
         assert "f1 is that of whole entities" in (run / "README.md").read_text()
         report = (run / "report.html").read_text()
         assert "Disease" in report and "unlabelled" not in report
+        memory = json.loads((run / "jobs/gmap-west-seed0/memory.json").read_text())
+        assert set(memory["by_domain"]) == {"north", "south", "west"} and "by word" in report
+        assert list(memory["by_word"]) == ["Disease", "other words"]
+        assert not (run / "jobs/erm-west-seed0/memory.json").exists()
         assert "Traceback" not in "".join(file.read_text() for file in run.glob("jobs/*/log.txt"))
 
         from transformers import AutoModelForTokenClassification, AutoTokenizer
@@ -104,6 +108,71 @@ class TestTags:
         short, long = map(json.loads, out.splitlines())
         assert len(short["tags"]) == 2 and len(long["tags"]) == 150
         assert all(one["text"].split() == long["tokens"][one["start"] : one["end"]] for one in long["entities"])
+
+    def test_domain_after_domain(self, command, columns, encoder, tmp_path, rows, read_lines):
+        call = ["continual", *columns, "--task", "tags", "--backbone", encoder, "--order", "north,south"]
+        settings = ["--learning-rate", "1e-2", "--num-train-epochs", 6, "--strategies", "f,ewc,replay"]
+        code, out, error = command(*call, *settings, "--output", "run")
+        assert code == 0 and "not written" not in error, error
+        run = tmp_path / "run"
+        records = {record["job"]["method"]: record for record in read_lines(run / "runs.jsonl")}
+        assert "f1 at the end, in points" in out and set(records) == {"f", "ewc", "replay"}
+        assert "Traceback" not in "".join(file.read_text() for file in run.glob("jobs/*/log.txt"))
+        readme, report = (run / "README.md").read_text(), (run / "report.html").read_text()
+        assert "\nf1 in points" in readme and "macro" not in readme + report
+        assert "Domain after domain" in report and "AutoModelForTokenClassification" in report
+        assert {row["metric"] for row in json.loads((run / "results.json").read_text())["rows"]} == {"f1"}
+        matrix = records["f"]["matrix"]
+        assert matrix["trained_on"] == matrix["domains"] == ["north", "south"] and matrix["rows"][0][0] > 50
+
+        # The last row is the entity F1 of what was kept, on the rows that were held out.
+        from transformers import AutoModelForTokenClassification, AutoTokenizer
+
+        from hf_memaug.cli.continual import _parts
+
+        kept = run / records["f"]["checkpoint"]
+        model, tokenizer = AutoModelForTokenClassification.from_pretrained(kept), AutoTokenizer.from_pretrained(kept)
+        source = json.loads((run / "jobs/f-seed0/job.json").read_text())["source"]
+        names = [model.config.id2label[label] for label in range(3)]
+        for name, tested in _parts(source, ["north", "south"], 0.2)["test"].items():
+            encoded = tokenize_tags(tested, tokenizer, names, column="tags")
+            logits = [
+                model(**tokenizer(row["tokens"], is_split_into_words=True, return_tensors="pt")) for row in tested
+            ]
+            named = tags_from_logits([one.logits[0] for one in logits], encoded, names)
+            assert records["f"]["scores"][name]["f1"] == pytest.approx(100 * entity_f1(*named)["f1"], abs=1e-3)
+        code, out, error = command("evaluate", kept, *columns, "--json")
+        assert code == 0 and set(json.loads(out)["scores"]["west"]) == {"f1", "accuracy"}, error
+        code, out, error = command("predict", kept, "north has flu now")
+        assert code == 0 and len(json.loads(out)["tags"]) == 4, error
+
+        # It goes on with a domain whose file names the tags in another order, and refuses tags that it has not.
+        west = [row for row in rows if row["hospital"] == "west"]
+        other = ["--data", write(tmp_path / "west.jsonl", [row for row in west if "failure" not in row["words"]])]
+        call = ["continual", *other, *columns[2:], "--task", "tags", "--backbone", run / "jobs/ewc-seed0/checkpoint"]
+        call += ["--strategies", "ewc", "--max-steps", 1, "--output", "later"]
+        code, _, error = command(*call)
+        assert code == 0, error
+        (record,) = read_lines(tmp_path / "later/runs.jsonl")
+        assert record["matrix"]["trained_on"] == ["north", "south", "west"]
+        assert json.loads((tmp_path / "later" / record["checkpoint"] / "config.json").read_text())["id2label"] == {
+            "0": "O",
+            "1": "B-Disease",
+            "2": "I-Disease",
+        }
+        write(tmp_path / "west.jsonl", [*west, {"words": ["gene"], "tags": ["B-Gene"], "hospital": "west"}])
+        code, _, error = command(*call[:-1], "other")
+        assert code == 3 and "has the tags 'B-Gene', and `--backbone` was trained with 'O', 'B-Disease'" in error
+
+    def test_domain_after_domain_from_a_recipe(self, command, columns, encoder, tmp_path):
+        call = ["continual", *columns, "--task", "tags", "--backbone", encoder, "--max-steps", 1, "--dev-fraction", 0.5]
+        assert command(*call, "--output", "run")[0] == 0
+        recipe = (tmp_path / "run/recipe.yaml").read_text()
+        assert "task: tags" in recipe and "tokens: words" in recipe and "metric: f1" in recipe
+        code, out, error = command("continual", "--recipe", "run/recipe.yaml", "--output", "run", "--dry-run")
+        assert code == 0 and "1 jobs, 1 of them done" in out, error
+        code, _, error = command(*call, "--method", "gmap")
+        assert code == 2 and "reads a general encoder, and here is none" in error
 
     def test_splits_of_the_datas_own(self, command, rows, quick, encoder, tmp_path, read_lines):
         (tmp_path / "ncbi").mkdir()
@@ -248,7 +317,7 @@ class TestReplies:
             (["train", "--metric", "f1"], 2, "`--metric` is 'f1', which replies have not. Choose accuracy"),
             (["train", "--label", "said"], 2, "`--label` is a column of classes, and the task is replies"),
             (["train", "--text-pair", "answers"], 3, "`text_pair` is 'answers'"),
-            (["continual", "--task", "tags"], 2, "this command does not do: it does 'classes', 'replies'"),
+            (["continual", "--task", "questions"], 2, "does not do: it does 'classes', 'tags', 'replies'"),
         ],
     )
     def test_what_cannot_be_is_refused_with_the_mend(self, command, columns, words, code, said):
@@ -287,6 +356,8 @@ class TestQuestions:
         run = tmp_path / "run"
         records = {record["job"]["method"]: record for record in read_lines(run / "runs.jsonl")}
         assert set(records["gmap"]["scores"]["west"]) == {"f1", "exact_match"}
+        memory = json.loads((run / "jobs/gmap-west-seed0/memory.json").read_text())
+        assert list(memory["by_word"]) == ["answer", "context", "question"]
         assert "exact_match in points" in out and "counts answers that are right" in (run / "README.md").read_text()
         assert "unlabelled" not in (run / "report.html").read_text()
         right = [row["right"]["text"] for row in rows if row["hospital"] == "west"]

@@ -211,6 +211,32 @@ def test_experts_have_shares_and_pictures(runs, pages):
     assert sum(one.startswith("data:image/jpeg;base64,") for one in pages["image"].addresses) == 2
 
 
+def test_all_domains_at_once_have_one_row(tmp_path):
+    folder = continual_run(tmp_path / "run")
+    lines = jobs_of(folder)
+    for line in lines:
+        line["matrix"] |= {"rows": line["matrix"]["rows"][-1:], "trained_on": ["4 domains"]}
+    (folder / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = write_report(folder).read_text()
+    assert "4 domains</th>" in page and 'class="heat-cell early"' not in page
+
+
+@pytest.mark.parametrize(
+    ("info", "name"),
+    [
+        ({"task": "tags"}, "AutoModelForTokenClassification"),
+        ({"task": "questions"}, "AutoModelForQuestionAnswering"),
+        ({"task": "continual", "rows": "tags"}, "AutoModelForTokenClassification"),
+        ({"task": "continual", "rows": "text"}, "AutoModelForSequenceClassification"),
+    ],
+)
+def test_a_checkpoint_is_loaded_by_what_it_does(tmp_path, info, name):
+    folder = text_run(tmp_path / "run", methods=("erm",), seeds=(0,), features=False)
+    known = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**known, **info}))
+    assert f"from transformers import {name}\n" in write_report(folder).read_text()
+
+
 def test_the_continual_matrix_is_the_mean_over_seeds(runs, pages):
     matrices = [line["matrix"] for line in jobs_of(runs["continual"]) if line["job"]["method"] == "f"]
     mean = 100 * np.mean([matrix["rows"] for matrix in matrices], axis=0)

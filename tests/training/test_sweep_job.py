@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What one job of a sweep does: records, weights, going on after a kill; and a whole sweep."""
 
+import errno
 import json
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from hf_memaug.evaluation import read_records
 from hf_memaug.evaluation.domain_selection import training_score
 from hf_memaug.reporting.domain_tables import main as tables
 from hf_memaug.training.sweep import Job, run_job
+from hf_memaug.training.sweep import job as one_job
 from hf_memaug.training.sweep.__main__ import main
 from hf_memaug.training.sweep.job import Recorder
 
@@ -195,3 +197,20 @@ def test_a_job_ends_when_the_sweep_is_gone(tmp_path):
         assert process.wait(300) == exit_code
         # One that comes to its own end must not stumble over the one who waits.
         assert "Fatal" not in process.stderr.read()
+
+
+def test_a_full_disk_has_its_exit_code(tmp_path, monkeypatch, capsys):
+    from safetensors import SafetensorError
+
+    def fails(error):
+        def run_job(folder):
+            raise error
+
+        monkeypatch.setattr(one_job, "run_job", run_job)
+
+    fails(SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"))
+    assert one_job.main(str(tmp_path)) == errno.ENOSPC
+    assert "No space left on device" in capsys.readouterr().err.splitlines()[-1]
+    fails(RuntimeError("no such luck"))
+    with pytest.raises(RuntimeError, match="no such luck"):
+        one_job.main(str(tmp_path))

@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a sweep runs its jobs: several at a time, once each, and what is left after failures, kills and interruptions."""
 
+import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -171,6 +173,46 @@ def test_the_command_with_other_ways_to_select_and_to_train(tmp_path, capsys):
     tables([str(tmp_path / "single")])
     said = capsys.readouterr().out
     assert "Missing" not in said and "erm (small), c" in said and said.count("50.5 ± 0.4") >= 12
+
+
+FULL = "Error: the disk is full ({}). Make room, and give the same command again.\n"
+
+
+def test_a_disk_that_is_full_is_said_and_what_is_done_stays(tmp_path, capsys, monkeypatch):
+    output = tmp_path / "sweep"
+    common = ["--output", str(output), "--data", rows_file(tmp_path), "--test-domains", "a"]
+    assert main([*common, "--trials", "1"]) == 0
+    with monkeypatch.context() as patched:
+        patched.setattr(runner, "COMMAND", (sys.executable, "-c", f"raise SystemExit({errno.ENOSPC})"))
+        assert main([*common, "--trials", "4"]) == 1
+    said = capsys.readouterr()
+    assert said.err == FULL.format(output) and said.out.count("FAILED") == 1, "no more are begun"
+    # There is room for the jobs, but not for the copy of the one that is selected.
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copy2", no_room_for)
+        patched.setattr(shutil.copytree, "__defaults__", (False, None, no_room_for, False, False))
+        assert main([*common, "--trials", "2"]) == 1
+    said = capsys.readouterr()
+    assert said.err == FULL.format(output) and len(list(output.glob("jobs/*/done"))) == 2
+    assert main([*common, "--trials", "2"]) == 0
+    said = capsys.readouterr()
+    assert "2 of 2 jobs are done already" in said.out and "erm/a (validation 51.0" in said.out
+
+
+def no_room_for(source, target, **kwargs):
+    raise OSError(errno.ENOSPC, "No space left on device", target)
+
+
+def test_a_disk_that_is_full_for_the_card_of_a_winner(tmp_path, capsys):
+    common = ["--output", str(tmp_path / "sweep"), "--data", rows_file(tmp_path), "--test-domains", "a"]
+    assert main([*common, "--trials", "1"], when_selected=lambda folder: no_room_for(None, "README.md")) == 1
+    assert capsys.readouterr().err == FULL.format("README.md")
+    with pytest.raises(OSError, match="Permission denied"):
+        main([*common, "--trials", "1"], when_selected=refused)
+
+
+def refused(folder):
+    raise OSError(errno.EACCES, "Permission denied", "README.md")
 
 
 def start_sweep(folder: Path) -> subprocess.Popen:

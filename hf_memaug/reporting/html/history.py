@@ -177,6 +177,13 @@ def _matrix(job: Job) -> tuple[list[str], list[str], np.ndarray] | None:
     return [str(name) for name in named[: len(rows)]], [str(name) for name in domains], values
 
 
+def _turn(way: _Way, domain: str) -> int:
+    """The row after which a domain is trained on. One row of another name is that of all domains at once."""
+    if domain in way.rows:
+        return way.rows.index(domain)
+    return 0 if len(way.rows) == 1 and way.rows[0] not in way.domains else len(way.rows)
+
+
 def _matrix_table(way: _Way, run: FinishedRun) -> Html:
     known = way.mean[np.isfinite(way.mean)]
     low, span = known.min(), np.ptp(known) or 1.0
@@ -185,7 +192,7 @@ def _matrix_table(way: _Way, run: FinishedRun) -> Html:
         cells = [tag("th", name, scope="row")]
         for column, domain in enumerate(way.domains):
             value = way.mean[row, column]
-            turn = way.rows.index(domain) if domain in way.rows else len(way.rows)
+            turn = _turn(way, domain)
             strength = 0.0 if math.isnan(value) else float((value - low) / span)
             classes = ["heat-cell", "own" if row == turn else "", "early" if row < turn else ""]
             of_seeds = way.values[:, row, column]
@@ -204,7 +211,7 @@ def _way_panel(way: _Way) -> Html:
     lines = []
     for column, domain in enumerate(way.domains):
         points = [(row, float(way.mean[row, column])) for row in range(len(way.rows)) if _finite(way.mean[row, column])]
-        turn = way.rows.index(domain) if domain in way.rows else len(way.rows)
+        turn = _turn(way, domain)
         before, after = [one for one in points if one[0] <= turn], [one for one in points if one[0] >= turn]
         if len(before) > 1:
             lines.append(charts.Series(f"{domain}, before its turn", column, before, quiet=True, dotted=True))

@@ -14,11 +14,19 @@ from hf_memaug.evaluation.statistics import summarise
 from hf_memaug.reporting import plots
 from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.markup import Cell, Html, Section, details, joined, number, paragraph, table, tag
-from hf_memaug.reporting.run_folder import FinishedRun, Job
+from hf_memaug.reporting.run_folder import LAYERS, FinishedRun, Job
 
 MOST_VIEWS, MOST_POINTS, MOST_SLOTS, MOST_PICTURES = 20, 400, 64, 6
 _LEAST_ROWS, _MOST_ROWS = 5, 1000
 _PICTURE_WIDTH = 1400
+_OF_SLOTS = (
+    "How the reads of each domain are spread over the slots: the stronger, the more. Slots that only one domain reads "
+    "hold what is its own; slots that all read hold what they share."
+)
+_OF_LAYERS = "Of G-MAP, a slot is a layer of the general encoder, and a read is its weight in the gate at a token."
+_OF_WORDS = (
+    "By word: the same at the words of each type of entity, or of question, context and answer, over all domains."
+)
 
 
 def features_section(run: FinishedRun) -> Section:
@@ -121,24 +129,26 @@ def _distance_bar(run: FinishedRun, method: str, values: list[float]) -> charts.
 
 def memory_section(run: FinishedRun) -> Section:
     """Who reads which slot."""
-    title, drawn, rows = "Memory slots", [], []
+    title, drawn, rows, notes = "Memory slots", [], [], [_OF_SLOTS]
     for job in _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "slots"):
         memory = run.memory(job)
+        if memory.get("what") == LAYERS:
+            notes.append(_OF_LAYERS)
         by_domain = _shares(memory.get("by_domain"))
         if by_domain:
             drawn.append(_slots_panel(job, memory, by_domain))
             rows += _readers(job, memory, by_domain)
+        by_word = _shares(memory.get("by_word"))
+        if by_word:
+            drawn.append(_slots_panel(job, memory, by_word, ", by word"))
+            notes.append(_OF_WORDS)
         real = memory.get("real") if isinstance(memory.get("real"), dict) else {}
         of_real, classes = _shares(real.get("by_domain")), real.get("classes")
         if of_real and isinstance(classes, list) and all(len(one) == len(classes) for one in of_real.values()):
             drawn.append(charts.stack_chart(f"{job.title}: real memory, by the class of its rows", of_real, classes))
     if not drawn:
         return Section("memory", title, missing="No memory was recorded: no model here has slots, or no job kept them.")
-    note = (
-        "How the reads of each domain are spread over the slots: the stronger, the more. Slots that only one domain "
-        "reads hold what is its own; slots that all read hold what they share."
-    )
-    body = [paragraph(note, class_="note"), charts.panels(drawn)]
+    body = [paragraph(" ".join(dict.fromkeys(notes)), class_="note"), charts.panels(drawn)]
     if rows:
         headers = ["model", "domain", "slots in use", "most read", "its share", "overlap with the others"]
         shown = table(headers, rows, caption="Reads of the memory by domain")
@@ -150,13 +160,13 @@ def memory_section(run: FinishedRun) -> Section:
     return Section("memory", title, joined(body))
 
 
-def _slots_panel(job: Job, memory: dict, by_domain: dict[str, list[float]]) -> Html:
+def _slots_panel(job: Job, memory: dict, by_domain: dict[str, list[float]], of: str = "") -> Html:
     count = len(next(iter(by_domain.values())))
     owners = memory.get("owners")
     owners = owners if isinstance(owners, list) and len(owners) == count else None
     what = memory.get("what") if isinstance(memory.get("what"), str) else "slot"
     names = [f"{what} {place}{f' ({owners[place]})' if owners else ''}" for place in range(count)]
-    kept, title = list(range(count)), job.title
+    kept, title = list(range(count)), f"{job.title}{of}"
     if count > MOST_SLOTS:
         means = np.mean(list(by_domain.values()), axis=0)
         kept = sorted(np.argsort(-means, kind="stable")[:MOST_SLOTS].tolist())

@@ -250,7 +250,12 @@ def _configurations(run: FinishedRun, metric: str) -> Html:
         jobs = [job for job in run.selected() if job.method == method]
         close = tag("form", tag("button", "Close", class_="close"), method="dialog")
         heading = tag("h3", f"{method}: what it was trained with")
-        parts = [close, heading, _configuration(jobs, metric), _how_to_load(jobs, run.info.get("task"))]
+        parts = [
+            close,
+            heading,
+            _configuration(jobs, metric),
+            _how_to_load(jobs, run.info.get("rows", run.info.get("task"))),
+        ]
         dialogs.append(tag("dialog", parts, id=f"configuration-{place}", aria_label=f"Settings of {method}"))
     return joined(dialogs)
 
@@ -279,12 +284,21 @@ def _setting(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
+# What rows of each kind are loaded for; all others are texts with a class.
+_HEADS = {
+    "image": "ImageClassification",
+    "tags": "TokenClassification",
+    "questions": "QuestionAnswering",
+    "replies": "Seq2SeqLM",
+}
+
+
 def _how_to_load(jobs: list[Job], task: Any) -> Html | None:
     kept = [job for job in jobs if job.checkpoint]
     if not kept:
         return None
     best = max(kept, key=lambda job: float("-inf") if job.validation is None else job.validation)
-    name = f"AutoModelFor{'Image' if task == 'image' else 'Sequence'}Classification"
+    name = f"AutoModelFor{_HEADS.get(str(task), 'SequenceClassification')}"
     start = f"import hf_memaug\nfrom transformers import {name}"
     if task == "graph":
         name = "HMAForGraphClassification"

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from hf_memaug.evaluation.domain_selection import SELECTIONS
 from hf_memaug.evaluation.records import SETTINGS
-from hf_memaug.files import write_atomically
+from hf_memaug.files import full_disk, is_full, told_plainly, write_atomically
 from hf_memaug.training.sweep.building import GENERATED, MNIST, check_checkpoint, load_rows, whole_images
 from hf_memaug.training.sweep.plan import BUILD, Job, plan_jobs
 from hf_memaug.training.sweep.runner import is_done, job_folder, lock, run_jobs
@@ -145,7 +145,7 @@ def main(
     when_selected: Callable[[Path], None] | None = None,
 ) -> int:
     """
-    The command. Returns its exit code: 1 where a job failed, 130 where it was interrupted.
+    The command. Returns its exit code: 1 where a job failed or the disk is full, 130 where it was interrupted.
 
     Args:
         arguments (*optional*): default: those of the command line.
@@ -155,8 +155,23 @@ def main(
     parser = parser or make_parser()
     options = parser.parse_args(arguments)
     try:
+        return _sweep(options, parser, when_selected)
+    except Exception as error:
+        plain = told_plainly(error, options.output)
+        if not is_full(plain):
+            raise
+        print(full_disk(plain, options.output), file=sys.stderr)
+        return 1
+
+
+def _sweep(
+    options: argparse.Namespace, parser: argparse.ArgumentParser, when_selected: Callable[[Path], None] | None
+) -> int:
+    try:
         jobs = planned(options)
     except (OSError, ValueError) as error:
+        if is_full(error):
+            raise
         parser.error(str(error))
     if options.dry_run:
         try:

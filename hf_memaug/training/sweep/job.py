@@ -13,6 +13,7 @@ One run of a sweep: `python -m hf_memaug.training.sweep.job FOLDER`, where the f
     done              the run is finished
 """
 
+import errno
 import importlib
 import json
 import os
@@ -30,7 +31,7 @@ from transformers import PreTrainedTokenizerBase, TrainerCallback, logging, set_
 from hf_memaug.data import DomainDataset, check_overlap, find_overlap, split_domains
 from hf_memaug.evaluation.domain_selection import training_score
 from hf_memaug.evaluation.records import Record, read_records, write_records
-from hf_memaug.files import write_atomically
+from hf_memaug.files import is_full, told_plainly, write_atomically
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.checkpoints import last_complete_checkpoint
@@ -260,7 +261,19 @@ def _end_with_the_sweep() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
+def main(folder: str) -> int:
+    """Runs the job of a folder. The exit code is that of a full disk where it is full, by which the sweep knows it."""
+    try:
+        run_job(folder)
+    except Exception as error:
+        if not is_full(told_plainly(error, folder)):
+            raise
+        traceback.print_exc()
+        return errno.ENOSPC
+    return 0
+
+
 if __name__ == "__main__":
     _end_with_the_sweep()
     logging.disable_progress_bar()
-    run_job(sys.argv[1])
+    sys.exit(main(sys.argv[1]))

@@ -3,6 +3,7 @@
 """Runs jobs, several at a time, each in a process of its own; what is done is not done again."""
 
 import contextlib
+import errno
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from hf_memaug.evaluation.domain_selection import training_score
 from hf_memaug.evaluation.records import read_records
+from hf_memaug.files import has_room, no_room
 from hf_memaug.training.sweep.plan import Job
 
 # What runs the job of a folder.
@@ -64,7 +66,8 @@ def run_jobs(
 ) -> list[Job]:
     """
     Runs what is not done yet and returns the jobs that failed. Their logs are kept, and the next call tries them again.
-    An interruption ends the processes of all jobs before it is passed on.
+    An interruption ends the processes of all jobs before it is passed on. When a job finds the disk full, no more are
+    begun, and once those that run have ended, an `OSError` says so.
 
     Args:
         jobs: in the order in which to begin.
@@ -79,7 +82,7 @@ def run_jobs(
     if len(todo) < len(jobs):
         say(f"{len(jobs) - len(todo)} of {len(jobs)} jobs are done already.")
     of_slot = environments(at_once)
-    failed, running, start, finished = [], [], time.monotonic(), 0
+    failed, running, start, finished, full = [], [], time.monotonic(), 0, False
     waiting = list(todo)
     try:
         while waiting or running:
@@ -94,10 +97,14 @@ def run_jobs(
                 said = _outcome(job_folder(folder, one.job))
                 if not is_done(folder, one.job):
                     failed.append(one.job)
+                    if one.process.returncode == errno.ENOSPC or not has_room(folder):
+                        full, waiting = True, []
                 say(f"[{_progress(finished, len(todo), time.monotonic() - start)}] {one.job.name}: {said}")
             time.sleep(0.05)
     finally:
         _end([one.process for one in running])
+    if full:
+        raise no_room(folder)
     return failed
 
 
