@@ -27,6 +27,7 @@ from hf_memaug.data import (
     load_molecules,
     split_domains,
 )
+from hf_memaug.data.hub_names import is_hub_name, load_from_hub
 from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
 from hf_memaug.training.sweep.building import GENERATED, MNIST, load_rows
 
@@ -131,14 +132,17 @@ def as_options(error: Exception) -> str:
 
 def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | None = None) -> DomainDataset:
     where: Any = source["data"]
-    if where in MADE_HERE or where.partition(":")[0] in MNIST:
+    if is_made_here(where):
         if split is not None:
             raise ValueError(f"`--split`: {where} has no splits. Leave it out.")
         return MADE_HERE[where]() if where in MADE_HERE else load_rows(where)
     task = TASKS.get(source.get("task"))
     has_edges = task is None and source.get("smiles") is None and holds_edges(where)
-    if not Path(where).exists() and _is_hub_name(where):
-        where = _from_hub(where, split)
+    if not Path(where).exists() and is_hub_name(where):
+        try:
+            where = load_from_hub(where, split)
+        except ValueError as error:
+            raise ValueError(f"`--data` {error}") from error
     if source["domain"] == NO_DOMAINS:
         where = {data_name(source["data"]): where}
     if task is not None:
@@ -152,21 +156,8 @@ def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | 
     return load_domains(where, text=source["text"], text_pair=source["text_pair"], **shared)
 
 
-def _is_hub_name(name: str) -> bool:
-    return name.count("/") <= 1 and not name.startswith((".", "/", "~")) and not Path(name).suffix
-
-
-def _from_hub(name: str, split: str | None):
-    from datasets import load_dataset
-
-    try:
-        found = load_dataset(name)
-        return next(iter(found.values())) if split is None and len(found) == 1 else found
-    except Exception as error:  # the hub, the network and the dataset each fail in their own way
-        said = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise ValueError(
-            f"`--data` {name!r} is no file or folder, and no dataset of the hub could be loaded by this name ({said})."
-        ) from error
+def is_made_here(where: str) -> bool:
+    return where in MADE_HERE or where.partition(":")[0] in MNIST
 
 
 def data_name(source: str) -> str:

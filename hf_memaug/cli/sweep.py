@@ -98,7 +98,7 @@ def _plan(options, several: Mapping[str, Chosen], settings, source, rows, target
     columns = {key: source[key] for key in (*data.COLUMNS, "smiles", "split") if source[key] is not None}
     of_rows = {"kind": "graph"} if data.kind_of(rows) == "graph" else {}
     backbone = str(Path(options.backbone).resolve()) if Path(options.backbone).exists() else options.backbone
-    made_here = not Path(source["data"]).exists()
+    made_here = data.is_made_here(source["data"])
     jobs = []
     for method, one in several.items():
         given = settings[method]

@@ -241,3 +241,22 @@ def test_options_that_cannot_be_are_refused(tmp_path, capsys):
         with pytest.raises(SystemExit):
             main(["--output", str(tmp_path), "--dry-run", *arguments])
         assert reason in capsys.readouterr().err
+
+
+def test_rows_of_the_hub(monkeypatch):
+    datasets = pytest.importorskip("datasets", reason="`datasets` is not installed")
+    rows = [{"words": f"row {n}", "stars": n % 2, "shop": "ab"[n // 4]} for n in range(8)]
+    of_split = {"train": datasets.Dataset.from_list(rows), "test": datasets.Dataset.from_list(rows[:3])}
+    monkeypatch.setattr(datasets, "load_dataset", lambda name: datasets.DatasetDict(of_split))
+    columns = {"text": "words", "label": "stars", "domain": "shop"}
+    found = load_rows("somebody/reviews", split="train", **columns)
+    assert found["text"] == [row["words"] for row in rows] and found.domains == ["a", "b"]
+    monkeypatch.setattr(datasets, "load_dataset", lambda name: datasets.DatasetDict({"train": of_split["train"]}))
+    assert len(load_rows("reviews", **columns)) == 8
+
+    def missing(name):
+        raise ConnectionError("no such host")
+
+    monkeypatch.setattr(datasets, "load_dataset", missing)
+    with pytest.raises(ValueError, match="no dataset of the hub could be loaded by this name .no such host."):
+        load_rows("somebody/reviews", **columns)

@@ -165,7 +165,8 @@ def _slots_panel(job: Job, memory: dict, by_domain: dict[str, list[float]], of: 
     owners = memory.get("owners")
     owners = owners if isinstance(owners, list) and len(owners) == count else None
     what = memory.get("what") if isinstance(memory.get("what"), str) else "slot"
-    names = [f"{what} {place}{f' ({owners[place]})' if owners else ''}" for place in range(count)]
+    first = _first(memory)
+    names = [f"{what} {first + place}{f' ({owners[place]})' if owners else ''}" for place in range(count)]
     kept, title = list(range(count)), f"{job.title}{of}"
     if count > MOST_SLOTS:
         means = np.mean(list(by_domain.values()), axis=0)
@@ -174,6 +175,11 @@ def _slots_panel(job: Job, memory: dict, by_domain: dict[str, list[float]], of: 
         title = f"{title}: the {MOST_SLOTS} slots most read of {count}; the others take {100 * rest:.0f} %"
     rows = {name: [shares[place] for place in kept] for name, shares in by_domain.items()}
     return charts.strip_chart(title, rows, [names[place] for place in kept])
+
+
+def _first(memory: dict) -> int:
+    """Layers are counted as a configuration counts them, slots as a tensor does."""
+    return 1 if memory.get("what") == LAYERS else 0
 
 
 def _readers(job: Job, memory: dict, by_domain: dict[str, list[float]]) -> list[list]:
@@ -188,7 +194,7 @@ def _readers(job: Job, memory: dict, by_domain: dict[str, list[float]]) -> list[
         owner = f" ({owners[top]})" if owners and top < len(owners) else ""
         cells = [
             Cell(number(used), used),
-            Cell(f"{top}{owner}", top),
+            Cell(f"{_first(memory) + top}{owner}", top),
             Cell(f"{100 * values[top]:.1f} %", float(values[top])),
         ]
         rows.append([job.title, name, *cells, Cell(number(overlap, 2), overlap)])

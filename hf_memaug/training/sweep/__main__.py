@@ -61,8 +61,8 @@ def make_parser(
         nargs="+",
         default=["generated_reviews"],
         metavar="NAME=SOURCE",
-        help=f"file or folder that `load_domains` reads, {', '.join(GENERATED)}, or {', '.join(MNIST)} with :FOLDER "
-        f"(default: {' '.join(shown['data'])})",
+        help=f"file or folder that `load_domains` reads, dataset of the hub, {', '.join(GENERATED)}, or "
+        f"{', '.join(MNIST)} with :FOLDER (default: {' '.join(shown['data'])})",
     )
     for column in ("text", "label", "domain"):
         add(f"--{column}", default=column, metavar="COLUMN", help=f"column with the {column} (default: %(default)s)")

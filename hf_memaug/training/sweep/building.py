@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Model, processor and rows of a job. Give the sweep a function of your own, with `--build`, for anything else."""
 
+from pathlib import Path
 from typing import Any
 
 from hf_memaug.data import (
@@ -12,6 +13,7 @@ from hf_memaug.data import (
     load_domains,
     mnist_domains,
 )
+from hf_memaug.data.hub_names import is_hub_name, load_from_hub
 from hf_memaug.training.sweep.plan import Job
 
 GENERATED = {
@@ -29,12 +31,16 @@ GMOE = "gmoe:"
 def load_rows(data: str, **columns) -> DomainDataset:
     """
     `"generated_reviews"`, `"generated_digits"`, `"coloured_digits"`; `"rotated_mnist:FOLDER"` or
-    `"coloured_mnist:FOLDER"`; or a file or folder that `load_domains` reads, with its arguments.
+    `"coloured_mnist:FOLDER"`; a dataset of the hub; or a file or folder that `load_domains` reads, with its arguments.
     """
     if data in GENERATED:
         return GENERATED[data]()
     kind, colon, folder = data.partition(":")
-    return mnist_domains(folder, MNIST[kind]) if colon and kind in MNIST else load_domains(data, **columns)
+    if colon and kind in MNIST:
+        return mnist_domains(folder, MNIST[kind])
+    if not Path(data).exists() and is_hub_name(data):
+        return load_domains(load_from_hub(data, columns.get("split")), **columns)
+    return load_domains(data, **columns)
 
 
 def whole_images(rows: DomainDataset, broken: str) -> DomainDataset:
