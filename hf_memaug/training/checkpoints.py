@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import contextmanager
 from functools import partial
 
+import torch
 from transformers import PreTrainedModel
 from transformers.trainer_callback import TrainerState
 
@@ -33,6 +34,12 @@ def own_names(model):
         yield
     finally:
         del model.save_pretrained
+
+
+def load_state(path: str | os.PathLike, device: torch.device):
+    """What `torch.save` has written, on a device."""
+    # Of several processes on a CPU each has one with a number, which torch (2.13) does not know again.
+    return torch.load(path, map_location="cpu" if device.type == "cpu" else device, weights_only=True)
 
 
 def last_complete_checkpoint(

@@ -12,7 +12,6 @@ import random
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_memaug.training.checkpoints import LAST
-from hf_memaug.training.state_files import FILES, NAME, StateFiles
+from hf_memaug.training.state_files import FILES, StateFiles, clear
 
 # What saving may take of the time of training, and the seconds that a run may take in advance.
 SAVE_SHARE, SPARE_SECONDS = 0.05, 0.25
@@ -88,7 +87,7 @@ class Snapshots(TrainerCallback):
         self._forget(folder, state.global_step)
         if state.is_world_process_zero:
             # What an earlier run left there must not be taken for this one's.
-            _clear(folder, lambda name: name == f"checkpoint-{state.global_step}")
+            clear(folder, lambda name: name == f"checkpoint-{state.global_step}")
 
     def on_save(self, args, state, control, **kwargs):
         self._saved_step = self._trainer_step = state.global_step
@@ -153,7 +152,7 @@ class Snapshots(TrainerCallback):
         if not args.should_save:
             return 0.0
         try:
-            spent = self._files.save(state.global_step, {**_states(trainer), **_by_name(numbers)})
+            spent = self._files.save(state.global_step, {**_states(trainer, self._model), **_by_name(numbers)})
         except OSError as error:
             if error.errno in DISK_ERRORS:
                 raise
@@ -169,18 +168,18 @@ class Snapshots(TrainerCallback):
 
     def _can_map(self, trainer) -> bool:
         if self._fits is None and trainer.args.should_save:
-            model = trainer.accelerator.unwrap_model(trainer.model)
+            self._model = trainer.accelerator.unwrap_model(trainer.model)
             plain = not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled or trainer.args.save_only_model)
             # An adapter is a checkpoint of another kind, and small.
-            plain = plain and not hasattr(model, "peft_config") and trainer.args.device.type in ("cpu", "cuda")
-            self._fits = plain and FILES * _bytes(_states(trainer)) < ROOM_SHARE * _room(trainer.args.output_dir)
+            plain = plain and not hasattr(self._model, "peft_config") and trainer.args.device.type in ("cpu", "cuda")
+            self._fits = plain and FILES * _bytes(_states(trainer, self._model)) < ROOM_SHARE * _room(
+                trainer.args.output_dir
+            )
         return self._fits is not False
 
     def _keep(self, files: StateFiles) -> None:
         try:
             files.keep()
-            # What the run went on from.
-            _clear(files.folder, lambda name: name.startswith(NAME))
         except BaseException as error:
             self._error = error
         self._kept_at = time.monotonic()
@@ -201,15 +200,7 @@ class Snapshots(TrainerCallback):
             raise error
 
 
-def _clear(folder: Path, stays: Callable[[str], bool]) -> None:
-    for one in folder.iterdir() if folder.is_dir() else ():
-        if one.is_dir() and not stays(one.name):
-            shutil.rmtree(one, ignore_errors=True)
-        elif not stays(one.name):
-            one.unlink(missing_ok=True)
-
-
-def _states(trainer) -> dict[str, Any]:
+def _states(trainer, model) -> dict[str, Any]:
     """For each file of a checkpoint what is in it, but for the random numbers."""
     state, more = trainer.state, {}
     scaler = getattr(trainer.accelerator, "scaler", None)
@@ -223,7 +214,7 @@ def _states(trainer) -> dict[str, Any]:
             callbacks[name] = [*before, one.state()] if isinstance(before, list) else one.state()
     return {
         # The parameters themselves: of tied ones there is one.
-        SAFE_WEIGHTS_NAME: dict(trainer.accelerator.unwrap_model(trainer.model).state_dict(keep_vars=True)),
+        SAFE_WEIGHTS_NAME: dict(model.state_dict(keep_vars=True)),
         OPTIMIZER_NAME: trainer.optimizer.state_dict(),
         SCHEDULER_NAME: trainer.lr_scheduler.state_dict(),
         **more,

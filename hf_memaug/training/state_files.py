@@ -20,6 +20,7 @@ import struct
 import time
 import warnings
 from collections import OrderedDict, defaultdict
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,7 @@ class StateFiles:
         structure = io.BytesIO()
         pickler = _Pickler(structure)
         pickler.dump(states)
-        shapes = [(tensor.dtype, tensor.shape) for tensor in pickler.tensors]
+        shapes = [(tensor.dtype, tensor.shape, tensor.is_cpu) for tensor in pickler.tensors]
         if shapes != self._layout.shapes:
             self._layout = _Layout(shapes)
         number = next(one for one in range(FILES) if one not in (self._latest, self._held, self._kept))
@@ -100,24 +101,34 @@ class StateFiles:
             self._files[self._held].keep()
             if self._kept is not None:
                 self._files[self._kept].forget()
-            # From now on the one before may be written again.
+            # From now on the one before may be written again, and what the run went on from is not needed.
             self._kept = self._held
+            clear(self.folder, lambda name: name.startswith(NAME))
         self._held = None
 
     def close(self) -> None:
-        """Leaves the latest state alone."""
-        for number in self._files:
-            if number != self._latest:
-                (self.folder / f"{NAME}{number}").unlink(missing_ok=True)
+        """Leaves the latest state alone in the folder."""
         self._files.clear()
+        if self._latest is not None:
+            clear(self.folder, lambda name: name == f"{NAME}{self._latest}")
+
+
+def clear(folder: Path, stays: Callable[[str], bool]) -> None:
+    """Removes what is in `folder`, but for what stays by its name."""
+    for one in folder.iterdir() if folder.is_dir() else ():
+        if one.is_dir() and not stays(one.name):
+            shutil.rmtree(one, ignore_errors=True)
+        elif not stays(one.name):
+            one.unlink(missing_ok=True)
 
 
 class _Layout:
     """Where the tensors of a state lie in its file."""
 
-    def __init__(self, shapes: list[tuple[torch.dtype, torch.Size]]):
+    def __init__(self, shapes: list[tuple[torch.dtype, torch.Size, bool]]):
         self.shapes, self.places, end = shapes, [], TENSORS_AT
-        for dtype, shape in shapes:
+        self.is_on_cpu = all(is_cpu for *_, is_cpu in shapes)
+        for dtype, shape, _ in shapes:
             self.places.append((str(dtype).removeprefix("torch."), tuple(shape), end))
             end += -(-shape.numel() * dtype.itemsize // ALIGNED) * ALIGNED
         self.end, self.pickled = end, pickle.dumps(self.places)
@@ -141,7 +152,11 @@ class _MappedFile:
         if self._layout is not layout:
             self._views, self._layout = layout.views(self._memory), layout
         with torch.no_grad():
-            torch._foreach_copy_(self._views, tensors)
+            if layout.is_on_cpu:
+                torch._foreach_copy_(self._views, tensors)
+            else:
+                for view, tensor in zip(self._views, tensors, strict=True):
+                    view.copy_(tensor)
         memory, middle = self._memory, layout.end + len(layout.pickled)
         memory[layout.end : middle] = layout.pickled
         memory[middle:end] = structure
