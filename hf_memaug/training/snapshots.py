@@ -172,9 +172,10 @@ class Snapshots(TrainerCallback):
             plain = not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled or trainer.args.save_only_model)
             # An adapter is a checkpoint of another kind, and small.
             plain = plain and not hasattr(self._model, "peft_config") and trainer.args.device.type in ("cpu", "cuda")
-            self._fits = plain and FILES * _bytes(_states(trainer, self._model)) < ROOM_SHARE * _room(
-                trainer.args.output_dir
-            )
+            size = _bytes(_states(trainer, self._model)) if plain else 0
+            room = shutil.disk_usage(trainer.args.output_dir).free
+            # The system can take back the memory of all but the two that are written in turns.
+            self._fits = plain and 2 * size < ROOM_SHARE * _free_memory() and FILES * size < ROOM_SHARE * room
         return self._fits is not False
 
     def _keep(self, files: StateFiles) -> None:
@@ -244,11 +245,6 @@ def _bytes(value) -> int:
     if isinstance(value, (list, tuple)):
         return sum(map(_bytes, value))
     return value.numel() * value.element_size() if isinstance(value, torch.Tensor) else 0
-
-
-def _room(folder: str) -> float:
-    """Bytes that are free, of memory or of the disk, whichever has less."""
-    return min(_free_memory(), shutil.disk_usage(folder).free)
 
 
 def _free_memory() -> float:

@@ -19,7 +19,6 @@ import shutil
 import struct
 import time
 import warnings
-from collections import OrderedDict, defaultdict
 from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,8 +42,11 @@ TENSORS_AT, ALIGNED = 4096, 64
 # Bytes that a file is made longer by at a time.
 ROOM = 2**20
 # What a structure may name beside the types of Python.
-NAMED = {("collections", "OrderedDict"): OrderedDict, ("collections", "defaultdict"): defaultdict}
-NUMPY = {"_reconstruct", "ndarray", "dtype", "scalar"}
+NAMED = {
+    "collections": {"OrderedDict", "defaultdict", "Counter"},
+    "torch": {"Size", "device"},
+    "numpy": {"_reconstruct", "ndarray", "dtype", "scalar"},
+}
 
 
 class StateFiles:
@@ -240,9 +242,8 @@ class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str):
         if (module, name) == (__name__, _tensor.__name__):
             return lambda number: self._tensors[number].clone()
-        if (module, name) in NAMED:
-            return NAMED[module, name]
-        if module.partition(".")[0] == "numpy" and name in NUMPY:
+        is_dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
+        if is_dtype or name in NAMED.get(module.partition(".")[0], ()):
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"it names {module}.{name}")
 
@@ -287,16 +288,17 @@ def unpack(path: str | os.PathLike) -> str | None:
             _write(half / name, state)
         if read_head(path) != head:
             return None
-        # Several processes of a run do the same; what is there already is as good.
-        if not (whole / TRAINER_STATE_NAME).is_file():
+        if whole.is_dir() and not (whole / TRAINER_STATE_NAME).is_file():
+            # A kill has left it half removed.
             shutil.rmtree(whole, ignore_errors=True)
-            os.replace(half, whole)
+        os.replace(half, whole)
         return str(whole)
     except Exception as error:
-        error = told_plainly(error, path.parent)
+        # Several processes of a run do the same; what is there already is as good.
         if (whole / TRAINER_STATE_NAME).is_file():
             return str(whole)
-        if isinstance(error, OSError):
+        error = told_plainly(error, path.parent)
+        if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
             raise error from None
         if read_head(path) == head:
             warnings.warn(f"`{path}` cannot be read ({error}); an older checkpoint is taken.", stacklevel=2)

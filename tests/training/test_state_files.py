@@ -24,7 +24,7 @@ def states(step: int, size: int = 3) -> dict:
     return {
         "model.safetensors": {"a": weight, "tied": weight, "half": torch.full((2,), step, dtype=torch.bfloat16)},
         "optimizer.pt": {"state": {0: {"step": torch.tensor(float(step)), "odd": odd, "none": torch.empty(0, 4)}}},
-        "more.pt": OrderedDict(rate=0.1 * step, turned=torch.arange(6).view(2, 3).T),
+        "more.pt": OrderedDict(rate=0.1 * step, type=torch.float16, turned=torch.arange(6).view(2, 3).T),
         "rng_state.pth": {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.get_rng_state()},
         "trainer_state.json": vars(TrainerState(global_step=step, log_history=[{"loss": np.float64(step)}] * step)),
     }
@@ -56,7 +56,7 @@ def test_a_state_becomes_a_checkpoint_as_trainer_has_it(run):
     # Not with the whole file behind it.
     assert os.path.getsize(f"{checkpoint}/optimizer.pt") < 4000
     more = torch.load(f"{checkpoint}/more.pt", weights_only=True)
-    assert more["turned"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert more["type"] == torch.float16 and more["turned"].tolist() == [[0, 3], [1, 4], [2, 5]]
     assert random.getstate() == torch.load(f"{checkpoint}/rng_state.pth", weights_only=False)["python"]
     assert TrainerState.load_from_json(f"{checkpoint}/trainer_state.json").log_history == [{"loss": 3.0}] * 3
 
