@@ -4,10 +4,11 @@
 What `kill -9` costs a job, and what it costs to have it cost no more: BERTs of several sizes with AdamW, each trained
 with and without `Snapshots`, in turns.
 
-`lost` is the longest time that a kill could have taken back in the run: from the moment that a state was copied until
-the next one was on the disk. `steps_lost` is the same in steps, `interval` the mean time between two saves, `stall`
-what a save keeps training waiting, and `train` a step with saves over one without. The first save, which also pays for
-the memory, is in none of them.
+`lost` is the longest time that a kill could have taken back in the run: from the moment that a state was whole until
+the next one was. `steps_lost` is the most steps that were trained in it, the one under way counted in: 1 is the least.
+`saved` is the part of the steps that were saved, `interval` the mean time between two saves, `stall` what a save keeps
+training waiting, and `train` a step with saves over one without. The first two saves, for which the files are made, are
+in none of them but `saved`.
 
     python benchmarks/kill.py --output docs/results/benchmarks/kill_cpu.json
 """
@@ -70,23 +71,29 @@ def make_trainer(size: str, steps: int, batch: int, folder: str, callbacks: list
 
 
 def watched():
-    """`Snapshots` that notes when states were copied and when they were on the disk."""
+    """`Snapshots` that notes when states were whole."""
     from hf_memaug.training.snapshots import Snapshots
 
     class Watched(Snapshots):
         def __init__(self):
             super().__init__()
-            self.copied, self.written, self.stalls, self.bytes = [], [], [], 0
+            self.whole, self.stalls, self.bytes = [], [], 0
+
+        def on_train_begin(self, args, state, control, **kwargs):
+            super().on_train_begin(args, state, control, **kwargs)
+            # Nothing in advance: a short run is to show what a long one has.
+            self._spare = 0.0
 
         def _save(self, trainer):
-            super()._save(trainer)
-            self.copied.append((time.monotonic(), trainer.state.global_step))
-            self.stalls.append(self._stall)
+            start = time.monotonic()
+            spent = super()._save(trainer)
+            self.whole.append((time.monotonic(), trainer.state.global_step))
+            self.stalls.append(self.whole[-1][0] - start - spent)
+            return spent
 
-        def _write(self, states, half, whole):
-            super()._write(states, half, whole)
-            self.written.append(time.monotonic())
-            self.bytes = sum(file.stat().st_size for file in whole.iterdir())
+        def on_train_end(self, args, state, control, **kwargs):
+            self.bytes = max((file.stat().st_size for file in self._files.folder.glob("state-*")), default=0)
+            super().on_train_end(args, state, control, **kwargs)
 
     return Watched()
 
@@ -107,7 +114,7 @@ def run(size: str, steps: int, batch: int, saves: bool) -> tuple[float, object]:
             size, steps, batch, str(Path(folder) / "run"), [Clock(), *([snapshots] if saves else [])]
         )
         trainer.train()
-    # Without the first two, which warm up and pay for the memory of the copy.
+    # Without the first two, which warm up.
     return (times[-1] - times[2]) / (len(times) - 3), snapshots
 
 
@@ -130,23 +137,21 @@ def main() -> None:
             found = {saves: run(size, steps, options.batch, saves) for saves in order}
             pairs.append((found[True][0], found[False][0]))
             noted.append(found[True][1])
-        lost = [
-            (there - then, steps_between)
+        # Without the first two, for which the files are made.
+        gaps = [
+            (after[0] - before[0], after[1] - before[1])
             for one in noted
-            for (then, step), (_, next_step), there in zip(
-                one.copied[1:], one.copied[2:], one.written[2:], strict=False
-            )
-            for steps_between in [next_step - step]
+            for before, after in zip(one.whole[2:], one.whole[3:], strict=False)
         ]
-        gaps = [b[0] - a[0] for one in noted for a, b in zip(one.copied[1:], one.copied[2:], strict=False)]
-        stalls = [stall for one in noted for stall in one.stalls[1:]]
+        stalls = [stall for one in noted for stall in one.stalls[2:]]
         with_saves, without = (statistics.median(pair[place] for pair in pairs) for place in (0, 1))
         figures = {
             "checkpoint": (noted[0].bytes / 1e6, "MB"),
+            "saved": (100 * statistics.mean(len(one.whole) / steps for one in noted), "%"),
             "stall": (1e3 * statistics.median(stalls), "ms") if stalls else None,
-            "interval": (statistics.mean(gaps), "s") if gaps else None,
-            "lost": (max(one[0] for one in lost), "s") if lost else None,
-            "steps_lost": (max(one[1] for one in lost), "steps") if lost else None,
+            "interval": (statistics.mean(gap[0] for gap in gaps), "s") if gaps else None,
+            "lost": (max(gap[0] for gap in gaps), "s") if gaps else None,
+            "steps_lost": (max(gap[1] for gap in gaps), "steps") if gaps else None,
         }
         for what, figure in figures.items():
             if figure is not None:

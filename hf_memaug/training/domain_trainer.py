@@ -22,7 +22,7 @@ from hf_memaug.registry import row_name
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
-from hf_memaug.training.checkpoints import last_complete_checkpoint, own_names
+from hf_memaug.training.checkpoints import last_complete_checkpoint, load_state, own_names
 from hf_memaug.training.collation import choose_collator, columns_to_collate
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard import RunGuard
@@ -290,7 +290,7 @@ class DomainTrainer(SnapshotTrainer, Trainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         # `save_only_model` leaves it out, as it leaves out the optimizer.
         if checkpoint is not None and os.path.isfile(f"{checkpoint}/algorithm.pt"):
-            state = torch.load(f"{checkpoint}/algorithm.pt", map_location=self.args.device, weights_only=True)
+            state = load_state(f"{checkpoint}/algorithm.pt", self.args.device)
             self.algorithm.load_state_dict(state)
 
     # Evaluation

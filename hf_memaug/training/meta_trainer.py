@@ -15,6 +15,7 @@ from transformers import TrainerCallback, get_scheduler
 from hf_memaug.data.sampling import EpisodeSampler
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.layers.discriminator import DomainDiscriminators
+from hf_memaug.training.checkpoints import load_state
 from hf_memaug.training.domain_trainer import DomainTrainer, domains_of
 from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.hypergradient import InnerStep, copied, optimizer_states, second_order_term
@@ -309,7 +310,7 @@ class MetaTrainer(DomainTrainer):
         super()._load_optimizer_and_scheduler(checkpoint)
         # `save_only_model` leaves it out, as it leaves out the optimizer.
         if checkpoint is not None and os.path.isfile(f"{checkpoint}/{OUTER_STATE}"):
-            state = torch.load(f"{checkpoint}/{OUTER_STATE}", map_location=self.args.device, weights_only=True)
+            state = load_state(f"{checkpoint}/{OUTER_STATE}", self.args.device)
             self.outer_optimizer.load_state_dict(state["optimizer"])
             self.outer_scheduler.load_state_dict(state["scheduler"])
             self.discriminators.load_state_dict(state["discriminators"])

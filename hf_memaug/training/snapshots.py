@@ -1,40 +1,42 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-What a run goes on from after a kill: `output_dir/_last/checkpoint-<step>`, beside the checkpoints of `Trainer`. It has
-the weights, the optimizer and the random numbers, and neither tokenizer nor arguments. A copy is made between two
-steps, into memory that is kept, and a thread writes it while training goes on.
+What a run goes on from after a kill: `output_dir/_last`, beside the checkpoints of `Trainer`. It has the weights, the
+optimizer and the random numbers, and neither tokenizer nor arguments. A copy is made between two steps, into a file
+that is mapped into memory (`StateFiles`); whoever goes on makes a checkpoint of it.
 """
 
-import contextlib
-import copy
+import errno
 import math
-import os
+import random
 import shutil
 import threading
 import time
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
-from accelerate.utils import broadcast_object_list
-from safetensors.torch import save_file
+from accelerate.utils import broadcast_object_list, gather_object
 from transformers import TrainerCallback
-from transformers.trainer import OPTIMIZER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
+from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from hf_memaug.files import told_plainly
 from hf_memaug.training.checkpoints import LAST
+from hf_memaug.training.state_files import FILES, StateFiles, clear
 
-# What saving may take of the time of training, and how much of the time the disk may be written to.
-SAVE_SHARE, WRITE_SHARE = 0.05, 0.25
+# What saving may take of the time of training, and the seconds that a run may take in advance.
+SAVE_SHARE, SPARE_SECONDS = 0.05, 0.25
+# Seconds until a state is brought to the disk, for the day that the machine falls rather than the process.
+KEEP_SECONDS = 60.0
 # Several processes agree as often as this, in seconds: to ask at each step would cost more than it saves.
 MEET_SECONDS = 0.25
-# Seconds that the writer keeps Python to itself for each tensor.
-HOLDS_LOCK = 1e-4
-# A copy may take this part of the memory that is free; else `Trainer` writes its own checkpoint.
-MEMORY_SHARE = 0.5
+# The files may take this part of the memory and of the disk that is free; else `Trainer` writes its own checkpoint.
+ROOM_SHARE = 0.5
+# What training ends for. With any other error the files are not for this disk, and `Trainer` writes its own.
+DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 
 class SnapshotTrainer:
@@ -53,21 +55,22 @@ class SnapshotTrainer:
 
 class Snapshots(TrainerCallback):
     """
-    Saves as often as `SAVE_SHARE` of the time allows: after every step, where steps are long. For trainers that are a
-    `SnapshotTrainer`; all processes of a run save at the same step, that the first one chooses.
+    Saves after every step, or as often as `SAVE_SHARE` of the time allows. For trainers that are a `SnapshotTrainer`;
+    all processes of a run save at the same step, that the first one chooses.
     """
 
     def __init__(self):
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
-        self._kept: dict[tuple, torch.Tensor] = {}
         self._forget()
 
-    def _forget(self) -> None:
-        self._kept.clear()
-        self._last_save = self._since = time.monotonic()
-        self._stall = self._processor_seconds = self._wall = 0.0
-        self._saved_step = self._since_step = self._meets_at = 0
+    def _forget(self, folder: Path = Path(LAST), step: int = 0) -> None:
+        self._files = StateFiles(folder)
+        self._fits: bool | None = None
+        self._spare = SPARE_SECONDS
+        self._counted = self._since = self._kept_at = time.monotonic()
+        self._saved_step = self._since_step = step
+        self._trainer_step = self._meets_at = 0
 
     def asks_to_end(self) -> bool:
         """Whether the run is to save the step under way and end."""
@@ -80,28 +83,22 @@ class Snapshots(TrainerCallback):
 
     def on_train_begin(self, args, state, control, **kwargs):
         self._wait()
-        self._forget()
-        self._saved_step = self._since_step = state.global_step
-        if state.global_step == 0 and state.is_world_process_zero:
+        folder = Path(args.output_dir) / LAST
+        self._forget(folder, state.global_step)
+        if state.is_world_process_zero:
             # What an earlier run left there must not be taken for this one's.
-            shutil.rmtree(Path(args.output_dir) / LAST, ignore_errors=True)
+            clear(folder, lambda name: name == f"checkpoint-{state.global_step}")
 
     def on_save(self, args, state, control, **kwargs):
-        self._saved_step, self._last_save = state.global_step, time.monotonic()
+        self._saved_step = self._trainer_step = state.global_step
 
     def on_train_end(self, args, state, control, **kwargs):
         self._wait()
-        self._kept.clear()
+        self._files.close()
+        if self._trainer_step == state.global_step and state.is_world_process_zero:
+            shutil.rmtree(self._files.folder, ignore_errors=True)
 
     # When
-
-    @property
-    def patience(self) -> float:
-        """Seconds from one save to the next, by what the last one took."""
-        # Beside a GPU, the thread is in the way only while it holds Python's lock, which it does tensor by tensor.
-        holds = HOLDS_LOCK * len(self._kept) if torch.cuda.is_available() else math.inf
-        cost = self._stall + min(self._processor_seconds, holds)
-        return max(cost / SAVE_SHARE, self._wall / WRITE_SHARE)
 
     def after_step(self, trainer) -> None:
         """Between two steps, when what is to be logged and scored of the first is done."""
@@ -110,116 +107,86 @@ class Snapshots(TrainerCallback):
         # Between the steps that lead to one step of MIL's memory there is nothing to go on from.
         if state.global_step < self._meets_at or state.global_step % getattr(args, "inner_steps", 1):
             return
-        is_due, ends = self._agreed(args, state)
+        is_due, ends, by_files = self._agreed(trainer)
         if (is_due or ends) and self._saved_step != state.global_step:
-            self._save(trainer)
+            start = time.monotonic()
+            spent = self._save(trainer) if by_files else self._save_by_trainer(trainer)
+            self._saved_step = state.global_step
+            self._spare -= time.monotonic() - start - spent
         if ends:
             self._wait()
+            self._files.hold()
+            self._files.keep()
             self.end(state)
 
-    def _agreed(self, args, state) -> tuple[bool, bool]:
-        now = time.monotonic()
-        is_due = now - self._last_save >= self.patience and not self._is_writing
-        if args.world_size == 1:
-            return is_due, self.asks_to_end()
-        # The processes have other clocks, and hear of an end at other steps.
-        a_step = (now - self._since) / max(1, state.global_step - self._since_step)
-        self._since, self._since_step = now, state.global_step
-        word = [(is_due, self.asks_to_end(), max(1, math.floor(MEET_SECONDS / max(a_step, 1e-6))))]
-        broadcast_object_list(word)
-        is_due, ends, steps = word[0]
-        self._meets_at = state.global_step + steps
-        return is_due, ends
+    def _agreed(self, trainer) -> tuple[bool, bool, bool]:
+        """Whether to save, whether to end, and whether it is saved by the files."""
+        args, state, now = trainer.args, trainer.state, time.monotonic()
+        self._spare = min(SPARE_SECONDS, self._spare + SAVE_SHARE * (now - self._counted))
+        self._counted = now
+        word = (self._spare >= 0, self.asks_to_end(), self._can_map(trainer), 1)
+        if args.world_size > 1:
+            # The processes have other clocks, and hear of an end at other steps.
+            a_step = (now - self._since) / max(1, state.global_step - self._since_step)
+            self._since, self._since_step = now, state.global_step
+            words = [(*word[:3], max(1, math.floor(MEET_SECONDS / max(a_step, 1e-6))))]
+            broadcast_object_list(words)
+            word = words[0]
+            self._meets_at = state.global_step + word[3]
+        return word[:3]
 
     # What
 
-    def _save(self, trainer) -> None:
-        self._wait()
-        start = time.monotonic()
+    def _save_by_trainer(self, trainer) -> float:
+        trainer._save_checkpoint(trainer.model, trial=None)
+        trainer.control = trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
+        return 0.0
+
+    def _save(self, trainer) -> float:
         args, state = trainer.args, trainer.state
-        if not self._can_copy(trainer):
-            trainer._save_checkpoint(trainer.model, trial=None)
-            trainer.control = trainer.callback_handler.on_save(args, state, trainer.control)
-            self._stall = time.monotonic() - start
-            return
         trainer.store_flos()
-        folder = Path(args.output_dir) / LAST
-        half = folder / f"half-{state.global_step}"
-        half.mkdir(parents=True, exist_ok=True)
-        # Each process has its own; small, and not worth a thread.
-        trainer._save_rng_state(str(half))
+        # Each process has its own.
+        numbers = [_random_numbers(args)]
         if args.world_size > 1:
-            trainer.accelerator.wait_for_everyone()
-        if args.should_save:
-            trainer._save_scaler(str(half))
-            torch.save(trainer.lr_scheduler.state_dict(), half / SCHEDULER_NAME)
-            for one in [*trainer.callback_handler.callbacks, trainer.control]:
-                if isinstance(one, ExportableState):
-                    before = state.stateful_callbacks.get(type(one).__name__)
-                    if isinstance(before, list):
-                        before.append(one.state())
-                    else:
-                        state.stateful_callbacks[type(one).__name__] = one.state()
-            state.save_to_json(str(half / TRAINER_STATE_NAME))
-            began = time.monotonic()
-            is_first = not self._kept
-            states = _big_states(trainer)
-            copies = self._copy(states, ())
-            if is_first:
-                # That one also paid for the memory; the next will not.
-                start += time.monotonic() - began
-                copies = self._copy(states, ())
-            whole = folder / f"checkpoint-{state.global_step}"
-            self._thread = threading.Thread(target=self._write, args=(copies, half, whole), daemon=True)
-            self._thread.start()
-        self._saved_step, self._last_save = state.global_step, time.monotonic()
-        self._stall = self._last_save - start
-
-    def _can_copy(self, trainer) -> bool:
-        model = trainer.accelerator.unwrap_model(trainer.model)
-        plain = not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled or trainer.args.save_only_model)
-        # An adapter is a checkpoint of another kind, and small.
-        if not plain or hasattr(model, "peft_config"):
-            return False
-        if self._kept or not trainer.args.should_save:
-            return True
-        return _bytes(_big_states(trainer)) < MEMORY_SHARE * _free_memory()
-
-    def _copy(self, value, key: tuple):
-        if isinstance(value, dict):
-            return {name: self._copy(one, (*key, name)) for name, one in value.items()}
-        if isinstance(value, (list, tuple)):
-            return type(value)(self._copy(one, (*key, place)) for place, one in enumerate(value))
-        if not isinstance(value, torch.Tensor):
-            return copy.deepcopy(value)
-        kept = self._kept.get(key)
-        if kept is None or kept.shape != value.shape or kept.dtype != value.dtype:
-            kept = torch.empty(value.shape, dtype=value.dtype, pin_memory=value.is_cuda)
-            self._kept[key] = kept
-        return kept.copy_(value.detach())
-
-    def _write(self, states: dict, half: Path, whole: Path) -> None:
-        start, processor = time.monotonic(), time.thread_time()
+            numbers = gather_object(numbers)
+        if not args.should_save:
+            return 0.0
         try:
-            for name, state in states.items():
-                if name == SAFE_WEIGHTS_NAME:
-                    save_file(state, half / name, metadata={"format": "pt"})
-                else:
-                    with _no_checksums():
-                        torch.save(state, half / name)
-            shutil.rmtree(whole, ignore_errors=True)
-            os.replace(half, whole)
-            for other in whole.parent.iterdir():
-                if other != whole:
-                    shutil.rmtree(other, ignore_errors=True)
+            spent = self._files.save(state.global_step, {**_states(trainer, self._model), **_by_name(numbers)})
+        except OSError as error:
+            if error.errno in DISK_ERRORS:
+                raise
+            self._fits = False
+            # Several processes must do it together, when they meet next.
+            return self._save_by_trainer(trainer) if args.world_size == 1 else 0.0
+        if not self._is_keeping and time.monotonic() - self._kept_at >= KEEP_SECONDS:
+            self._wait()
+            self._files.hold()
+            self._thread = threading.Thread(target=self._keep, args=(self._files,), daemon=True)
+            self._thread.start()
+        return spent
+
+    def _can_map(self, trainer) -> bool:
+        if self._fits is None and trainer.args.should_save:
+            self._model = trainer.accelerator.unwrap_model(trainer.model)
+            plain = not (trainer.is_deepspeed_enabled or trainer.is_fsdp_enabled or trainer.args.save_only_model)
+            # An adapter is a checkpoint of another kind, and small.
+            plain = plain and not hasattr(self._model, "peft_config") and trainer.args.device.type in ("cpu", "cuda")
+            size = _bytes(_states(trainer, self._model)) if plain else 0
+            room = shutil.disk_usage(trainer.args.output_dir).free
+            # The system can take back the memory of all but the two that are written in turns.
+            self._fits = plain and 2 * size < ROOM_SHARE * _free_memory() and FILES * size < ROOM_SHARE * room
+        return self._fits is not False
+
+    def _keep(self, files: StateFiles) -> None:
+        try:
+            files.keep()
         except BaseException as error:
-            self._error = told_plainly(error, whole.parent)
-            # Room for what is left to be said.
-            shutil.rmtree(half, ignore_errors=True)
-        self._wall, self._processor_seconds = time.monotonic() - start, time.thread_time() - processor
+            self._error = error
+        self._kept_at = time.monotonic()
 
     @property
-    def _is_writing(self) -> bool:
+    def _is_keeping(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
     def _wait(self) -> None:
@@ -234,23 +201,42 @@ class Snapshots(TrainerCallback):
             raise error
 
 
-@contextlib.contextmanager
-def _no_checksums():
-    """They are half of the work of `torch.save`, and nothing reads a file that was not renamed whole."""
-    before = torch.serialization.get_crc32_options()
-    torch.serialization.set_crc32_options(False)
-    try:
-        yield
-    finally:
-        torch.serialization.set_crc32_options(before)
-
-
-def _big_states(trainer) -> dict[str, Any]:
+def _states(trainer, model) -> dict[str, Any]:
+    """For each file of a checkpoint what is in it, but for the random numbers."""
+    state, more = trainer.state, {}
+    scaler = getattr(trainer.accelerator, "scaler", None)
+    if scaler is not None:
+        more[SCALER_NAME] = scaler.state_dict()
+    callbacks = dict(state.stateful_callbacks)
+    for one in [*trainer.callback_handler.callbacks, trainer.control]:
+        if isinstance(one, ExportableState):
+            name = type(one).__name__
+            before = callbacks.get(name)
+            callbacks[name] = [*before, one.state()] if isinstance(before, list) else one.state()
     return {
-        SAFE_WEIGHTS_NAME: dict(trainer.accelerator.unwrap_model(trainer.model).state_dict()),
+        # The parameters themselves: of tied ones there is one.
+        SAFE_WEIGHTS_NAME: dict(model.state_dict(keep_vars=True)),
         OPTIMIZER_NAME: trainer.optimizer.state_dict(),
+        SCHEDULER_NAME: trainer.lr_scheduler.state_dict(),
+        **more,
         **trainer.more_states(),
+        TRAINER_STATE_NAME: {one.name: getattr(state, one.name) for one in fields(state)}
+        | {"stateful_callbacks": callbacks},
     }
+
+
+def _random_numbers(args) -> dict[str, Any]:
+    """As `Trainer` saves them."""
+    numbers = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state()}
+    if torch.cuda.is_available():
+        cuda = torch.cuda.random
+        numbers["cuda"] = cuda.get_rng_state_all() if args.world_size > 1 else cuda.get_rng_state()
+    return numbers
+
+
+def _by_name(numbers: list[dict]) -> dict[str, dict]:
+    names = ["rng_state.pth"] if len(numbers) == 1 else [f"rng_state_{one}.pth" for one in range(len(numbers))]
+    return dict(zip(names, numbers, strict=True))
 
 
 def _bytes(value) -> int:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `kill -9` costs: little, and never the result."""
 
+import errno
 import os
 import random
 import re
@@ -12,7 +13,6 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from hf_memaug import files
 from hf_memaug.training import last_complete_checkpoint, snapshots
 
 JOB = "jobs/erm-books-seed0"
@@ -37,18 +37,17 @@ def test_a_kill_at_any_moment(started, command, columns, read_lines, tmp_path):
         assert one.poll() is None and time.monotonic() < end, one.stderr.read()
         time.sleep(0.01)
     time.sleep(random.uniform(0, 0.3))
-    killed_at = time.time()
     one.send_signal(signal.SIGKILL)
     one.wait(timeout=30)
     reached = read_lines(log)[-1]["step"]
     assert 30 <= reached < 100
     saved = Path(last_complete_checkpoint(tmp_path / "killed" / JOB / "run"))
     assert saved.parent.name == "_last", "no checkpoint of `Trainer` is due before the end"
-    assert killed_at - os.path.getmtime(saved / "model.safetensors") < 5
     code, out, error = command(*words, "--output", "killed")
     assert code == 0, error
     step = int(re.search(r"goes on from step (\d+)\.", out)[1])
-    assert step == int(saved.name.rpartition("-")[2]) and 1 <= step <= reached + 1
+    # Each step takes less than twenty saves; tests/training/test_snapshots.py has longer ones.
+    assert step == int(saved.name.rpartition("-")[2]) and reached - 20 <= step <= reached + 1
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "killed"))
     whole, killed = (read_lines(tmp_path / name / JOB / "metrics.jsonl") for name in ("whole", "killed"))
     steps = [line["step"] for line in killed if "loss" in line]
@@ -79,15 +78,14 @@ def test_every_step_can_be_gone_on_from(command, columns, tmp_path, monkeypatch,
     words = [*words, "--per-device-train-batch-size", 4]
     assert command(*words, "--output", "whole")[0] == 0
     monkeypatch.setattr(snapshots, "SAVE_SHARE", 1e9)
-    monkeypatch.setattr(snapshots, "WRITE_SHARE", 1e9)
     original, seen = snapshots.Snapshots._save, []
 
     def save(self, trainer):
-        original(self, trainer)
-        self._wait()
+        spent = original(self, trainer)
         seen.append(trainer.state.global_step)
         if len(seen) == 3:
             raise Killed
+        return spent
 
     monkeypatch.setattr(snapshots.Snapshots, "_save", save)
     with pytest.raises(Killed):
@@ -107,22 +105,23 @@ def test_saving_takes_no_more_than_its_share(command, columns, monkeypatch):
     monkeypatch.setattr(
         snapshots.Snapshots,
         "_save",
-        lambda self, trainer: (original(self, trainer), self._wait(), seen.append(trainer.state.global_step)),
+        lambda self, trainer: (seen.append(trainer.state.global_step), original(self, trainer))[1],
     )
     words = ["train", *columns, "--target", "books", "--max-steps", 6, "--save-steps", 6, "--eval-steps", 6]
     monkeypatch.setattr(snapshots, "SAVE_SHARE", 1e-9)
+    monkeypatch.setattr(snapshots, "SPARE_SECONDS", 0.0)
     assert command(*words, "--output", "seldom")[0] == 0
     # The first tells what the others would take.
     assert seen == [1]
     seen.clear()
     monkeypatch.setattr(snapshots, "SAVE_SHARE", 1e9)
-    monkeypatch.setattr(snapshots, "WRITE_SHARE", 1e9)
+    monkeypatch.setattr(snapshots, "SPARE_SECONDS", 1e9)
     assert command(*words, "--output", "often")[0] == 0
     # The last is a checkpoint of `Trainer`.
     assert seen == [1, 2, 3, 4, 5]
 
 
-def test_a_copy_that_does_not_fit_into_memory_is_not_made(command, columns, tmp_path, monkeypatch):
+def test_files_that_do_not_fit_are_not_made(command, columns, tmp_path, monkeypatch):
     monkeypatch.setattr(snapshots, "_free_memory", lambda: 1000.0)
     monkeypatch.setattr(snapshots, "SAVE_SHARE", 1e9)
     kept = []
@@ -131,7 +130,7 @@ def test_a_copy_that_does_not_fit_into_memory_is_not_made(command, columns, tmp_
         snapshots.Snapshots,
         "on_train_end",
         lambda self, args, *a, **k: (
-            kept.append((len(self._kept), last_complete_checkpoint(args.output_dir))),
+            kept.append((len(self._files), last_complete_checkpoint(args.output_dir))),
             original(self, args, *a, **k),
         ),
     )
@@ -141,16 +140,21 @@ def test_a_copy_that_does_not_fit_into_memory_is_not_made(command, columns, tmp_
 
 
 def test_a_disk_that_fills_up_while_a_job_is_saved(command, columns, tmp_path, monkeypatch):
-    """The thread's error is the job's, by its name, and the next call goes on."""
+    """It is the error of the job, by its name, and the next call goes on from what is whole."""
+    allocate, asked = os.posix_fallocate, []
 
-    def full(*args, **kwargs):
-        raise RuntimeError("unexpected pos 64 vs 0")
+    def full(file, start, size):
+        asked.append(size)
+        if len(asked) > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        allocate(file, start, size)
 
     words = ["train", *columns, "--target", "books", "--max-steps", 4, "--evaluations", 1, "--output", "full"]
     with monkeypatch.context() as patched:
-        patched.setattr(snapshots, "save_file", full)
-        patched.setattr(files, "LEAST_ROOM", 2**62)
+        patched.setattr(os, "posix_fallocate", full)
         code, _, error = command(*words)
     assert code == 1 and "the disk is full" in error, error
     assert not (tmp_path / "full" / "runs.jsonl").exists()
-    assert command(*words)[0] == 0
+    assert [file.name for file in (tmp_path / "full" / JOB / "run" / "_last").iterdir()] == ["state-0"]
+    code, out, error = command(*words)
+    assert code == 0 and "goes on from step 1." in out, error

@@ -157,3 +157,16 @@ def test_a_disk_that_is_full_in_a_sweep(command, columns, monkeypatch):
     monkeypatch.setattr(files, "LEAST_ROOM", 2**62)
     code, _, error = command("sweep", *columns, "--methods", "erm", "--target", "films", "--trials", 1, "--steps", 1)
     assert code == 1 and f"{FULL} (runs/sweep)" in error, error
+
+
+def test_texts_longer_than_the_model_has_places_for(command, tmp_path):
+    rows = [f"{'word ' * (200 if number == 3 else 5)}{number},{number % 2},{'ab'[number // 8]}" for number in range(16)]
+    (tmp_path / "long.csv").write_text("text,label,domain\n" + "\n".join(rows) + "\n", encoding="utf-8")
+    words = ["--data", "long.csv", "--target", "b", "--max-steps", 1, "--evaluations", 1]
+    code, out, error = command("train", *words, "--max-length", 300, "--output", "long")
+    assert code == 1 and "has 203 tokens, and the model has places for 128. Give `--max-length 128`" in out + error
+    assert command("train", *words, "--output", "cut")[0] == 0
+    checkpoint = "cut/jobs/erm-b-seed0/checkpoint"
+    code, _, error = command("evaluate", checkpoint, "--data", "long.csv", "--max-length", 300)
+    assert code == 3 and "Give `--max-length 128`" in error
+    assert command("evaluate", checkpoint, "--data", "long.csv")[0] == 0

@@ -1,0 +1,128 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""How a run saves itself: `kill -9` takes back the step under way, and nothing else."""
+
+import errno
+import json
+import mmap
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hf_memaug.training import last_complete_checkpoint, snapshots, state_files
+from hf_memaug.training.snapshots import Snapshots
+from training.domain_runs import domain_trainer
+
+HERE = Path(__file__).parent
+
+
+def test_kills_at_any_moment(tmp_path):
+    """With steps of a tenth of a second: long beside a copy. In one process, and in two."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE.parents[1])]),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+    }
+    command = [sys.executable, str(HERE / "killed_runs.py"), str(tmp_path), "1", "2"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    # One process saves each step; several agree on one four times a second, here on every other or third.
+    for found, most in zip(json.loads(done.stdout.splitlines()[-1]), (1, 4), strict=True):
+        assert all(0 <= reached - step <= most for reached, step in found["kills"]), found
+        assert found["kills"][0][1] + 4 <= found["kills"][1][0], "the second goes on from the first"
+        assert found["same"], "to the bit"
+        # `Trainer` saves nothing here, so the last state stays.
+        assert len(found["left"]) == 1 and found["left"][0].startswith("state-")
+
+
+def trained(folder, steps: int = 4, **kwargs) -> Snapshots:
+    callback = Snapshots()
+    domain_trainer("bert", folder, max_steps=steps, callbacks=[callback], **kwargs).train()
+    return callback
+
+
+@pytest.fixture
+def often(monkeypatch):
+    monkeypatch.setattr(snapshots, "SAVE_SHARE", 1e9)
+    monkeypatch.setattr(snapshots, "SPARE_SECONDS", 1e9)
+
+
+def test_the_end_leaves_one_state_or_the_checkpoint_of_trainer(tmp_path, often):
+    trained(tmp_path / "none")
+    assert os.listdir(tmp_path / "none" / "_last") in (["state-0"], ["state-1"])
+    assert last_complete_checkpoint(tmp_path / "none") == str(tmp_path / "none" / "_last" / "checkpoint-4")
+    trained(tmp_path / "steps", save_strategy="steps", save_steps=4)
+    assert os.listdir(tmp_path / "steps") == ["checkpoint-4"]
+
+
+def test_a_state_is_brought_to_the_disk_now_and_then(tmp_path, often, monkeypatch):
+    """So that a machine that falls leaves one; what the run went on from is not needed any longer then."""
+    monkeypatch.setattr(snapshots, "KEEP_SECONDS", 0.0)
+    folder, seen = tmp_path / "_last", []
+    original = Snapshots._keep
+    monkeypatch.setattr(
+        Snapshots,
+        "_keep",
+        lambda self, files: (
+            original(self, files),
+            seen.append([step for step, path in state_files.saved_states(folder)]),
+        ),
+    )
+    trained(tmp_path)
+    last_complete_checkpoint(tmp_path)
+    trainer = domain_trainer("bert", tmp_path, max_steps=8, callbacks=[Snapshots()])
+    trainer.train(resume_from_checkpoint=str(folder / "checkpoint-4"))
+    assert seen and not (folder / "checkpoint-4").exists()
+    monkeypatch.setattr(state_files, "_boot", b"another")
+    trained(tmp_path / "kept", steps=1)
+    monkeypatch.setattr(state_files, "_boot", None)
+    assert last_complete_checkpoint(tmp_path / "kept") is not None
+
+
+def test_what_another_run_left_is_not_taken(tmp_path, often):
+    trained(tmp_path, steps=6)
+    assert last_complete_checkpoint(tmp_path).endswith("-6")
+    # From the beginning, and killed before the first step is saved.
+    callback = Snapshots()
+    callback.after_step = lambda trainer: None
+    domain_trainer("bert", tmp_path, max_steps=1, callbacks=[callback]).train()
+    assert last_complete_checkpoint(tmp_path) is None
+
+
+def test_a_disk_whose_files_cannot_be_mapped(tmp_path, often, monkeypatch):
+    """`Trainer` writes its own checkpoints there."""
+
+    def refused(*args, **kwargs):
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mmap, "mmap", refused)
+        trained(tmp_path, save_total_limit=1)
+    assert os.listdir(tmp_path) == ["checkpoint-4"] or not os.listdir(tmp_path / "_last")
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
+
+
+def test_a_slow_save_is_paid_back(tmp_path, monkeypatch):
+    """A tenth of the time for saves: one that takes as long as ten steps keeps the next hundred from it."""
+    monkeypatch.setattr(snapshots, "SPARE_SECONDS", 0.0)
+    monkeypatch.setattr(snapshots, "SAVE_SHARE", 0.1)
+    now, seen = [0.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def save(self, trainer):
+        seen.append(trainer.state.global_step)
+        now[0] += 10.0 if len(seen) == 1 else 0.05
+        return 0.0
+
+    class Clock(Snapshots):
+        def on_step_begin(self, args, state, control, **kwargs):
+            now[0] += 1.0
+
+    monkeypatch.setattr(Snapshots, "_save", save)
+    domain_trainer("bert", tmp_path, max_steps=100, callbacks=[Clock()], logging_strategy="no").train()
+    assert seen[0] == 1 and 85 <= seen[1] <= 100 and seen[1:] == list(range(seen[1], 101))
