@@ -39,6 +39,7 @@ from hf_memaug.data import DomainDataset
 from hf_memaug.files import told_plainly, write_atomically
 from hf_memaug.training.checkpoints import last_complete_checkpoint
 from hf_memaug.training.costs import has_tensorboard, parameter_counts, peak_memory, seconds_before, tensorboard_in
+from hf_memaug.training.guard import check_places
 
 # The mark of a line that is an event and not something that a library has printed.
 EVENT = "\x1ehf-memaug "
@@ -90,7 +91,7 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     settings = one.configuration(spec["settings"])
     others = [part for name, part in parts.items() if name != "train" and part is not None]
     model = one.method.build(Parts(backbone, parts["train"], processor, spec["general"], settings, others))
-    check_places(model, *prepared.values())
+    check_lengths(model, *prepared.values())
     arguments = training_arguments(spec, one, len(prepared["train"]), folder)
     of_kind = trainer_of(kind, parts["train"].label_names)
     trainer = _trainer(one, model, arguments, prepared, processor, Steps(say, stop, folder / "metrics.jsonl"), of_kind)
@@ -140,23 +141,12 @@ def prepare(rows: DomainDataset, processor, max_length: int | None) -> DomainDat
         raise DataRefused(data.as_options(error)) from error
 
 
-def check_places(model, *several: DomainDataset) -> None:
-    """Refuses texts that are longer than the model has positions for."""
-    tables = [getattr(module, "position_embeddings", None) for module in model.modules()]
-    # RoBERTa begins to count behind the place of padding.
-    places = [
-        one.num_embeddings - (0 if one.padding_idx is None else one.padding_idx + 1)
-        for one in tables
-        if isinstance(one, torch.nn.Embedding)
-    ]
-    longest = max(
-        (len(ids) for rows in several if "input_ids" in rows.column_names for ids in rows["input_ids"]), default=0
-    )
-    if places and longest > min(places):
-        raise DataRefused(
-            f"a text of `--data` has {longest} tokens, and the model has places for {min(places)}. Give `--max-length "
-            f"{min(places)}`, or less."
-        )
+def check_lengths(model, *several: DomainDataset) -> None:
+    """Of rows to score too, before anything is trained."""
+    try:
+        check_places(model, *several)
+    except ValueError as error:
+        raise DataRefused(data.as_options(error)) from error
 
 
 def keep_facts(trainer, folder: Path, rows: list[DomainDataset], max_length: int | None) -> None:

@@ -74,11 +74,11 @@ def evaluate(call) -> int:
         raise UsageError(f"`checkpoint` reads {data.in_words(kind)}, and the rows are {found}.{mend}")
     if kind == "graph":
         graphs.check_values(model.config.backbone_config, [rows], "`checkpoint`")
-    from hf_memaug.cli.job import check_places, prepare, scores_of
+    from hf_memaug.cli.job import check_lengths, prepare, scores_of
 
     with data.bars():
         prepared = prepare(rows, processor, options.max_length)
-    check_places(model, prepared)
+    check_lengths(model, prepared)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         arguments = DomainTrainingArguments(
             folder,

@@ -77,7 +77,7 @@ class BilevelTrainer(DomainTrainer):
         path to a checkpoint says by where it lies which phase it belongs to. Returns the meta-test's `TrainOutput`.
         """
         resume = None if resume_from_checkpoint is False else resume_from_checkpoint
-        if isinstance(resume, (str, os.PathLike)) and Path(resume).resolve().parent != self.meta_folder.resolve():
+        if isinstance(resume, (str, os.PathLike)) and self.meta_folder.resolve() not in Path(resume).resolve().parents:
             return self.meta_test(resume, **kwargs)
         if resume is not True or not (self.meta_folder / MEMORY).is_file():
             self.meta_train(resume)

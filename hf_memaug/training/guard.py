@@ -9,7 +9,9 @@ from collections.abc import Iterable
 
 import torch
 from transformers import TrainerCallback
-from transformers.trainer_utils import get_last_checkpoint
+
+from hf_memaug.data.domains import DomainDataset
+from hf_memaug.training.checkpoints import last_complete_checkpoint
 
 
 class NonFiniteGradientError(RuntimeError):
@@ -20,9 +22,9 @@ class RunGuard(TrainerCallback):
     """
     For any `Trainer`: `Trainer(..., callbacks=[RunGuard()])`.
 
-    Before the first step it checks that `output_dir` can be written and that every label is one the model knows. At
-    each step it checks the gradient before the optimizer uses it, so that a NaN loss ends the run with the weights,
-    and the last checkpoint, as they were.
+    Before the first step it checks that `output_dir` can be written, that every label is one the model knows, and that
+    no text of a `DomainDataset` is longer than it has positions for. At each step it checks the gradient before the
+    optimizer uses it, so that a NaN loss ends the run with the weights, and the last checkpoint, as they were.
 
     Args:
         patience (`int`, *optional*, defaults to 20):
@@ -36,7 +38,9 @@ class RunGuard(TrainerCallback):
     def on_train_begin(self, args, state, control, model=None, train_dataloader=None, **kwargs):
         if args.should_save:
             check_output_dir(args.output_dir)
-        check_labels(getattr(train_dataloader, "dataset", None), getattr(model.config, "num_labels", None))
+        rows = getattr(train_dataloader, "dataset", None)
+        check_labels(rows, getattr(model.config, "num_labels", None))
+        check_places(model, rows)
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         self.check([parameter.grad for parameter in model.parameters() if parameter.grad is not None], args, state)
@@ -50,7 +54,7 @@ class RunGuard(TrainerCallback):
         self.non_finite_steps += 1
         if self.non_finite_steps <= (self.patience if args.fp16 else 0):
             return
-        last = get_last_checkpoint(args.output_dir) if os.path.isdir(args.output_dir) else None
+        last = last_complete_checkpoint(args.output_dir)
         kept = f"The last good checkpoint is `{last}`." if last else "No checkpoint had been saved yet."
         raise NonFiniteGradientError(
             f"The loss or a gradient is NaN or infinite at step {state.global_step + 1}. Training stops before the "
@@ -88,6 +92,24 @@ def check_labels(dataset, num_labels: int | None) -> None:
                 f"`train_dataset` has label {label} in row {row}, and the model has `num_labels={num_labels}` "
                 f"(0 to {num_labels - 1}). Load the model with `num_labels={most + 1}` or mend the data."
             )
+
+
+def check_places(model: torch.nn.Module, *datasets) -> None:
+    """Refuses texts that are longer than the model has positions for, in rows that lie in memory."""
+    tables = [getattr(module, "position_embeddings", None) for module in model.modules()]
+    # RoBERTa begins to count behind the place of padding.
+    places = [
+        one.num_embeddings - (0 if one.padding_idx is None else one.padding_idx + 1)
+        for one in tables
+        if isinstance(one, torch.nn.Embedding)
+    ]
+    texts = [one["input_ids"] for one in datasets if isinstance(one, DomainDataset) and "input_ids" in one.column_names]
+    longest = max((len(ids) for several in texts for ids in several), default=0)
+    if places and longest > min(places):
+        raise ValueError(
+            f"A text has {longest} tokens, and the model has places for {min(places)}. Set `max_length` to "
+            f"{min(places)} or less."
+        )
 
 
 def _column(dataset, name: str) -> Iterable:

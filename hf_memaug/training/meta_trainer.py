@@ -148,6 +148,11 @@ class MetaTrainer(DomainTrainer):
             )
         return optimizer
 
+    @property
+    def can_be_left(self) -> bool:
+        # Between the steps that lead to one step of the memory there is nothing to go on from.
+        return self.state.global_step % self.args.inner_steps == 0
+
     def outer_step(self) -> None:
         """Eq. 9, lines 9 to 11: the discriminator lowers the domain loss, the memory raises it."""
         target = self.episodes.meta_target(self.state.global_step)

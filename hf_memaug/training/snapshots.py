@@ -12,6 +12,7 @@ import random
 import shutil
 import threading
 import time
+import warnings
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 from transformers import TrainerCallback
 from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
+from transformers.training_args import ParallelMode
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_memaug.training.checkpoints import LAST
@@ -52,6 +54,11 @@ class SnapshotTrainer:
         """What a checkpoint has beside model, optimizer and scheduler, by the name of its file."""
         return {}
 
+    @property
+    def can_be_left(self) -> bool:
+        """Whether a run could go on from the step that was just made."""
+        return True
+
 
 class Snapshots(TrainerCallback):
     """
@@ -70,7 +77,8 @@ class Snapshots(TrainerCallback):
         self._spare = SPARE_SECONDS
         self._counted = self._since = self._kept_at = time.monotonic()
         self._saved_step = self._since_step = step
-        self._trainer_step = self._meets_at = 0
+        self._meets_at = 0
+        self._epoch_is_over = False
 
     def asks_to_end(self) -> bool:
         """Whether the run is to save the step under way and end."""
@@ -90,13 +98,23 @@ class Snapshots(TrainerCallback):
             clear(folder, lambda name: name == f"checkpoint-{state.global_step}")
 
     def on_save(self, args, state, control, **kwargs):
-        self._saved_step = self._trainer_step = state.global_step
+        self._saved_step = state.global_step
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        self._epoch_is_over = False
+
+    def on_epoch_end(self, args, state, control, **kwargs):
+        self._epoch_is_over = True
 
     def on_train_end(self, args, state, control, **kwargs):
         self._wait()
-        self._files.close()
-        if self._trainer_step == state.global_step and state.is_world_process_zero:
+        # It may be gone again: with a limit, `Trainer` keeps the best one at the end and not the last.
+        own = Path(args.output_dir) / f"checkpoint-{state.global_step}" / TRAINER_STATE_NAME
+        if not own.is_file():
+            self._files.close()
+        elif state.is_world_process_zero:
             shutil.rmtree(self._files.folder, ignore_errors=True)
+        self._files = StateFiles(self._files.folder)
 
     # When
 
@@ -104,20 +122,25 @@ class Snapshots(TrainerCallback):
         """Between two steps, when what is to be logged and scored of the first is done."""
         self._raise()
         args, state = trainer.args, trainer.state
-        # Between the steps that lead to one step of MIL's memory there is nothing to go on from.
-        if state.global_step < self._meets_at or state.global_step % getattr(args, "inner_steps", 1):
+        if state.global_step < self._meets_at or not trainer.can_be_left or self._is_scored_yet(args, state, trainer):
             return
         is_due, ends, by_files = self._agreed(trainer)
         if (is_due or ends) and self._saved_step != state.global_step:
             start = time.monotonic()
             spent = self._save(trainer) if by_files else self._save_by_trainer(trainer)
-            self._saved_step = state.global_step
             self._spare -= time.monotonic() - start - spent
         if ends:
             self._wait()
             self._files.hold()
             self._files.keep()
             self.end(state)
+
+    def _is_scored_yet(self, args, state, trainer) -> bool:
+        """Whether it is the last step of an epoch, and what is done at an epoch's end is still to be done."""
+        if self._epoch_is_over or "epoch" not in (args.eval_strategy, args.save_strategy, args.logging_strategy):
+            return False
+        control = trainer.control
+        return float(state.epoch).is_integer() or control.should_epoch_stop or control.should_training_stop
 
     def _agreed(self, trainer) -> tuple[bool, bool, bool]:
         """Whether to save, whether to end, and whether it is saved by the files."""
@@ -150,15 +173,21 @@ class Snapshots(TrainerCallback):
         if args.world_size > 1:
             numbers = gather_object(numbers)
         if not args.should_save:
+            self._saved_step = state.global_step
             return 0.0
         try:
             spent = self._files.save(state.global_step, {**_states(trainer, self._model), **_by_name(numbers)})
-        except OSError as error:
-            if error.errno in DISK_ERRORS:
+        except Exception as error:
+            if getattr(error, "errno", None) in DISK_ERRORS:
                 raise
+            if not isinstance(error, OSError):
+                warnings.warn(
+                    f"A state could not be copied ({error}): `Trainer` saves its own checkpoints.", stacklevel=2
+                )
             self._fits = False
             # Several processes must do it together, when they meet next.
             return self._save_by_trainer(trainer) if args.world_size == 1 else 0.0
+        self._saved_step = state.global_step
         if not self._is_keeping and time.monotonic() - self._kept_at >= KEEP_SECONDS:
             self._wait()
             self._files.hold()
@@ -230,7 +259,8 @@ def _random_numbers(args) -> dict[str, Any]:
     numbers = {"python": random.getstate(), "numpy": np.random.get_state(), "cpu": torch.random.get_rng_state()}
     if torch.cuda.is_available():
         cuda = torch.cuda.random
-        numbers["cuda"] = cuda.get_rng_state_all() if args.world_size > 1 else cuda.get_rng_state()
+        is_one_of_several = args.parallel_mode == ParallelMode.DISTRIBUTED
+        numbers["cuda"] = cuda.get_rng_state_all() if is_one_of_several else cuda.get_rng_state()
     return numbers
 
 

@@ -109,7 +109,9 @@ class StateFiles:
         self._held = None
 
     def close(self) -> None:
-        """Leaves the latest state alone in the folder."""
+        """Leaves the latest state alone in the folder, and on the disk."""
+        self.hold()
+        self.keep()
         self._files.clear()
         if self._latest is not None:
             clear(self.folder, lambda name: name == f"{NAME}{self._latest}")
@@ -119,6 +121,8 @@ def clear(folder: Path, stays: Callable[[str], bool]) -> None:
     """Removes what is in `folder`, but for what stays by its name."""
     for one in folder.iterdir() if folder.is_dir() else ():
         if one.is_dir() and not stays(one.name):
+            # First what says that a checkpoint is whole: a kill may come in between.
+            (one / TRAINER_STATE_NAME).unlink(missing_ok=True)
             shutil.rmtree(one, ignore_errors=True)
         elif not stays(one.name):
             one.unlink(missing_ok=True)

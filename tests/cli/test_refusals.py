@@ -164,9 +164,15 @@ def test_texts_longer_than_the_model_has_places_for(command, tmp_path):
     (tmp_path / "long.csv").write_text("text,label,domain\n" + "\n".join(rows) + "\n", encoding="utf-8")
     words = ["--data", "long.csv", "--target", "b", "--max-steps", 1, "--evaluations", 1]
     code, out, error = command("train", *words, "--max-length", 300, "--output", "long")
-    assert code == 1 and "has 203 tokens, and the model has places for 128. Give `--max-length 128`" in out + error
+    assert (
+        code == 1
+        and "has 203 tokens, and the model has places for 128. Set `--max-length` to 128 or less." in out + error
+    )
     assert command("train", *words, "--output", "cut")[0] == 0
     checkpoint = "cut/jobs/erm-b-seed0/checkpoint"
     code, _, error = command("evaluate", checkpoint, "--data", "long.csv", "--max-length", 300)
-    assert code == 3 and "Give `--max-length 128`" in error
+    assert code == 3 and "Set `--max-length` to 128 or less." in error
     assert command("evaluate", checkpoint, "--data", "long.csv")[0] == 0
+    code, out, error = command("sweep", *words[:4], "--steps", 1, "--trials", 1, "--max-length", 300, "--output", "all")
+    log = next((tmp_path / "all").rglob("log.txt")).read_text(encoding="utf-8")
+    assert code == 1 and "places for 128. Set `max_length` to 128 or less." in log

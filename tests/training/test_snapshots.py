@@ -15,7 +15,7 @@ import pytest
 
 from hf_memaug.training import last_complete_checkpoint, snapshots, state_files
 from hf_memaug.training.snapshots import Snapshots
-from training.domain_runs import domain_trainer
+from training.domain_runs import domain_trainer, rows
 
 HERE = Path(__file__).parent
 
@@ -58,6 +58,42 @@ def test_the_end_leaves_one_state_or_the_checkpoint_of_trainer(tmp_path, often):
     assert last_complete_checkpoint(tmp_path / "none") == str(tmp_path / "none" / "_last" / "checkpoint-4")
     trained(tmp_path / "steps", save_strategy="steps", save_steps=4)
     assert os.listdir(tmp_path / "steps") == ["checkpoint-4"]
+
+
+def test_a_machine_that_falls_after_training_leaves_the_last_state(tmp_path, often, monkeypatch):
+    trained(tmp_path)
+    monkeypatch.setattr(state_files, "_boot", b"another")
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "_last" / "checkpoint-4")
+
+
+def test_the_last_state_stays_where_trainer_keeps_the_best_alone(tmp_path, often):
+    """The jobs of the command line: what is left to be scored is not trained for again."""
+    every = {"eval_strategy": "steps", "eval_steps": 2, "save_strategy": "steps", "save_steps": 2}
+    best = {"load_best_model_at_end": True, "metric_for_best_model": "loss", "greater_is_better": True}
+    trained(tmp_path, save_total_limit=1, evaluate=rows(12, 2), **every, **best)
+    assert sorted(os.listdir(tmp_path)) == ["_last", "checkpoint-2"]
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "_last" / "checkpoint-3")
+
+
+def test_the_end_of_an_epoch_is_scored_before_it_is_saved(tmp_path, often):
+    """A run that goes on from it begins the next epoch, and would never score this one."""
+    seen, each = [], {"eval_strategy": "epoch", "logging_strategy": "no", "evaluate": rows(12, 2)}
+
+    class Seen(Snapshots):
+        def _save(self, trainer):
+            scored = [line["step"] for line in trainer.state.log_history if "eval_loss" in line]
+            seen.append((trainer.state.global_step, scored))
+            return super()._save(trainer)
+
+    trainer = domain_trainer("bert", tmp_path, max_steps=-1, num_train_epochs=2, callbacks=[Seen()], **each)
+    trainer.train()
+    ends = [trainer.state.max_steps // 2, trainer.state.max_steps]
+    assert [step for step, _ in seen] == list(range(1, ends[1] + 1)), "once each"
+    assert dict(seen)[ends[0]] == ends[:1] and dict(seen)[ends[1]] == ends and dict(seen)[ends[0] - 1] == []
+    # Also where the steps are over before the epoch is.
+    seen.clear()
+    domain_trainer("bert", tmp_path / "few", max_steps=3, callbacks=[Seen()], **each).train()
+    assert seen == [(1, []), (2, []), (3, [3])]
 
 
 def test_a_state_is_brought_to_the_disk_now_and_then(tmp_path, often, monkeypatch):
@@ -104,6 +140,16 @@ def test_a_disk_whose_files_cannot_be_mapped(tmp_path, often, monkeypatch):
         patched.setattr(mmap, "mmap", refused)
         trained(tmp_path, save_total_limit=1)
     assert os.listdir(tmp_path) == ["checkpoint-4"] or not os.listdir(tmp_path / "_last")
+    assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
+
+
+def test_a_state_that_cannot_be_copied(tmp_path, often, monkeypatch):
+    def refused(*args, **kwargs):
+        raise RuntimeError("no such memory")
+
+    monkeypatch.setattr(state_files.StateFiles, "save", refused)
+    with pytest.warns(UserWarning, match="could not be copied .no such memory."):
+        trained(tmp_path, save_total_limit=1)
     assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
 
 
