@@ -254,3 +254,11 @@ def test_both_heads_are_fresh(here, backbone, digits):
         assert not made.classifier.bias.any() and 0.01 < made.classifier.weight.std() < 0.03
         name = "vit.layers.0.attention.q_proj.weight"
         assert torch.equal(made.state_dict()[name], stored.state_dict()[name])
+
+
+def test_the_names_that_help_needs_without_torch_are_those_of_the_library(here):
+    from tables import EVERY, MNIST
+
+    assert set(EVERY) == set(ALGORITHMS)
+    for kind in ("rotated", "coloured"):
+        assert sorted(MNIST[f"{kind}_mnist"][0]) == sorted(generated_digits(kind, rows_per_domain=4).domains)

@@ -24,6 +24,7 @@ from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSamp
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
 from hf_memaug.training.forward_pass import ForwardPass
+from hf_memaug.training.sweep.building import small_vit
 
 EVALUATION_ROWS = 1024
 # What an algorithm reads of its arguments.
@@ -39,7 +40,7 @@ def make_model(job: Job, backbone: str, label_names: list[str]):
     labels = {"id2label": dict(enumerate(label_names)), "label2id": {name: i for i, name in enumerate(label_names)}}
     more = MODELS[job.model]
     if backbone == SMALL:
-        vit = small_vit(job.size, labels)
+        vit = small_vit(job.size, **labels)
         return vit if more is None else ViTGMoEForImageClassification.from_vit(vit, **more)
     if more is None:
         model = ViTForImageClassification.from_pretrained(
@@ -50,22 +51,6 @@ def make_model(job: Job, backbone: str, label_names: list[str]):
         torch.nn.init.zeros_(model.classifier.bias)
         return model
     return ViTGMoEForImageClassification.from_vit(backbone, dtype=torch.float32, **labels, **more)
-
-
-def small_vit(size: int, labels: dict):
-    """Four layers of random weights, which read an image in 16 patches."""
-    from transformers import ViTConfig, ViTForImageClassification
-
-    config = ViTConfig(
-        image_size=size,
-        patch_size=size // 4,
-        hidden_size=64,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=128,
-        **labels,
-    )
-    return ViTForImageClassification(config)
 
 
 def pixel_statistics(backbone: str) -> tuple[list[float], list[float]]:

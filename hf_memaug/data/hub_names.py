@@ -15,12 +15,12 @@ def is_hub_name(name: str) -> bool:
 
 def load_from_hub(name: str, split: str | None = None) -> Any:
     """A source for `load_domains`: a dataset with its splits, or the one that it has where none is asked for."""
-    from datasets import load_dataset
-
     try:
+        from datasets import load_dataset
+
         found = load_dataset(name)
         return next(iter(found.values())) if split is None and len(found) == 1 else found
-    except Exception as error:  # the hub, the network and the dataset each fail in their own way
+    except Exception as error:  # the hub, the network, the dataset and a missing library each fail in their own way
         said = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise ValueError(
             f"{name!r} is no file or folder, and no dataset of the hub could be loaded by this name ({said})."

@@ -26,6 +26,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.training_args import ParallelMode
 from transformers.utils import SAFE_WEIGHTS_NAME
 
+from hf_memaug.files import FULL
 from hf_memaug.training.checkpoints import LAST
 from hf_memaug.training.state_files import FILES, StateFiles, clear
 
@@ -38,7 +39,7 @@ MEET_SECONDS = 0.25
 # The files may take this part of the memory and of the disk that is free; else `Trainer` writes its own checkpoint.
 ROOM_SHARE = 0.5
 # What training ends for. With any other error the files are not for this disk, and `Trainer` writes its own.
-DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+DISK_ERRORS = (*FULL, errno.EIO)
 
 
 class SnapshotTrainer:
@@ -122,7 +123,7 @@ class Snapshots(TrainerCallback):
         """Between two steps, when what is to be logged and scored of the first is done."""
         self._raise()
         args, state = trainer.args, trainer.state
-        if state.global_step < self._meets_at or not trainer.can_be_left or self._is_scored_yet(args, state, trainer):
+        if state.global_step < self._meets_at or not trainer.can_be_left or self._is_to_be_scored(args, state, trainer):
             return
         is_due, ends, by_files = self._agreed(trainer)
         if (is_due or ends) and self._saved_step != state.global_step:
@@ -135,7 +136,7 @@ class Snapshots(TrainerCallback):
             self._files.keep()
             self.end(state)
 
-    def _is_scored_yet(self, args, state, trainer) -> bool:
+    def _is_to_be_scored(self, args, state, trainer) -> bool:
         """Whether it is the last step of an epoch, and what is done at an epoch's end is still to be done."""
         if self._epoch_is_over or "epoch" not in (args.eval_strategy, args.save_strategy, args.logging_strategy):
             return False

@@ -9,7 +9,6 @@ Pages that a machine has lost are another matter. So a file is believed only as 
 again, unless it was waited for until it was on the disk (`StateFiles.keep`), and left alone since.
 """
 
-import errno
 import io
 import mmap
 import os
@@ -29,7 +28,7 @@ from safetensors.torch import save_file
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerState
 
-from hf_memaug.files import has_room, no_room, told_plainly
+from hf_memaug.files import has_room, is_full, no_room, told_plainly
 
 # Two that are written in turns, one that is being brought to the disk, and one that is there.
 FILES = 4
@@ -89,7 +88,7 @@ class StateFiles:
             # Room for what is left to be said.
             self._files.pop(number, None)
             (self.folder / f"{NAME}{number}").unlink(missing_ok=True)
-            raise no_room(self.folder) if error.errno == errno.ENOSPC else error from None
+            raise no_room(self.folder) if is_full(error) else error from None
         self._latest = number
         return spent
 

@@ -4,6 +4,7 @@
 
 import json
 import math
+import sys
 
 import pytest
 
@@ -260,3 +261,6 @@ def test_rows_of_the_hub(monkeypatch):
     monkeypatch.setattr(datasets, "load_dataset", missing)
     with pytest.raises(ValueError, match="no dataset of the hub could be loaded by this name .no such host."):
         load_rows("somebody/reviews", **columns)
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    with pytest.raises(ValueError, match="'reviewz' is no file or folder"):
+        load_rows("reviewz", **columns)

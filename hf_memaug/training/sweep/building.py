@@ -197,17 +197,23 @@ def _small_text_model(job: Job, rows: DomainDataset):
 
 
 def _small_image_model(job: Job, rows: DomainDataset):
-    from transformers import ViTConfig, ViTForImageClassification
     from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
+    model = small_vit(32, hidden_dropout_prob=job.hparams.get("dropout", 0.0), **_labels(rows))
+    return model, ViTImageProcessorPil(size={"height": 32, "width": 32})
+
+
+def small_vit(size: int, **fields):
+    """Four layers of random weights, which read an image of that height and width in 16 patches."""
+    from transformers import ViTConfig, ViTForImageClassification
+
     config = ViTConfig(
-        image_size=32,
-        patch_size=8,
+        image_size=size,
+        patch_size=size // 4,
         hidden_size=64,
         num_hidden_layers=4,
         num_attention_heads=4,
         intermediate_size=128,
-        hidden_dropout_prob=job.hparams.get("dropout", 0.0),
-        **_labels(rows),
+        **fields,
     )
-    return ViTForImageClassification(config), ViTImageProcessorPil(size={"height": 32, "width": 32})
+    return ViTForImageClassification(config)
