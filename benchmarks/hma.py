@@ -2,15 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 What HMA costs, each ratio in one run: `read` is the real memory read forward and backward, beside attention over the
-queue repeated for each row, as the paper writes it (section 4.2). `train` and `train_no_momentum` are training steps of
-a ViT with HMA, with and without momentum encoder, beside the same ViT. `queue_...` and `batch_...` are how much longer
-a read takes, and how much more memory, when queue or batch grow to that; linear growth is given beside it.
+queue repeated for each row, as the paper writes it (section 4.2). On a GPU, `read_fp32` is the same without autocast,
+and `read_graphed` has ours recorded as a CUDA graph, which is how `DomainTrainer(cuda_graphs=True)` trains. `train` and
+`train_no_momentum` are training steps of a ViT with HMA, with and without momentum encoder, beside the same ViT.
+`queue_...` and `batch_...` are how much longer a read takes, and how much more memory, when queue or batch grow to
+that; linear growth is given beside it.
 
     python benchmarks/hma.py --output docs/results/benchmarks/hma_h200.json     # on a GPU
     python benchmarks/hma.py --output docs/results/benchmarks/hma_cpu.json      # on a CPU
 """
 
 import argparse
+import contextlib
 
 from record import write_result
 from timing import compare, peak, training_step
@@ -37,13 +40,14 @@ def reads(batch: int, queue: int, width: int, device: str, autocast):
 
     torch.manual_seed(0)
     reader = DatapointReader(width, 4, 4 * width).to(device)
+    parameters = list(reader.parameters())
     rows, slots = torch.randn(batch, width, device=device), torch.randn(queue, width, device=device)
     filled = torch.ones(queue, dtype=torch.bool, device=device)
 
     def ours():
         with autocast():
             found = reader(rows, slots, filled, read=read_slots_fused)[0]
-        found.sum().backward()
+        return torch.autograd.grad(found.sum(), parameters)
 
     def repeated():
         with autocast():
@@ -62,9 +66,17 @@ def reads(batch: int, queue: int, width: int, device: str, autocast):
             found = rows + (weights @ values).flatten(1)
             inner = F.gelu(reader.up_projection(reader.feed_forward_norm(found)))
             found = found + reader.down_projection(inner)
-        found.sum().backward()
+        return torch.autograd.grad(found.sum(), parameters)
 
     return ours, repeated
+
+
+def graphed(read):
+    """The same, recorded once and replayed."""
+    from hf_memaug.kernels.cuda_graphs import GraphedFunction
+
+    run = GraphedFunction(lambda inputs: read())
+    return lambda: run({})
 
 
 def vit_step(options, device: str, images: int, autocast, **kwargs):
@@ -108,6 +120,10 @@ def main() -> None:
     rows.append(compare("read", against, repeated, ours, device, rounds, repeats))
     if on_gpu:
         rows.append(memory_row("read_memory", against, peak(repeated), peak(ours)))
+        rows.append(compare("read_graphed", against, repeated, graphed(ours), device, rounds, repeats))
+        slow = [reads(batch, queue, width, device, contextlib.nullcontext)[at] for at in (1, 0)]
+        rows.append(compare("read_fp32", against, *slow, device, rounds, repeats))
+        rows.append(memory_row("read_fp32_memory", against, *(peak(one) for one in slow)))
     for what, larger in (
         (f"queue_{32 * queue}", (batch, 32 * queue)),
         (f"batch_{8 * batch}", (8 * batch, queue)),
