@@ -3,7 +3,7 @@
 """
 What HMA costs, each ratio in one run: `read` is the real memory read forward and backward, beside attention over the
 queue repeated for each row, as the paper writes it (section 4.2). On a GPU, `read_fp32` is the same without autocast,
-and `read_graphed` has ours recorded as a CUDA graph, which is how `DomainTrainer(cuda_graphs=True)` trains. `train` and
+and `read_graphed` has ours recorded as a CUDA graph, which is how examples/hma trains on images. `train` and
 `train_no_momentum` are training steps of a ViT with HMA, with and without momentum encoder, beside the same ViT.
 `queue_...` and `batch_...` are how much longer a read takes, and how much more memory, when queue or batch grow to
 that; linear growth is given beside it.
