@@ -6,7 +6,7 @@ again. New slots of the memory, and as many parameters in hidden units (IDA, The
 and the share of the attention that goes to the new slots, which the theorem assumes to be half at most.
 
     python examples/ida/disturbance.py --vectors glove.6B.50d.txt
-    python examples/ida/disturbance.py --slots 50 500 --seeds 3 --domain government --data ../shared
+    python examples/ida/disturbance.py --slots 50 500 --seeds 3 --domain government --folder ../shared
 """
 
 import argparse
