@@ -57,6 +57,7 @@ class Steps(MetricLines, Snapshots):
             self.say({"event": "resumed", "phase": phase_of(args), "step": state.global_step})
 
     def on_step_end(self, args, state, control, **kwargs):
+        super().on_step_end(args, state, control, **kwargs)
         if state.is_world_process_zero:
             self.say({"event": "step", "phase": phase_of(args), "step": state.global_step, "of": state.max_steps})
 

@@ -19,7 +19,6 @@ import math
 import os
 import shutil
 import sys
-import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,7 +37,7 @@ from hf_memaug.cli.tasks import REPLIES, TASKS, trainer_of
 from hf_memaug.data import DomainDataset
 from hf_memaug.files import told_plainly, write_atomically
 from hf_memaug.training.checkpoints import last_complete_checkpoint
-from hf_memaug.training.costs import has_tensorboard, parameter_counts, peak_memory, seconds_before, tensorboard_in
+from hf_memaug.training.costs import clock_in, has_tensorboard, parameter_counts, peak_memory, tensorboard_in
 from hf_memaug.training.guard import check_places
 
 # The mark of a line that is an event and not something that a library has printed.
@@ -66,16 +65,11 @@ def run_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     logging.disable_progress_bar()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    start = time.perf_counter()
-    with tensorboard_in(folder / "logs"):
+    with clock_in(folder) as clock, tensorboard_in(folder / "logs"):
         record = getattr(importlib.import_module(module), function)(spec, run, say, stop)
-    return {
-        "job": spec["job"],
-        "name": spec["name"],
-        **record,
-        "seconds": round(time.perf_counter() - start + seconds_before(folder), 2),
-        "peak_memory_bytes": peak_memory(),
-    }
+        record |= {"seconds": round(clock.seconds, 2), "peak_memory_bytes": peak_memory()}
+        clock.forget()
+    return {"job": spec["job"], "name": spec["name"], **record}
 
 
 def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
@@ -256,13 +250,11 @@ def guarded(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> None:
     """Runs a job with what it prints in its log.txt; says `done`, `failed` or `interrupted` at the end."""
     folder = run / "jobs" / spec["name"]
     folder.mkdir(parents=True, exist_ok=True)
-    start, spent = time.perf_counter(), seconds_before(folder)
     with open(folder / "log.txt", "a", encoding="utf-8") as log:
         try:
             with contextlib.redirect_stdout(log), contextlib.redirect_stderr(log):
                 record = run_job(spec, run, say, stop)
         except CommandError as error:
-            write_atomically(folder / "seconds", str(spent + time.perf_counter() - start))
             say({"event": "interrupted" if stop.asked else "failed", "why": str(error)})
         except KeyboardInterrupt:
             say({"event": "interrupted", "why": "at once"})
@@ -275,7 +267,6 @@ def guarded(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> None:
                 said = str(error).strip().splitlines() or [""]
                 say({"event": "failed", "why": f"{type(error).__name__}: {said[0]}"})
         else:
-            (folder / "seconds").unlink(missing_ok=True)
             say({"event": "done", "record": record})
 
 

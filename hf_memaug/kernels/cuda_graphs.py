@@ -43,6 +43,8 @@ class GraphedFunction:
 
     def _record(self, inputs: dict[str, torch.Tensor]) -> tuple:
         own = {name: value.clone() for name, value in inputs.items()}
+        # A run that goes on records anew, and is to draw the same numbers as one that was never disturbed.
+        numbers = torch.cuda.get_rng_state()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
@@ -54,4 +56,5 @@ class GraphedFunction:
             outputs = self.function(own)
         # Only one graph's outputs are in use at a time, so all of them can share their memory.
         self._pool = graph.pool()
+        torch.cuda.set_rng_state(numbers)
         return graph, own, outputs

@@ -19,7 +19,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
 from hf_memaug.data.sampling import OneDomainSampler
 from hf_memaug.training.arguments import BilevelTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
-from hf_memaug.training.checkpoints import last_complete_checkpoint
+from hf_memaug.training.checkpoints import last_complete_checkpoint, together
 from hf_memaug.training.domain_trainer import DomainTrainer, domains_of
 from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.meta_trainer import MetaTrainer, check_memory_is_last
@@ -79,7 +79,8 @@ class BilevelTrainer(DomainTrainer):
         resume = None if resume_from_checkpoint is False else resume_from_checkpoint
         if isinstance(resume, (str, os.PathLike)) and self.meta_folder.resolve() not in Path(resume).resolve().parents:
             return self.meta_test(resume, **kwargs)
-        if resume is not True or not (self.meta_folder / MEMORY).is_file():
+        # The phase is the same in all processes, whatever files they see.
+        if resume is not True or not together((self.meta_folder / MEMORY).is_file)[0]:
             self.meta_train(resume)
         last = last_complete_checkpoint(self.args.output_dir, self._has_this_memory) if resume is True else None
         return self.meta_test(last, **kwargs)

@@ -1,12 +1,14 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a job leaves besides its weights: lines of what was logged, TensorBoard's files, memory and parameters."""
+"""What a job leaves besides its weights: lines of what was logged, TensorBoard's files, time, memory and parameters."""
 
 import contextlib
 import importlib.util
 import json
 import os
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,13 +16,84 @@ import torch
 from transformers import TrainerCallback
 
 from hf_memaug.files import write_atomically
+from hf_memaug.training.checkpoints import note_of
 
 TENSORBOARD = "TENSORBOARD_LOGGING_DIR"
+# How often a job writes what it has taken so far, in seconds: all that a kill leaves uncounted.
+BEAT_SECONDS = 1.0
+
+
+class JobClock:
+    """
+    The seconds that a job has taken in all its processes, also in those that were killed: they lie in its folder, where
+    they are written again each second, and in each state that it saves.
+    """
+
+    def __init__(self, folder: Path):
+        self._file, self._start = folder / "seconds", time.perf_counter()
+        self._before, self._is_new, self._stop = 0.0, True, threading.Event()
+        with contextlib.suppress(OSError, ValueError):
+            self._before = float(self._file.read_text())
+        self._thread = threading.Thread(target=self._beat, daemon=True)
+
+    @property
+    def seconds(self) -> float:
+        return self._before + time.perf_counter() - self._start
+
+    def go_on_from(self, state) -> None:
+        """What the state of a trainer says of earlier processes counts where the file says less, or is gone."""
+        if self._is_new:
+            self._before = max(self._before, note_of(state).get("seconds", 0.0))
+        self._is_new = False
+
+    def stamp(self, state) -> None:
+        note_of(state)["seconds"] = round(self.seconds, 3)
+
+    def forget(self) -> None:
+        """The job is done, and has said what it took."""
+        self._end()
+        self._file.unlink(missing_ok=True)
+
+    def _beat(self) -> None:
+        while not self._stop.wait(BEAT_SECONDS):
+            # Of a full disk the job itself will tell.
+            with contextlib.suppress(OSError):
+                write_atomically(self._file, str(self.seconds))
+
+    def _end(self) -> bool:
+        """Whether it was still running."""
+        was_running = self._thread.is_alive()
+        if was_running:
+            self._stop.set()
+            self._thread.join()
+        return was_running
+
+
+_clock: JobClock | None = None
+
+
+@contextlib.contextmanager
+def clock_in(folder: Path) -> Iterator[JobClock]:
+    """The clock of a job that is run within; its folder keeps the time unless `forget` is called."""
+    global _clock
+    before, _clock = _clock, JobClock(folder)
+    clock = _clock
+    # Of several processes the first one writes.
+    if os.environ.get("RANK", "0") == "0":
+        clock._thread.start()
+    try:
+        yield clock
+    finally:
+        _clock = before
+        if clock._end():
+            with contextlib.suppress(OSError):
+                write_atomically(clock._file, str(clock.seconds))
 
 
 class MetricLines(TrainerCallback):
     """
-    Writes what `Trainer` logs to a file, a line of JSON each time.
+    Writes what `Trainer` logs to a file, a line of JSON each time. Within `clock_in`, each state that is saved has the
+    seconds that the job has taken.
 
     Args:
         metrics (`Path`): the file. A run that goes on has its lines of later steps in it once.
@@ -28,10 +101,12 @@ class MetricLines(TrainerCallback):
 
     def __init__(self, metrics: Path):
         super().__init__()
-        self.metrics = metrics
+        self.metrics, self._clock = metrics, _clock
 
     def on_train_begin(self, args, state, control, **kwargs):
         super().on_train_begin(args, state, control, **kwargs)
+        if self._clock is not None:
+            self._clock.go_on_from(state)
         if state.is_world_process_zero:
             phase = phase_of(args)
             # What a run that was broken off has logged after the checkpoint is logged again.
@@ -41,6 +116,17 @@ class MetricLines(TrainerCallback):
                 if line.get("phase") != phase or line.get("step", 0) <= state.global_step
             ]
             write_atomically(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+
+    def on_step_end(self, args, state, control, **kwargs):
+        super().on_step_end(args, state, control, **kwargs)
+        if self._clock is not None:
+            self._clock.stamp(state)
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        super().on_evaluate(args, state, control, **kwargs)
+        # The state is saved next.
+        if self._clock is not None:
+            self._clock.stamp(state)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or not logs:
@@ -99,11 +185,3 @@ def peak_memory() -> int:
     import resource
 
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-
-
-def seconds_before(folder: Path) -> float:
-    """What earlier processes have spent on a job, by their own account."""
-    try:
-        return float((folder / "seconds").read_text())
-    except (OSError, ValueError):
-        return 0.0

@@ -11,7 +11,7 @@ import torch
 from transformers import TrainerCallback
 
 from hf_memaug.data.domains import DomainDataset
-from hf_memaug.training.checkpoints import last_complete_checkpoint
+from hf_memaug.training.checkpoints import last_checkpoint_here
 
 
 class NonFiniteGradientError(RuntimeError):
@@ -54,7 +54,8 @@ class RunGuard(TrainerCallback):
         self.non_finite_steps += 1
         if self.non_finite_steps <= (self.patience if args.fp16 else 0):
             return
-        last = last_complete_checkpoint(args.output_dir)
+        # Another process may have no such gradient, and would not be asked.
+        last = last_checkpoint_here(args.output_dir)
         kept = f"The last good checkpoint is `{last}`." if last else "No checkpoint had been saved yet."
         raise NonFiniteGradientError(
             f"The loss or a gradient is NaN or infinite at step {state.global_step + 1}. Training stops before the "

@@ -12,6 +12,7 @@ import random
 import shutil
 import threading
 import time
+import uuid
 import warnings
 from dataclasses import fields
 from pathlib import Path
@@ -19,15 +20,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from accelerate.utils import broadcast_object_list, gather_object
+from accelerate.utils import gather_object
 from transformers import TrainerCallback
 from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
+from transformers.trainer_pt_utils import safe_globals
 from transformers.training_args import ParallelMode
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_memaug.files import FULL
-from hf_memaug.training.checkpoints import LAST
+from hf_memaug.training.checkpoints import LAST, note_of
 from hf_memaug.training.state_files import FILES, StateFiles, clear
 
 # What saving may take of the time of training, and the seconds that a run may take in advance.
@@ -40,6 +42,8 @@ MEET_SECONDS = 0.25
 ROOM_SHARE = 0.5
 # What training ends for. With any other error the files are not for this disk, and `Trainer` writes its own.
 DISK_ERRORS = (*FULL, errno.EIO)
+# Beside the `cuda` of `Trainer`, in the random numbers of a process that has several devices.
+ALL_DEVICES = "cuda_devices"
 
 
 class SnapshotTrainer:
@@ -50,6 +54,15 @@ class SnapshotTrainer:
         for callback in self.callback_handler.callbacks:
             if hasattr(callback, "after_step"):
                 callback.after_step(self)
+
+    def _load_rng_state(self, checkpoint) -> None:
+        super()._load_rng_state(checkpoint)
+        file = Path(checkpoint) / "rng_state.pth" if checkpoint is not None else None
+        if self.args.n_gpu > 1 and file is not None and file.is_file():
+            with safe_globals():
+                numbers = torch.load(file, weights_only=True)
+            for device, state in enumerate(numbers.get(ALL_DEVICES, ())[: torch.cuda.device_count()]):
+                torch.cuda.set_rng_state(state, device)
 
     def more_states(self) -> dict[str, Any]:
         """What a checkpoint has beside model, optimizer and scheduler, by the name of its file."""
@@ -94,7 +107,9 @@ class Snapshots(TrainerCallback):
         self._wait()
         folder = Path(args.output_dir) / LAST
         self._forget(folder, state.global_step)
-        if state.is_world_process_zero:
+        _agree_on_the_run(args, state)
+        # The one that saves: with `save_on_each_node`, one of each machine.
+        if args.should_save:
             # What an earlier run left there must not be taken for this one's.
             clear(folder, lambda name: name == f"checkpoint-{state.global_step}")
 
@@ -113,7 +128,7 @@ class Snapshots(TrainerCallback):
         own = Path(args.output_dir) / f"checkpoint-{state.global_step}" / TRAINER_STATE_NAME
         if not own.is_file():
             self._files.close()
-        elif state.is_world_process_zero:
+        elif args.should_save:
             shutil.rmtree(self._files.folder, ignore_errors=True)
         self._files = StateFiles(self._files.folder)
 
@@ -148,16 +163,16 @@ class Snapshots(TrainerCallback):
         args, state, now = trainer.args, trainer.state, time.monotonic()
         self._spare = min(SPARE_SECONDS, self._spare + SAVE_SHARE * (now - self._counted))
         self._counted = now
-        word = (self._spare >= 0, self.asks_to_end(), self._can_map(trainer), 1)
+        due, ends, fits = self._spare >= 0, self.asks_to_end(), self._can_map(trainer)
         if args.world_size > 1:
-            # The processes have other clocks, and hear of an end at other steps.
+            # The processes have other clocks, and hear of an end at other steps; each that saves must have room.
             a_step = (now - self._since) / max(1, state.global_step - self._since_step)
             self._since, self._since_step = now, state.global_step
-            words = [(*word[:3], max(1, math.floor(MEET_SECONDS / max(a_step, 1e-6))))]
-            broadcast_object_list(words)
-            word = words[0]
-            self._meets_at = state.global_step + word[3]
-        return word[:3]
+            words = gather_object([(due, ends, fits, max(1, math.floor(MEET_SECONDS / max(a_step, 1e-6))))])
+            due, ends, _, steps = words[0]
+            fits = all(word[2] for word in words)
+            self._meets_at = state.global_step + steps
+        return due, ends, fits
 
     # What
 
@@ -231,6 +246,21 @@ class Snapshots(TrainerCallback):
             raise error
 
 
+def _agree_on_the_run(args, state) -> None:
+    """A run has one name, by which its checkpoints on several machines are known, and one step that it goes on from."""
+    note = note_of(state)
+    runs = [(note.get("run") or uuid.uuid4().hex, state.global_step)]
+    if args.world_size > 1:
+        runs = gather_object(runs)
+    steps = [step for _, step in runs]
+    if len(set(steps)) > 1:
+        raise ValueError(
+            f"The processes would go on from different steps ({', '.join(map(str, steps))}). Give all of them the same "
+            "`resume_from_checkpoint`, or `True`, by which they find the last that all can read."
+        )
+    note["run"] = runs[0][0]
+
+
 def _states(trainer, model) -> dict[str, Any]:
     """For each file of a checkpoint what is in it, but for the random numbers."""
     state, more = trainer.state, {}
@@ -262,6 +292,9 @@ def _random_numbers(args) -> dict[str, Any]:
         cuda = torch.cuda.random
         is_one_of_several = args.parallel_mode == ParallelMode.DISTRIBUTED
         numbers["cuda"] = cuda.get_rng_state_all() if is_one_of_several else cuda.get_rng_state()
+        if not is_one_of_several and args.n_gpu > 1:
+            # Of the devices that share a batch, `Trainer` (5.22) has the numbers of the first alone.
+            numbers[ALL_DEVICES] = cuda.get_rng_state_all()
     return numbers
 
 

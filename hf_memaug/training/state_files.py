@@ -9,6 +9,7 @@ Pages that a machine has lost are another matter. So a file is believed only as 
 again, unless it was waited for until it was on the disk (`StateFiles.keep`), and left alone since.
 """
 
+import contextlib
 import io
 import mmap
 import os
@@ -17,13 +18,15 @@ import platform
 import shutil
 import struct
 import time
+import uuid
 import warnings
+import zipfile
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import TrainerState
@@ -162,6 +165,9 @@ class _MappedFile:
             else:
                 for view, tensor in zip(self._views, tensors, strict=True):
                     view.copy_(tensor)
+                # Each copy waits for its own stream; that nothing is under way on another is asked for here.
+                for device in {tensor.device for tensor in tensors if tensor.is_cuda}:
+                    torch.cuda.synchronize(device)
         memory, middle = self._memory, layout.end + len(layout.pickled)
         memory[layout.end : middle] = layout.pickled
         memory[middle:end] = structure
@@ -280,7 +286,8 @@ def unpack(path: str | os.PathLike) -> str | None:
     if head is None:
         return None
     whole = path.with_name(f"checkpoint-{head[0]}")
-    half = path.with_name(f"half-{head[0]}-{os.getpid()}")
+    # Machines that share the folder may have processes of one number.
+    half = path.with_name(f"half-{head[0]}-{uuid.uuid4().hex}")
     try:
         with open(path, "rb") as file:
             memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -291,14 +298,16 @@ def unpack(path: str | os.PathLike) -> str | None:
             _write(half / name, state)
         if read_head(path) != head:
             return None
-        if whole.is_dir() and not (whole / TRAINER_STATE_NAME).is_file():
-            # A kill has left it half removed.
+        if whole.is_dir() and not is_readable(whole):
+            # A kill has left it half removed, or a machine that fell half written.
             shutil.rmtree(whole, ignore_errors=True)
+        _sync_folder(half)
         os.replace(half, whole)
+        _sync_folder(path.parent)
         return str(whole)
     except Exception as error:
-        # Several processes of a run do the same; what is there already is as good.
-        if (whole / TRAINER_STATE_NAME).is_file():
+        # Somebody else has done the same; what is there already is as good.
+        if is_readable(whole):
             return str(whole)
         error = told_plainly(error, path.parent)
         if isinstance(error, OSError) and not isinstance(error, FileNotFoundError):
@@ -308,6 +317,30 @@ def unpack(path: str | os.PathLike) -> str | None:
         return None
     finally:
         shutil.rmtree(half, ignore_errors=True)
+
+
+def is_readable(checkpoint: str | os.PathLike) -> bool:
+    """Whether a checkpoint has its last file, and none is cut off. What is in them is not read."""
+    try:
+        for file in Path(checkpoint).iterdir():
+            if file.suffix == ".safetensors":
+                with safe_open(file, "pt"):
+                    pass
+            elif file.suffix in (".pt", ".pth") and not zipfile.is_zipfile(file):
+                return False
+        return (Path(checkpoint) / TRAINER_STATE_NAME).is_file()
+    except (OSError, SafetensorError):
+        return False
+
+
+def _sync_folder(folder: Path) -> None:
+    """Waits until the names in a folder are on the disk, where the system can."""
+    with contextlib.suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
 
 
 def _write(path: Path, state) -> None:
@@ -327,7 +360,7 @@ def _write(path: Path, state) -> None:
         os.fsync(file.fileno())
 
 
-@contextmanager
+@contextlib.contextmanager
 def _no_checksums():
     """They are half of the work of `torch.save`, and nothing reads a file that was not renamed whole."""
     before = torch.serialization.get_crc32_options()

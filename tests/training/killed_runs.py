@@ -30,11 +30,11 @@ STEPS, A_STEP, KILLS = 14, 0.1, 2
 class Slow(TrainerCallback):
     """Steps that take a while, each with its line in a file."""
 
-    def __init__(self, log: Path):
-        self.log = log
+    def __init__(self, log: Path, a_step: float = A_STEP):
+        self.log, self.a_step = log, a_step
 
     def on_step_begin(self, args, state, control, **kwargs):
-        time.sleep(A_STEP)
+        time.sleep(self.a_step)
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.is_world_process_zero:

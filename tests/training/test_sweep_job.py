@@ -124,8 +124,15 @@ def test_a_job_killed_at_its_very_end_takes_no_step_more(tmp_path, data, monkeyp
         patch.setattr(shutil, "rmtree", lambda *_, **__: None)
         whole = run(tmp_path, job(data, algorithm))
     (tmp_path / "done").unlink()
-    assert (tmp_path / "run" / "checkpoint-12").is_dir()
+    state = tmp_path / "run" / "checkpoint-12" / "trainer_state.json"
+    found = json.loads(state.read_text())
+    note = found["stateful_callbacks"]["hf_memaug"]["attributes"]
+    assert 0 < note["seconds"] <= json.loads((tmp_path / "costs.json").read_text())["seconds"]
+    note["seconds"] = 1000.0
+    state.write_text(json.dumps(found))
     run_job(tmp_path)
+    # What the state says that the job had taken counts.
+    assert 1000 < json.loads((tmp_path / "costs.json").read_text())["seconds"] < 1300
     assert read_records(tmp_path) == whole and (tmp_path / "done").is_file()
 
 

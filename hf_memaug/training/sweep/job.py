@@ -20,7 +20,6 @@ import os
 import shutil
 import sys
 import threading
-import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ from hf_memaug.files import is_full, told_plainly, write_atomically
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.checkpoints import last_complete_checkpoint
-from hf_memaug.training.costs import MetricLines, parameter_counts, peak_memory, seconds_before, tensorboard_in
+from hf_memaug.training.costs import JobClock, MetricLines, clock_in, parameter_counts, peak_memory, tensorboard_in
 from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.snapshots import Snapshots
 from hf_memaug.training.sweep.plan import Job
@@ -122,7 +121,11 @@ class Recorder(TrainerCallback):
 
 def run_job(folder: str | Path) -> None:
     """Runs the job in a folder, or goes on with it, and marks it as done."""
-    folder, start = Path(folder), time.perf_counter()
+    with clock_in(Path(folder)) as clock:
+        _run_job(Path(folder), clock)
+
+
+def _run_job(folder: Path, clock: JobClock) -> None:
     job = Job.read(folder)
     set_seed(job.seed)
     model, processor, rows = _named(job.build)(job)
@@ -135,7 +138,6 @@ def run_job(folder: str | Path) -> None:
     # An algorithm that takes the domains one after another has done one step when each has had its turn.
     turns = len(sources) if ALGORITHMS[job.algorithm].one_domain_a_step else 1
     recorder = Recorder(job, folder, inside, outside, turns)
-    spent = _Spent(folder, start)
     with tensorboard_in(folder / "logs") as report_to:
         trainer = DomainTrainer(
             model=model,
@@ -143,7 +145,7 @@ def run_job(folder: str | Path) -> None:
             train_dataset=train,
             eval_dataset=dev,
             processing_class=processor,
-            callbacks=[recorder, MetricLines(folder / "metrics.jsonl"), Snapshots(), spent],
+            callbacks=[recorder, MetricLines(folder / "metrics.jsonl"), Snapshots()],
         )
         recorder.trainer = trainer
         checkpoint = last_complete_checkpoint(folder / "run")
@@ -153,27 +155,13 @@ def run_job(folder: str | Path) -> None:
         trainer.train(resume_from_checkpoint=checkpoint)
     if not recorder.records_evaluations:
         recorder.record(job.steps, trainer.evaluate())
-    costs = {"seconds": round(spent.seconds, 2), "peak_memory_bytes": peak_memory(), **parameter_counts(trainer.model)}
+    costs = {"seconds": round(clock.seconds, 2), "peak_memory_bytes": peak_memory(), **parameter_counts(trainer.model)}
     write_atomically(folder / "costs.json", json.dumps(costs) + "\n")
     if job.facts is not None:
         _keep_facts(job, folder, trainer, recorder, shown)
     shutil.rmtree(folder / "run", ignore_errors=True)
-    (folder / "seconds").unlink(missing_ok=True)
+    clock.forget()
     write_atomically(folder / "done", "")
-
-
-class _Spent(TrainerCallback):
-    """The seconds of a job, those of processes that were killed up to their last evaluation."""
-
-    def __init__(self, folder: Path, start: float):
-        self.folder, self.start, self.before = folder, start, seconds_before(folder)
-
-    @property
-    def seconds(self) -> float:
-        return self.before + time.perf_counter() - self.start
-
-    def on_save(self, args, state, control, **kwargs):
-        write_atomically(self.folder / "seconds", str(self.seconds))
 
 
 def _named(place: str):
