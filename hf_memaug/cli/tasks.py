@@ -222,11 +222,9 @@ TASKS: dict[str, Task] = {
 NOT_FOR_TASKS = ("irm", "vrex", "group_dro", "mixup", "fishr")
 
 
-def check_task(name: str, allowed: Sequence[str] = (CLASSES, *TASKS)) -> None:
-    if name not in allowed:
-        if name in TASKS:
-            raise UsageError(f"`--task` is {name!r}, which this command does not do: it does {listed(allowed)}.")
-        raise UsageError(f"`--task` is {name!r}. {did_you_mean(name, allowed)}")
+def check_task(name: str) -> None:
+    if name not in (CLASSES, *TASKS):
+        raise UsageError(f"`--task` is {name!r}. {did_you_mean(name, (CLASSES, *TASKS))}")
 
 
 def check_columns(options: Any) -> None:
