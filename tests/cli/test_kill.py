@@ -58,7 +58,7 @@ def test_a_kill_at_any_moment(started, command, columns, read_lines, tmp_path):
     assert losses[0] == losses[1]
 
 
-GRAPHS = ["--data", "generated_graphs", "--order", "path,tree", "--method", "hma", "--backbone", "gin-2x8"]
+GRAPHS = ["--data", "graphs.jsonl", "--method", "hma", "--backbone", "gin-2x8", "--real-memory-size", 8]
 QUESTIONS = ["--data", "questions.jsonl", "--task", "questions", "--method", "gmap", "--general", "encoder"]
 QUESTIONS += ["--backbone", "encoder"]
 
@@ -82,10 +82,16 @@ class Killed(BaseException):
 )
 def test_every_step_can_be_gone_on_from(command, columns, tmp_path, monkeypatch, words):
     """All kinds of job, saved at each step, killed in the middle, and at the same end."""
-    if "questions" in words:
+    if "graphs.jsonl" in words:
+        rows = []
+        for size in range(3, 43):
+            edges = [[one, one + 1] for one in range(size - 1)] + [[0, size - 1]] * (size % 2)
+            rows.append({"num_nodes": size, "edges": edges, "label": size % 2, "domain": "ab"[size > 22]})
+        (tmp_path / "graphs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif "questions" in words:
         save_backbone("bert", tmp_path / "encoder")
         rows = [
-            {"question": "where ?", "context": f"in ward {number}", "domain": "ab"[number % 2]} for number in range(20)
+            {"question": "where ?", "context": f"in ward {number}", "domain": "ab"[number % 2]} for number in range(40)
         ]
         answers = {"text": ["ward"], "answer_start": [3]}
         lines = "".join(json.dumps({**row, "answers": answers}) + "\n" for row in rows)
