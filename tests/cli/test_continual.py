@@ -153,7 +153,9 @@ class TestGraphs:
         rows = DomainDataset.concatenate(list(held_out(run, records["replay"]).values()))
         rows = [{"graph": row["graph"], "label": str(row["label"]), "domain": row["domain"]} for row in rows]
         code, out, error = command("evaluate", kept, "--data", write(tmp_path / "tested.jsonl", rows), "--json")
-        assert code == 0 and set(json.loads(out)["scores"]) == {"SMALL", "LARGE"}, error
+        assert code == 0, error
+        for name, scores in json.loads(out)["scores"].items():
+            assert records["replay"]["scores"][name]["auroc"] == pytest.approx(scores["auroc"])
         code, out, error = command("predict", kept, "--data", sets[1] / "LARGE.jsonl")
         assert code == 0 and len(out.splitlines()) == 20, error
 
