@@ -142,7 +142,7 @@ COMMANDS = {
         "continual:continual",
         "Train one model on domain after domain, also one that was published before.",
         "hf-memaug continual --data reviews.csv --strategies f,ewc,replay --order films,books",
-        settings=("continual", *MODELS),
+        settings=("continual", *MODELS, "graph_network"),
         more="`--num-train-epochs 3` or `--strategy-kwargs '{\"slots\": 500}'`",
     ),
     "pretrain": Command(

@@ -11,16 +11,26 @@ from typing import Any
 
 from hf_memaug.cli import fields
 from hf_memaug.cli import rows as data
-from hf_memaug.cli.cards import data_name, kept_whole, metric_name, run_card
-from hf_memaug.cli.compare import check_options, end_run, list_jobs, metrics_of, say_what_is_missing, seeds_of
+from hf_memaug.cli.cards import data_name, kept_whole, metric_name, plain_card, run_card
+from hf_memaug.cli.compare import (
+    check_options,
+    check_two_classes,
+    end_run,
+    list_jobs,
+    metrics_of,
+    say_what_is_missing,
+    seeds_of,
+)
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import CommandError, DataRefused, UsageError
 from hf_memaug.cli.folder import RESULTS, RunFolder, warn
-from hf_memaug.cli.methods import check_kind, check_vectors, chosen
+from hf_memaug.cli.graphs import check_backbone, check_values
+from hf_memaug.cli.methods import Chosen, check_general, check_growth, check_method, check_vectors, chosen
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.rows import NO_TARGET
 from hf_memaug.cli.runner import run_jobs
-from hf_memaug.cli.tasks import CLASSES, REPLIES, TAGS, TASKS, check_columns, check_task, check_types, trainer_of
+from hf_memaug.cli.tasks import QUESTIONS, REPLIES, TAGS, TASKS, check_columns, check_task, check_types, trainer_of
+from hf_memaug.configuration.configuration_graph_network import is_network
 from hf_memaug.data import DomainDataset, split_domains
 from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.evaluation import DEFINITIONS, score_table
@@ -30,22 +40,18 @@ from hf_memaug.reporting.results import write_results
 from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.record import RECORD_FILE
+from hf_memaug.training.sweep.building import SMALL
 from hf_memaug.training.sweep.plan import file_name
 
-# What it can be trained to do.
-ALLOWED = (CLASSES, TAGS, REPLIES)
 SET_HERE = {"strategy": "give `--strategies`", "domains": "give `--order`", "matrix_metric": "give `--metric`"}
 
 
 def continual(call) -> int:
     options = call.options
-    check_task(options.task, ALLOWED)
+    check_task(options.task)
     check_columns(options)
     options.metric = options.metric or (metrics_of(options.task)[0] if options.task in TASKS else "accuracy")
     check_options(options)
-    for name, mend in SET_HERE.items():
-        if name in call.resolved.settings:
-            raise UsageError(f"`{fields.option_name(name)}` is set by the command: {mend}.")
     strategies = list(dict.fromkeys(options.strategies))
     for strategy in strategies:
         if strategy not in STRATEGIES:
@@ -53,17 +59,15 @@ def continual(call) -> int:
     one = chosen(options.method)
     if one.method.trainer != "domain" or one.algorithm != "erm":
         raise UsageError(f"`--method` is {options.method!r}: here `--strategies` say what is minimised. Name a model.")
-    if one.method.general:
-        raise UsageError(
-            f"`--method` is {options.method!r}, which reads a general encoder, and here is none: use `erm`."
-        )
-    known = {**fields.configuration_fields(one.method.family)} if one.method.family else {}
-    known |= fields.trainer_fields("continual")
+    known = one.fields_with("continual")
+    for name, mend in SET_HERE.items():
+        given = any(name in several for several in (call.resolved.settings, *call.resolved.method_settings.values()))
+        if given and name not in _of_model(one):
+            raise UsageError(f"`{fields.option_name(name)}` is set by the command: {mend}.")
     settings = used_settings(call.resolved, strategies, dict.fromkeys(strategies, known))
     source = data.source_of(options)
     rows, held_out = data.load(source)
-    data.refuse_graphs(rows, call.command)
-    check_kind(one, data.kind_of(rows))
+    _check_model(options, one, strategies, [part for part in (rows, held_out) if part is not None], settings)
     order = list(options.order or rows.domains)
     for name in order:
         if name not in rows.domains:
@@ -75,6 +79,8 @@ def continual(call) -> int:
     parts = _parts(source, order, options.holdout, options.dev_fraction, seeds[0])
     if options.task == TAGS:
         _check_tags(options.backbone, parts)
+    if options.metric == "auroc":
+        check_two_classes({NO_TARGET: {name: _joined(of) for name, of in parts.items()}})
     specs = _plan(options, strategies, seeds, order, source, settings)
     folder = RunFolder(options.output or "runs/continual")
     display = Display(options.metric, options.quiet, options.json, strategies, list(DEFINITIONS))
@@ -118,11 +124,49 @@ def _parts(
     return {"train": train, "dev": dev, "test": test}
 
 
+def _joined(several: Mapping[str, DomainDataset]) -> DomainDataset | None:
+    return DomainDataset.concatenate(list(several.values())) if several else None
+
+
+def _of_model(one: Chosen) -> Mapping[str, fields.Field]:
+    """The fields of a model's configuration; one that the command sets for the trainer is the model's alone."""
+    return fields.configuration_fields(one.method.family) if one.method.family else {}
+
+
+def _check_model(options, one: Chosen, strategies: list[str], every: list[DomainDataset], settings) -> None:
+    """Refuses a model for rows that it cannot read, and strategies that it cannot be trained by."""
+    kind = data.kind_of(every[0])
+    if kind == QUESTIONS and "progressive" in strategies:
+        raise UsageError(
+            "`--strategies` has 'progressive', which joins columns at the logits of labels, and the rows are "
+            "questions. Choose another, such as ewc."
+        )
+    if not _has_history(options.backbone):
+        check_backbone(options.backbone, kind, every, settings)
+        check_method(one, kind, len(every[0].domains), options.general)
+        check_general(options.general, one)
+        for strategy in strategies:
+            check_growth(one, strategy, STRATEGIES[strategy].needs)
+        return
+    from hf_memaug.cli.scoring import config_of, read_by
+
+    if options.general is not None:
+        raise UsageError("`--general`: `--backbone` was trained before, and all that it reads is in it. Leave it out.")
+    config = config_of(options.backbone, "--backbone")
+    if read_by(config) != kind:
+        raise UsageError(
+            f"`--backbone` was trained before, on {data.in_words(read_by(config))}, and the rows are "
+            f"{data.in_words(kind)}. Give rows as those, or another backbone."
+        )
+    if kind == "graph":
+        check_values(config.backbone_config, every, f"`--backbone` {options.backbone}")
+
+
 def _check_tags(backbone: str, parts: Mapping[str, Mapping[str, DomainDataset]]) -> None:
     """Refuses entities that the rows to train on have not; of a model that goes on, tags that it has not."""
     from hf_memaug.training import ContinualRecord
 
-    joined = {name: DomainDataset.concatenate(list(of.values())) for name, of in parts.items() if of}
+    joined = {name: _joined(of) for name, of in parts.items() if of}
     try:
         if not (Path(backbone) / RECORD_FILE).is_file():
             check_types(joined.pop("train"), **joined)
@@ -150,7 +194,7 @@ def _plan(options, strategies, seeds, order, source, settings) -> list[dict]:
         "order": order,
         **({"dev_fraction": options.dev_fraction} if options.dev_fraction else {}),
     }
-    named = {"vectors": Path(options.vectors).name} if options.vectors else {}
+    named = {name: Path(getattr(options, name)).name for name in ("vectors", "general") if getattr(options, name)}
     return [
         {
             "kind": "continual",
@@ -169,6 +213,7 @@ def _plan(options, strategies, seeds, order, source, settings) -> list[dict]:
             **shared,
             "model": options.method,
             "backbone": backbone,
+            "general": options.general,
             "vectors": options.vectors and str(Path(options.vectors).resolve()),
             "source": dict(source),
             "settings": dict(settings[strategy]),
@@ -185,14 +230,14 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
 
     from hf_memaug.cli.callbacks import Steps
     from hf_memaug.cli.job import common_arguments, keep_facts
-    from hf_memaug.training import ContinualTrainer, ContinualTrainingArguments
+    from hf_memaug.training import ContinualTrainingArguments
     from hf_memaug.training.costs import parameter_counts
 
     job, folder = spec["job"], run / "jobs" / spec["name"]
     dev_fraction = spec.get("dev_fraction", 0.0)
     parts = _parts(spec["source"], spec["order"], spec["holdout"], dev_fraction, job["seed"])
-    trainer_fields = fields.trainer_fields("continual")
-    given = {name: value for name, value in spec["settings"].items() if name in trainer_fields}
+    of_model = _configuration(spec)
+    given = {name: value for name, value in spec["settings"].items() if name not in of_model}
     common = common_arguments(folder, job["seed"])
     protocol = {
         "strategy": job["method"],
@@ -213,21 +258,21 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
     set_seed(job["seed"])
-    model, processor, history = _model(spec, parts["train"][spec["order"][0]], run)
+    model, processor, history = _model(spec, parts, of_model, run)
     # Domains that it was trained on before are scored too, where there are rows of them.
     earlier = [name for name in _trained(model, history) if name in data.load(spec["source"])[0].domains]
     scored = _parts(spec["source"], [*earlier, *spec["order"]], spec["holdout"], dev_fraction, job["seed"])["test"]
-    more = {}
-    if spec["source"].get("task") == TAGS:
-        labels = [model.config.id2label[number] for number in range(model.config.num_labels)]
-        _, more = trainer_of(TAGS, labels)
+    kind = data.kind_of(next(iter(scored.values())))
+    labels = [model.config.id2label[number] for number in range(model.config.num_labels)]
+    if kind in (TAGS, QUESTIONS):
         parts, scored = (
-            {name: _tagged(of, labels, processor, spec["max_length"]) for name, of in parts.items()},
-            _tagged(scored, labels, processor, spec["max_length"]),
+            {name: _as_tokens(of, kind, labels, model, processor, spec["max_length"]) for name, of in parts.items()},
+            _as_tokens(scored, kind, labels, model, processor, spec["max_length"]),
         )
-    trainer = ContinualTrainer(
-        model,
-        arguments,
+    trainer_class, more = trainer_of(kind, labels, continual=True)
+    trainer = trainer_class(
+        model=model,
+        args=arguments,
         train_dataset=parts["train"],
         eval_dataset=parts["dev"] or None,
         test_dataset=scored,
@@ -258,25 +303,38 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
         "checkpoint": None,
     }
     if spec["keep"] != "none":
-        _keep(trainer, folder / "checkpoint", spec)
+        _keep(trainer, folder / "checkpoint", spec, record["scores"])
         record["checkpoint"] = f"jobs/{spec['name']}/checkpoint"
-    if spec["source"].get("task") not in TASKS:
+    if kind != REPLIES:
         keep_facts(trainer, folder, list(scored.values()), spec["max_length"])
     if trainer.is_world_process_zero():
         shutil.rmtree(arguments.output_dir, ignore_errors=True)
     return record
 
 
-def _tagged(
-    several: Mapping[str, DomainDataset], labels, tokenizer, max_length: int | None
+def _as_tokens(
+    several: Mapping[str, DomainDataset], kind: str, labels, model, tokenizer, max_length: int | None
 ) -> dict[str, DomainDataset]:
-    """Rows of tags as tokens, with the ids that the model has for them."""
-    from hf_memaug.cli.job import prepare
+    """Rows of tags, with the ids that the model has for them, and of questions as tokens."""
+    from hf_memaug.cli.job import check_lengths, prepare
 
-    found = {
-        name: DomainDataset({one: rows[one] for one in rows.column_names}, labels) for name, rows in several.items()
+    found = {}
+    for name, rows in several.items():
+        if kind == TAGS:
+            rows = DomainDataset({one: rows[one] for one in rows.column_names}, labels)
+        found[name] = prepare(rows, tokenizer, max_length)
+    check_lengths(model, *found.values())
+    return found
+
+
+def _configuration(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a job's settings, those that shape the model."""
+    own, trainer = _of_model(chosen(spec["model"])), fields.trainer_fields("continual")
+    return {
+        name: value
+        for name, value in spec["settings"].items()
+        if name not in trainer or (name in SET_HERE and name in own)
     }
-    return {name: prepare(rows, tokenizer, max_length) for name, rows in found.items()}
 
 
 def _options(given: dict | str | None) -> dict:
@@ -287,11 +345,12 @@ def _points(value: float | None) -> float | None:
     return None if value is None or math.isnan(value) else 100 * value
 
 
-def _model(spec: Mapping[str, Any], first, run: Path):
+def _model(spec: Mapping[str, Any], parts: Mapping[str, Mapping], settings: Mapping[str, Any], run: Path):
     """(model, processor, history): a fresh one, or one that has taken in domains before, with what it remembers."""
     from hf_memaug.cli.methods import Parts, local_backbone, processor_of
 
     one = chosen(spec["model"])
+    first, *others = (rows for name in ("train", "dev", "test") for rows in parts[name].values())
     backbone = local_backbone(spec["backbone"], first, spec["order"][0], run)
     if _has_history(backbone):
         from hf_memaug.cli.scoring import load_checkpoint
@@ -299,10 +358,8 @@ def _model(spec: Mapping[str, Any], first, run: Path):
         model, processor, _ = load_checkpoint(backbone)
         return model, processor, backbone if (Path(backbone) / RECORD_FILE).is_file() else None
     processor = processor_of(one, backbone, first)
-    trainer_fields = fields.trainer_fields("continual")
-    settings = {name: value for name, value in spec["settings"].items() if name not in trainer_fields}
-    parts = Parts(backbone, first, processor, None, settings, vectors=spec.get("vectors"))
-    return one.method.build(parts), processor, None
+    general, vectors = spec.get("general"), spec.get("vectors")
+    return one.method.build(Parts(backbone, first, processor, general, settings, others, vectors)), processor, None
 
 
 def _trained(model, history: str | None) -> list[str]:
@@ -313,6 +370,8 @@ def _trained(model, history: str | None) -> list[str]:
 
 
 def _has_history(backbone: str) -> bool:
+    if backbone == SMALL or is_network(backbone):
+        return False
     if (Path(backbone) / RECORD_FILE).is_file():
         return True
     from transformers import AutoConfig
@@ -326,17 +385,25 @@ def _has_history(backbone: str) -> bool:
     return "continual" in (getattr(config, "run_facts", None) or {})
 
 
-def _keep(trainer, folder: Path, spec: Mapping[str, Any]) -> None:
+def _keep(trainer, folder: Path, spec: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> None:
     """Weights, processor, card, the matrix, and what the strategy needs to go on another time."""
     from hf_memaug.reporting.run_facts import record_run
 
+    name, trained = data_name(spec["source"]["data"]), trainer.record.trained
     has_facts = hasattr(trainer.model.config, "run_facts")
     if has_facts:
-        record_run(trainer.model, data=data_name(spec["source"]["data"]), domains=trainer.record.trained)
+        record_run(trainer.model, data=name, domains=trained)
     with kept_whole(trainer, folder) as half:
         trainer._save_stage(half)
         if has_facts:
             trainer.create_model_card(model_name=spec["name"])
+        elif trainer.is_world_process_zero():
+            shown = metric_name(spec["metric"], spec["source"].get("task"))
+            found = [
+                {"domain": domain, "split": "test", "metric": shown, "value": of[spec["metric"]]}
+                for domain, of in scores.items()
+            ]
+            write_atomically(half / "README.md", plain_card(trainer.model, spec, found, trained, None, name))
 
 
 def _finish(call, folder: RunFolder, display: Display, failed, source: Mapping[str, Any]) -> int:
@@ -371,8 +438,10 @@ def _finish(call, folder: RunFolder, display: Display, failed, source: Mapping[s
             style: score_table(summary, columns, points=False, style=style, lower_is_better=lower, header="strategy")
             for style in ("text", "markdown")
         }
-        notes = [f"{figure}: {DEFINITIONS[figure]}" for figure in DEFINITIONS if figure in columns]
+        notes = ["; ".join(f"{figure}: {DEFINITIONS[figure]}" for figure in DEFINITIONS if figure in columns) + "."]
+        if call.options.task in TASKS:
+            notes.append(f"{TASKS[call.options.task].what}.")
         display.text(f"\n{metric} at the end, in points\n{tables['text']}")
-        card = run_card(folder.read(RUN_FILE), folder.read(DATA_FILE), tables["markdown"], ["; ".join(notes) + "."])
+        card = run_card(folder.read(RUN_FILE), folder.read(DATA_FILE), tables["markdown"], notes)
         write_atomically(folder.path / "README.md", card)
     return end_run(folder, display, len(records), failed, rows)

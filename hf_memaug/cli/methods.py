@@ -169,6 +169,7 @@ class Method:
         family: a name of `fields.CONFIGURATIONS` whose fields are options of it, if any.
         words: for one without a backbone, the rows to a tokenizer.
         general: whether it needs a general encoder beside the backbone.
+        grows: verbs by which its models can be made larger.
     """
 
     build: Callable[[Parts], Any]
@@ -178,11 +179,14 @@ class Method:
     family: str | None = None
     words: Callable[..., Any] | None = None
     general: bool = False
+    grows: tuple[str, ...] = ()
 
 
 METHODS: dict[str, Method] = {
     ERM: Method(_plain, "the plain backbone", reads=("text", "image", "graph", TAGS, QUESTIONS)),
-    "+memory": Method(_kv_memory, "a key-value memory, trained by the task loss", family="kv_memory"),
+    "+memory": Method(
+        _kv_memory, "a key-value memory, trained by the task loss", family="kv_memory", grows=("grow_memory",)
+    ),
     "mil": Method(_kv_memory, "a memory learned across domains, then held fixed", ("text",), "bilevel", "kv_memory"),
     "hma": Method(_hma, "real and synthetic memory on the feature", reads=("text", "image", "graph"), family="hma"),
     "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe"),
@@ -193,7 +197,12 @@ METHODS: dict[str, Method] = {
         _general, "the general encoder alone, beside gmap and dapt", ("text", TAGS, QUESTIONS), general=True
     ),
     "memory-rnn": Method(
-        _memory_rnn, "a recurrent network with a bank of slots", ("text", REPLIES), family="memory_rnn", words=_words
+        _memory_rnn,
+        "a recurrent network with a bank of slots",
+        ("text", REPLIES),
+        family="memory_rnn",
+        words=_words,
+        grows=("grow_memory", "grow_vocabulary", "grow_hidden"),
     ),
 }
 # The papers call the plain backbone by its own name.
@@ -219,13 +228,17 @@ class Chosen:
         """Whether it is a row of the table with settings of its own, under a name of its own."""
         return self.name.startswith(f"{self.row}-")
 
-    @property
-    def fields(self) -> dict[str, fields.Field]:
-        """What may be set for it."""
-        found = dict(fields.trainer_fields(self.method.trainer))
+    def fields_with(self, trainer: str) -> dict[str, fields.Field]:
+        """What may be set for it, where that trainer trains it."""
+        found = dict(fields.trainer_fields(trainer))
         if self.method.family is not None:
             found = {**fields.configuration_fields(self.method.family), **found}
         return {**fields.graph_fields(), **found} if "graph" in self.method.reads else found
+
+    @property
+    def fields(self) -> dict[str, fields.Field]:
+        """What may be set for it."""
+        return self.fields_with(self.method.trainer)
 
     def configuration(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Of its settings, those that shape the model."""
@@ -280,6 +293,23 @@ def check_vectors(vectors: str | None, one: Chosen) -> None:
     if not Path(vectors).is_file():
         raise UsageError(
             f"`--vectors` {vectors} is no file. Give a text file with a word and its numbers in each line."
+        )
+
+
+def check_general(general: str | None, one: Chosen) -> None:
+    """Of one method alone: refuses a general encoder that nothing would read."""
+    if general is not None and not one.method.general:
+        readers = " and ".join(name for name, row in METHODS.items() if row.general)
+        raise UsageError(f"`--general` is for {readers}, and `--method` is {one.name!r}: leave it out.")
+
+
+def check_growth(one: Chosen, strategy: str, verbs: Sequence[str]) -> None:
+    """Refuses a strategy that makes the model larger, for one that cannot grow."""
+    if not set(verbs) <= set(one.method.grows):
+        fitting = " or ".join(name for name, row in METHODS.items() if set(verbs) <= set(row.grows))
+        raise UsageError(
+            f"`--strategies` has {strategy!r}, which makes a model larger, and `{one.name}` does not grow so. Choose "
+            f"`--method` {fitting}, or another strategy, such as ewc."
         )
 
 

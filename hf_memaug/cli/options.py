@@ -152,11 +152,12 @@ class SweepOptions(RowsOptions, MoleculeOptions, _Sweep):
 @dataclass(kw_only=True)
 class _Continual:
     strategies: list[str] = option(("f",), "f, f+m, f+v, ewc, progressive, replay, lwf, in_domain, ...", "A,B")
-    method: str = option("erm", "model: erm (plain), +memory, hma, memory-rnn", "NAME")
-    backbone: str = option("small", "encoder, or a model trained before: its matrix goes on", "NAME")
+    method: str = option("erm", "model: erm (plain), +memory, hma, gmap, memory-rnn", "NAME")
+    backbone: str = option("small", "as in train, or a model trained before: its matrix goes on", "NAME")
+    general: str | None = option(None, "the general encoder of G-MAP", "NAME")
     order: list[str] | None = option(None, "the domains in the order of their training", "A,B")
     seeds: list[str] = option(("1",), "how many, or which: 5 or 0,3,7", "N")
-    metric: str | None = option(None, "what the matrix holds: accuracy (default; of tags f1), f1, mcc, auroc", "NAME")
+    metric: str | None = option(None, "of the matrix: accuracy (of tags, questions f1), mcc, auroc, ...", "NAME")
     holdout: float = option(0.2, "part of each domain that is scored", "X")
     dev_fraction: float = option(0.0, "of that, the part that chooses each domain's best epoch", "X")
     vectors: str | None = option(None, "word vectors of memory-rnn, such as GloVe's text files", "FILE")
@@ -164,11 +165,11 @@ class _Continual:
 
 
 @dataclass(kw_only=True)
-class ContinualOptions(RunOptions, RowsOptions, TagOptions, _Continual):
+class ContinualOptions(RunOptions, RowsOptions, ColumnOptions, _Continual):
     """Of `continual`."""
 
     test_split: str | None = option(None, "split of other rows, to score", "NAME")
-    task: str = option("classes", "classes, tags, or replies: --text-pair is what is said to --text", "NAME")
+    task: str = option("classes", TASK_HELP, "NAME")
 
 
 @dataclass(kw_only=True)

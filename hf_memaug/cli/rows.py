@@ -181,13 +181,6 @@ def in_words(kind: str) -> str:
     return kind if kind in TASKS else f"{kind}s"
 
 
-def refuse_graphs(rows: DomainDataset, command: str) -> None:
-    if kind_of(rows) == "graph":
-        raise UsageError(
-            f"`hf-memaug {command}` is for texts and images, and the rows are graphs. Use `compare` or `sweep`."
-        )
-
-
 def check_splits(options: Any, targets: Sequence[str]) -> None:
     """Refuses a `--dev-split` beside what it does not go with."""
     given = {name: getattr(options, name) for name in ("split", "dev_split", "test_split")}

@@ -26,23 +26,42 @@ from hf_memaug.files import write_atomically
 OF_ARCHITECTURE = {"TokenClassification": TAGS, "QuestionAnswering": QUESTIONS, "ConditionalGeneration": REPLIES}
 
 
+def config_of(name: str, option: str = "checkpoint"):
+    """The configuration of a checkpoint that `option` names."""
+    from transformers import AutoConfig
+
+    import hf_memaug  # noqa: F401  (registers the families)
+
+    try:
+        return AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        if "progressive_columns" in str(error):
+            raise UsageError(
+                f"`{option}` {name!r} holds the columns of progressive networks, which have no `Auto` class: load it "
+                "with `hf_memaug.training.continual.progressive.ProgressiveColumns`, or choose another strategy."
+            ) from None
+        raise UsageError(f"`{option}` {name!r} cannot be loaded: {str(error).splitlines()[0]}") from None
+
+
+def read_by(config) -> str:
+    """What a checkpoint reads: "text", "image", "graph", or a task of `TASKS`."""
+    names = "".join(config.architectures or ())
+    kind = "image" if "Image" in names else "graph" if "Graph" in names else "text"
+    return next((of for part, of in OF_ARCHITECTURE.items() if part in names), kind)
+
+
 def load_checkpoint(name: str):
     """(model, tokenizer or image processor or None, what it reads: "text", "image", "graph", or a task of `TASKS`)."""
     import transformers
-    from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, logging
+    from transformers import AutoImageProcessor, AutoTokenizer, logging
 
-    from hf_memaug import HMAForGraphClassification  # registers the families too
+    from hf_memaug import HMAForGraphClassification
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    try:
-        config = AutoConfig.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"`checkpoint` {name!r} cannot be loaded: {str(error).splitlines()[0]}") from None
-    names = "".join(config.architectures or ())
-    kind = "image" if "Image" in names else "graph" if "Graph" in names else "text"
-    kind = next((of for part, of in OF_ARCHITECTURE.items() if part in names), kind)
-    if kind not in TASKS and "Classification" not in names:
+    config = config_of(name)
+    kind = read_by(config)
+    if kind not in TASKS and "Classification" not in "".join(config.architectures or ()):
         raise UsageError(
             f"`checkpoint` {name!r} is a {', '.join(config.architectures or ['model without a class'])}, which is no "
             "classifier, and does no other task. Train one with `hf-memaug train`."

@@ -222,11 +222,9 @@ TASKS: dict[str, Task] = {
 NOT_FOR_TASKS = ("irm", "vrex", "group_dro", "mixup", "fishr")
 
 
-def check_task(name: str, allowed: Sequence[str] = (CLASSES, *TASKS)) -> None:
-    if name not in allowed:
-        if name in TASKS:
-            raise UsageError(f"`--task` is {name!r}, which this command does not do: it does {listed(allowed)}.")
-        raise UsageError(f"`--task` is {name!r}. {did_you_mean(name, allowed)}")
+def check_task(name: str) -> None:
+    if name not in (CLASSES, *TASKS):
+        raise UsageError(f"`--task` is {name!r}. {did_you_mean(name, (CLASSES, *TASKS))}")
 
 
 def check_columns(options: Any) -> None:
@@ -243,14 +241,15 @@ def check_columns(options: Any) -> None:
             )
 
 
-def trainer_of(kind: str, labels: Sequence[str]) -> tuple[type, dict[str, Any]]:
-    """The trainer of a kind of rows, and what it is given beside what all are."""
-    from hf_memaug.training import DomainTrainer
-    from hf_memaug.training.question_trainer import QuestionTrainer
+def trainer_of(kind: str, labels: Sequence[str], continual: bool = False) -> tuple[type, dict[str, Any]]:
+    """The trainer of a kind of rows, or that of domain after domain, and what it is given beside what all are."""
+    from hf_memaug.training import ContinualTrainer, DomainTrainer
+    from hf_memaug.training.question_trainer import ContinualQuestionTrainer, QuestionTrainer
 
     if kind == QUESTIONS:
-        return QuestionTrainer, {}
-    return DomainTrainer, {"compute_metrics": tag_scores(labels)} if kind == TAGS else {}
+        return ContinualQuestionTrainer if continual else QuestionTrainer, {}
+    plain = ContinualTrainer if continual else DomainTrainer
+    return plain, {"compute_metrics": tag_scores(labels)} if kind == TAGS else {}
 
 
 def with_all_tags(several: Sequence[DomainDataset | None]) -> list[DomainDataset | None]:

@@ -71,6 +71,8 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
     All other arguments are those of [`DomainTrainer`].
     """
 
+    stage_class = StageTrainer
+
     def __init__(
         self,
         model=None,
@@ -258,7 +260,7 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         if self.strategy.balanced_batches is not None:
             args.balanced_batches = self.strategy.balanced_batches
         dev = [self.dev_rows[name] for name in domains if name in self.dev_rows]
-        return StageTrainer(
+        return self.stage_class(
             model=self.model,
             args=args,
             strategy=self.strategy,
@@ -383,10 +385,8 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
             self._set_model(model)
         if "grow_vocabulary" in self.strategy.needs:
             self.processing_class = type(self.processing_class).from_pretrained(folder)
-        for name, load in (
-            (self.strategy.state_file, self.strategy.load_state),
-            (OPTIMIZER, self._load_optimizer_state),
-        ):
+        loaders = {self.strategy.state_file: self.strategy.load_state, OPTIMIZER: self._load_optimizer_state}
+        for name, load in loaders.items():
             if (folder / name).is_file():
                 load(torch.load(folder / name, map_location="cpu", weights_only=True))
 

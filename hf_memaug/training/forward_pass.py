@@ -43,8 +43,8 @@ class ForwardPass:
             )
         return DomainBatch(
             task_loss=self.trainer._task_loss(outputs, inputs),
-            # Of questions there are neither.
-            logits=outputs.get("logits") if isinstance(outputs, dict) else outputs[1],
+            logits=logits_of(outputs, 1),
+            # Questions have none.
             labels=inputs.get("labels"),
             features=features[0] if features else None,
             domain_ids=domain_ids,
@@ -84,6 +84,18 @@ class ForwardPass:
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def logits_of(outputs, place: int) -> torch.Tensor | None:
+    """
+    A model's logits, which in a plain tuple are at `place`. Of questions `(rows, 2, tokens)`: those of where an answer
+    begins, and of where it ends.
+    """
+    if not isinstance(outputs, dict):
+        return outputs[place]
+    if "start_logits" in outputs:
+        return torch.stack([outputs["start_logits"], outputs["end_logits"]], dim=1)
+    return outputs.get("logits")
 
 
 def pooled_features(outputs) -> torch.Tensor:

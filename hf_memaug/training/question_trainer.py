@@ -1,29 +1,30 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`DomainTrainer` for extractive questions: places in a context instead of labels, and answers that are scored."""
+"""Trainers for extractive questions: places in a context instead of labels, and answers that are scored."""
 
 import numpy as np
 from transformers import EvalPrediction
 
 from hf_memaug.data.spans import answers_from_logits
 from hf_memaug.evaluation.spans import answer_scores
+from hf_memaug.training.continual.stage import StageTrainer
+from hf_memaug.training.continual_trainer import ContinualTrainer
 from hf_memaug.training.domain_trainer import DomainTrainer
 
 
-class QuestionTrainer(DomainTrainer):
+class AnswerScores:
     """
-    Scores exact match (`exact_match`) and F1 (`f1`) of the answers of each domain. A context that is too long for the
-    model is several rows, of which the best answer counts.
-
-    Rows are those of `tokenize_questions` with a `domain`, and with `context` and `references`, the right answers. All
-    arguments are those of `DomainTrainer`; algorithms that look at the loss of each row have none to look at.
+    For a `DomainTrainer`: exact match (`exact_match`) and F1 (`f1`) of the answers of each domain. A context that is
+    too long for the model is several rows, of which the best answer counts.
     """
 
     def __init__(self, model=None, args=None, **kwargs):
         if args is not None and args.label_smoothing_factor:
             raise ValueError("`label_smoothing_factor` smooths labels, and questions have none. Leave it out.")
         self._asked = None
-        super().__init__(model, args, compute_metrics=self._answer_scores, **kwargs)
+        super().__init__(model=model, args=args, **kwargs)
+        if kwargs.get("compute_metrics") is None:
+            self._score = self._answer_scores
 
     def evaluation_loop(self, dataloader, *args, **kwargs):
         self._asked = getattr(dataloader, "dataset", None)
@@ -47,3 +48,24 @@ class QuestionTrainer(DomainTrainer):
         questions = list(asked.values())
         answers = answers_from_logits(*prediction.predictions[:2], features, questions)
         return answer_scores(answers, [question["references"] for question in questions])
+
+
+class QuestionTrainer(AnswerScores, DomainTrainer):
+    """
+    `DomainTrainer` for questions. Rows are those of `tokenize_questions` with a `domain`, and with `context` and
+    `references`, the right answers. All arguments are those of `DomainTrainer`; algorithms that look at the loss of
+    each row have none to look at.
+    """
+
+
+class QuestionStageTrainer(AnswerScores, StageTrainer):
+    """A stage of `ContinualQuestionTrainer`."""
+
+
+class ContinualQuestionTrainer(AnswerScores, ContinualTrainer):
+    """
+    `ContinualTrainer` for the rows of `QuestionTrainer`, each domain's numbered (`row`) by itself or with the others.
+    All strategies will do but "progressive" and those that make the model larger.
+    """
+
+    stage_class = QuestionStageTrainer

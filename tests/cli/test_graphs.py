@@ -184,8 +184,6 @@ def test_graph_networks_are_for_graphs(command, columns):
     assert code == 2 and "`--jumping-knowledge` is for graphs" in error
     code, _, error = command("sweep", *columns, "--backbone", "gin-3x64", "--dry-run")
     assert code == 2 and "`--backbone` gin-3x64 is for graphs, and the rows are texts." in error
-    code, _, error = command("continual", "--data", "generated_graphs", "--dry-run")
-    assert code == 2 and "Use `compare` or `sweep`." in error
     code, _, error = command("compare", "--data", "generated_graphs", "--metric", "auroc", "--methods", "erm")
     assert code == 3 and "needs two classes" in error and "such as mcc" in error
 

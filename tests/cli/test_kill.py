@@ -3,6 +3,7 @@
 """What `kill -9` costs: little, and never the result."""
 
 import errno
+import json
 import os
 import random
 import re
@@ -11,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from families import save_backbone
 from safetensors.torch import load_file
 
 from hf_memaug.training import last_complete_checkpoint, snapshots
@@ -64,6 +66,11 @@ def test_a_kill_at_any_moment(started, command, columns, read_lines, tmp_path):
     assert not (tmp_path / "killed" / JOB / "seconds").exists()
 
 
+GRAPHS = ["--data", "graphs.jsonl", "--method", "hma", "--backbone", "gin-2x8", "--real-memory-size", 8]
+QUESTIONS = ["--data", "questions.jsonl", "--task", "questions", "--method", "gmap", "--general", "encoder"]
+QUESTIONS += ["--backbone", "encoder"]
+
+
 class Killed(BaseException):
     """As abrupt as a kill: no callback hears of it."""
 
@@ -74,13 +81,30 @@ class Killed(BaseException):
         ["train", "--method", "mil", "--episodes", 2, "--episode-steps", 3, "--inner-steps", 2, "--max-steps", 4],
         ["train", "--method", "dann", "--max-steps", 8],
         ["continual", "--strategies", "ewc", "--max-steps", 4, "--order", "films,books"],
+        # These in the second domain.
+        ["continual", "--strategies", "replay", "--max-steps", 3, *GRAPHS],
+        ["continual", "--strategies", "lwf", "--max-steps", 3, *QUESTIONS],
         ["pretrain", "--max-steps", 8, "--length", 32],
     ],
     ids=lambda words: words[0] if words[0] != "train" else words[2],
 )
 def test_every_step_can_be_gone_on_from(command, columns, tmp_path, monkeypatch, words):
     """All kinds of job, saved at each step, killed in the middle, and at the same end."""
-    if words[0] != "pretrain":
+    if "graphs.jsonl" in words:
+        rows = []
+        for size in range(3, 43):
+            edges = [[one, one + 1] for one in range(size - 1)] + [[0, size - 1]] * (size % 2)
+            rows.append({"num_nodes": size, "edges": edges, "label": size % 2, "domain": "ab"[size > 22]})
+        (tmp_path / "graphs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    elif "questions" in words:
+        save_backbone("bert", tmp_path / "encoder")
+        rows = [
+            {"question": "where ?", "context": f"in ward {number}", "domain": "ab"[number % 2]} for number in range(40)
+        ]
+        answers = {"text": ["ward"], "answer_start": [3]}
+        lines = "".join(json.dumps({**row, "answers": answers}) + "\n" for row in rows)
+        (tmp_path / "questions.jsonl").write_text(lines)
+    elif words[0] != "pretrain" and "--data" not in words:
         words = [*words, *columns, *(["--target", "books", "--evaluations", 1] if words[0] == "train" else [])]
         words += ["--memory-slots", 8, "--memory-key-size", 8] if "mil" in words else []
     words = [*words, "--per-device-train-batch-size", 4]

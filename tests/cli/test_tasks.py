@@ -172,7 +172,7 @@ class TestTags:
         code, out, error = command("continual", "--recipe", "run/recipe.yaml", "--output", "run", "--dry-run")
         assert code == 0 and "1 jobs, 1 of them done" in out, error
         code, _, error = command(*call, "--method", "gmap")
-        assert code == 2 and "reads a general encoder, and here is none" in error
+        assert code == 2 and "`gmap` reads a general encoder: give it as `--general`" in error
 
     def test_splits_of_the_datas_own(self, command, rows, quick, encoder, tmp_path, read_lines):
         (tmp_path / "ncbi").mkdir()
@@ -317,7 +317,7 @@ class TestReplies:
             (["train", "--metric", "f1"], 2, "`--metric` is 'f1', which replies have not. Choose accuracy"),
             (["train", "--label", "said"], 2, "`--label` is a column of classes, and the task is replies"),
             (["train", "--text-pair", "answers"], 3, "`text_pair` is 'answers'"),
-            (["continual", "--task", "questions"], 2, "does not do: it does 'classes', 'tags', 'replies'"),
+            (["continual", "--task", "question"], 2, "`--task` is 'question'. Did you mean 'questions'"),
         ],
     )
     def test_what_cannot_be_is_refused_with_the_mend(self, command, columns, words, code, said):

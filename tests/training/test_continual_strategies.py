@@ -7,13 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
+from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
-from hf_memaug import MemoryRNNConfig, MemoryRNNForConditionalGeneration
+from hf_memaug import DomainDataset, MemoryRNNConfig, MemoryRNNForConditionalGeneration
+from hf_memaug.data import generated_graphs
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.consolidation import diagonal_fisher, distillation
 from hf_memaug.training.continual.progressive import ProgressiveColumns
 from hf_memaug.training.continual.stage import adopt_state, named_state
+from hf_memaug.training.forward_pass import logits_of
 from training.continual_runs import growing, texts, word_tokenizer
 from training.domain_runs import tiny_model
 
@@ -28,6 +32,32 @@ def one_row_inputs(count=5, seed=0):
         ids = torch.randint(5, 99, (1, 6), generator=generator)
         labels = torch.randint(0, 3, (1,), generator=generator)
         yield {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+
+
+class Finder(nn.Module):
+    """The least that finds the two ends of an answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.config = SimpleNamespace(is_encoder_decoder=False)
+        self.words, self.out = nn.Embedding(9, 4), nn.Linear(4, 2)
+
+    def forward(self, input_ids, start_positions=None, end_positions=None):
+        starts, ends = self.out(self.words(input_ids)).unbind(-1)
+        loss = None
+        if start_positions is not None:
+            loss = (F.cross_entropy(starts, start_positions) + F.cross_entropy(ends, end_positions)) / 2
+        return QuestionAnsweringModelOutput(loss=loss, start_logits=starts, end_logits=ends)
+
+
+def finder(seed=0):
+    torch.manual_seed(seed)
+    return Finder()
+
+
+def asked(rows):
+    ids = torch.arange(3 * rows).view(rows, 3)
+    return {"input_ids": ids, "start_positions": torch.tensor([1] * rows), "end_positions": torch.tensor([2] * rows)}
 
 
 class TestFisher:
@@ -75,6 +105,27 @@ class TestFisher:
         assert set(found) == {"bank.weight", "out.weight", "out.bias"}
         row["labels"] = torch.tensor([-100])
         assert not any(value.any() for value in diagonal_fisher(model, [row], 1, "true", seed=0).values())
+
+    def test_of_a_question_it_is_that_of_both_ends_of_the_answer(self):
+        model, row = finder(), asked(1)
+        with torch.no_grad():
+            starts, ends = (scores[0].softmax(-1) for scores in model(**row).to_tuple()[1:])
+        expected = {kind: torch.zeros_like(model.out.weight) for kind in ("true", "empirical")}
+        for start in range(3):
+            for end in range(3):
+                model.zero_grad()
+                scores = model(row["input_ids"])
+                likelihood = scores.start_logits.log_softmax(-1)[0, start] + scores.end_logits.log_softmax(-1)[0, end]
+                likelihood.backward()
+                square = model.out.weight.grad**2
+                expected["true"] += starts[start] * ends[end] * square
+                if (start, end) == (row["start_positions"], row["end_positions"]):
+                    expected["empirical"] += square
+        found = diagonal_fisher(model, [row], 1, "empirical", seed=0)["out.weight"]
+        torch.testing.assert_close(found, expected["empirical"])
+        found = diagonal_fisher(model, [row] * 3000, 3000, "true", seed=0)["out.weight"]
+        torch.testing.assert_close(found, expected["true"], rtol=0.15, atol=1e-3)
+        assert not torch.allclose(expected["empirical"], expected["true"], rtol=0.15, atol=1e-3)
 
 
 class TestEWC:
@@ -140,6 +191,16 @@ class TestLearningWithoutForgetting:
         lwf.end(None, None, None, 0)
         assert lwf.teacher is None
 
+    def test_of_questions_both_ends_are_taught(self):
+        model, lwf, inputs = finder(), strategy("lwf", distillation_weight=0.5), asked(2)
+        lwf.begin(finder(1), 1)
+        outputs, taught = model(**inputs), finder(1)(inputs["input_ids"])
+        batch = SimpleNamespace(task_loss=outputs.loss, logits=logits_of(outputs, 1), labels=None)
+        learned = [outputs.start_logits, outputs.end_logits]
+        both = zip(learned, [taught.start_logits, taught.end_logits], strict=True)
+        expected = outputs.loss + 0.5 * sum(distillation(one, other, 2.0) for one, other in both) / 2
+        torch.testing.assert_close(lwf.loss(batch, inputs, model), expected)
+
 
 class TestReplay:
     def test_it_keeps_so_many_rows_of_each_domain(self):
@@ -163,6 +224,17 @@ class TestReplay:
             one.end(None, data["books"], data["books"], seed=1)
             assert one.state() == {} and one.training_rows(data["films"]) is data["films"], name
             assert not kind.state_file.startswith("_")
+
+    def test_graphs_are_kept_as_they_are(self, tmp_path):
+        rows = generated_graphs(rows_per_domain=4)
+        replay, again = strategy("replay", rows_per_domain=2), strategy("replay", rows_per_domain=2)
+        replay.check_model(growing(), None, rows)
+        replay.end(None, rows, rows.domain("path"), seed=0)
+        torch.save(replay.state(), tmp_path / "kept.pt")
+        again.load_state(torch.load(tmp_path / "kept.pt", weights_only=True))
+        mixed = again.training_rows(rows.domain("tree"))
+        assert mixed["domain"] == ["tree"] * 4 + ["path"] * 2 and mixed.label_names == rows.label_names
+        assert all(graph in rows.domain("path")["graph"] for graph in mixed["graph"][4:])
 
     def test_rows_that_no_file_holds_are_refused(self):
         data = texts(4).with_columns(image=[object()] * 4)
@@ -297,6 +369,11 @@ class TestProgressive:
         torch.testing.assert_close(logits, expected)
         with pytest.raises(ValueError, match="likeliest word alone.*'num_beams': 4"):
             whole.generate(**asked, num_beams=4)
+
+    def test_questions_are_refused(self):
+        rows = DomainDataset({"input_ids": [[1]], "start_positions": [0], "end_positions": [0], "domain": ["a"]})
+        with pytest.raises(ValueError, match="questions have places in a text. Choose another strategy"):
+            strategy("progressive").check_model(finder(), None, rows)
 
     def test_a_model_without_a_linear_head_is_refused(self):
         from families import HEADS

@@ -18,7 +18,8 @@ class DomainBatch:
 
     Args:
         task_loss: the model's own loss, the mean over the batch.
-        logits, labels: `(rows, labels)` and `(rows,)`; `None` where a model has none, such as one of questions.
+        logits, labels: `(rows, labels)` and `(rows,)`. Of questions the logits are `(rows, 2, tokens)`, of where an
+            answer begins and where it ends, and labels there are none.
         features: `(rows, width)`, what the head reads; `None` unless the algorithm has `needs_features`.
         domain_ids: `(rows,)`, which domain each row comes from.
         step: how many optimizer steps were made before this one.

@@ -14,6 +14,10 @@ from hf_memaug.data import DomainDataset
 from hf_memaug.data.spans import IGNORED
 from hf_memaug.training.algorithms import DomainBatch
 from hf_memaug.training.continual.base import FineTuning
+from hf_memaug.training.forward_pass import logits_of
+
+# What a model is to say, by the names of its inputs: labels, or of questions the places of an answer.
+PLACES = ("start_positions", "end_positions")
 
 
 class ElasticWeightConsolidation(FineTuning):
@@ -92,7 +96,7 @@ def diagonal_fisher(model: nn.Module, inputs, count: int, kind: str, seed: int) 
     # cuDNN has no backward pass of recurrent layers in evaluation mode.
     with torch.backends.cudnn.flags(enabled=False):
         for one in inputs:
-            labels = one["labels"]
+            labels = one["labels"] if "labels" in one else torch.stack([one[name] for name in PLACES], dim=1)
             logits = answers(model, one)
             likelihoods = F.log_softmax(logits.float(), dim=-1).flatten(0, -2)
             kept = labels.flatten() != IGNORED
@@ -110,11 +114,10 @@ def diagonal_fisher(model: nn.Module, inputs, count: int, kind: str, seed: int) 
 
 def answers(model: nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """A model's logits, without a look at the labels but for the words that a decoder has said so far."""
-    given = {name: value for name, value in inputs.items() if name != "labels"}
+    given = {name: value for name, value in inputs.items() if name not in ("labels", *PLACES)}
     if model.config.is_encoder_decoder and "decoder_input_ids" not in given:
         given["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(inputs["labels"])
-    outputs = model(**given)
-    return outputs["logits"] if isinstance(outputs, dict) else outputs[0]
+    return logits_of(model(**given), 0)
 
 
 def _learners(model: nn.Module, change) -> dict[str, torch.Tensor]:
@@ -152,7 +155,7 @@ class LearningWithoutForgetting(FineTuning):
         with torch.no_grad():
             taught = answers(self.teacher, inputs)
         learned = batch.logits
-        if batch.labels.ndim > 1:
+        if batch.labels is not None and batch.labels.ndim > 1:
             # Of tokens, those that have a label.
             kept = batch.labels != IGNORED
             learned, taught = learned[kept], taught[kept]

@@ -42,6 +42,11 @@ class ProgressiveNetworks(FineTuning):
 
     def check_model(self, model: nn.Module, processing_class, rows: DomainDataset) -> None:
         super().check_model(model, processing_class, rows)
+        if "start_positions" in rows.column_names:
+            raise ValueError(
+                f'`strategy="{self.name}"` joins columns at the logits of labels, and questions have places in a text. '
+                'Choose another strategy, such as "ewc".'
+            )
         if not isinstance(model, ProgressiveColumns):
             find_head(model)
             find_class(type(model).__name__)
