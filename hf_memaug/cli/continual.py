@@ -152,6 +152,12 @@ def _check_model(options, one: Chosen, strategies: list[str], every: list[Domain
 
     if options.general is not None:
         raise UsageError("`--general`: `--backbone` was trained before, and all that it reads is in it. Leave it out.")
+    shaping = [name for strategy in strategies for name in _configuration(one, settings[strategy])]
+    if shaping:
+        raise UsageError(
+            f"`{fields.option_name(shaping[0])}` shapes a fresh model, and `--backbone` was trained before: it stays "
+            "as it is. Leave it out."
+        )
     config = config_of(options.backbone, "--backbone")
     if read_by(config) != kind:
         raise UsageError(
@@ -236,7 +242,7 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     job, folder = spec["job"], run / "jobs" / spec["name"]
     dev_fraction = spec.get("dev_fraction", 0.0)
     parts = _parts(spec["source"], spec["order"], spec["holdout"], dev_fraction, job["seed"])
-    of_model = _configuration(spec)
+    of_model = _configuration(chosen(spec["model"]), spec["settings"])
     given = {name: value for name, value in spec["settings"].items() if name not in of_model}
     common = common_arguments(folder, job["seed"])
     protocol = {
@@ -327,13 +333,11 @@ def _as_tokens(
     return found
 
 
-def _configuration(spec: Mapping[str, Any]) -> dict[str, Any]:
+def _configuration(one: Chosen, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Of a job's settings, those that shape the model."""
-    own, trainer = _of_model(chosen(spec["model"])), fields.trainer_fields("continual")
+    own, trainer = _of_model(one), fields.trainer_fields("continual")
     return {
-        name: value
-        for name, value in spec["settings"].items()
-        if name not in trainer or (name in SET_HERE and name in own)
+        name: value for name, value in settings.items() if name not in trainer or (name in SET_HERE and name in own)
     }
 
 

@@ -68,6 +68,8 @@ class TestGMAP:
         assert (config["model_type"], config["strategy"]) == ("gmap", "gated")
         code, _, error = command("continual", *more, "--general", encoder)
         assert code == 2 and "all that it reads is in it. Leave it out." in error
+        code, _, error = command("continual", *more, "--method", "gmap", "--strategy", "single")
+        assert code == 2 and "`--strategy` shapes a fresh model, and `--backbone` was trained before" in error
         code, _, error = command("continual", "--data", "generated_graphs", "--backbone", kept)
         assert code == 2 and "`--backbone` was trained before, on texts, and the rows are graphs." in error
 
