@@ -61,7 +61,7 @@ def facts_from_trainer(trainer) -> dict:
     training = {
         "learning_rate": args.learning_rate,
         "train_batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "epochs": round(trainer.state.epoch, 2) if trainer.state.epoch is not None else args.num_train_epochs,
+        "epochs": _epochs(trainer),
         "steps": trainer.state.global_step,
         "optimizer": str(getattr(args.optim, "value", args.optim)),
         "lr_scheduler": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
@@ -73,6 +73,13 @@ def facts_from_trainer(trainer) -> dict:
     facts = record_run(model, domains=domains, method=method, scores=_logged_scores(trainer), training=training)
     facts["versions"] = library_versions()
     return facts
+
+
+def _epochs(trainer) -> float | None:
+    """Passes over the rows; of stages that had trainers of their own, those of each, if they are known."""
+    if trainer.state.epoch:
+        return round(trainer.state.epoch, 2)
+    return None if trainer.args.max_steps > 0 else trainer.args.num_train_epochs
 
 
 def library_versions() -> dict[str, str]:

@@ -47,6 +47,17 @@ def test_scores_of_each_domain_and_their_average(tmp_path):
     assert scores["average", "macro_f1"] == 100 * logged["eval_f1"]
 
 
+def test_epochs_of_stages_are_not_said_to_be_none(tmp_path):
+    """`ContinualTrainer` has no epoch of its own: the trainer of each domain has."""
+    trainer = domain_trainer("kv", tmp_path, evaluate=rows(), **{**EVALUATION, "max_steps": -1, "num_train_epochs": 3})
+    trainer.state.epoch = 0
+    assert facts_from_trainer(trainer)["training"]["epochs"] == 3
+    trainer.args.max_steps = 2
+    assert facts_from_trainer(trainer)["training"]["epochs"] is None
+    trainer.state.epoch = 1.234
+    assert facts_from_trainer(trainer)["training"]["epochs"] == 1.23
+
+
 def test_a_users_own_score_keeps_its_name(tmp_path):
     trainer = domain_trainer("kv", tmp_path, evaluate=rows(), compute_metrics=accuracy, **EVALUATION)
     trainer.train()
