@@ -65,18 +65,22 @@ def continual(call) -> int:
         if given and name not in _of_model(one):
             raise UsageError(f"`{fields.option_name(name)}` is set by the command: {mend}.")
     settings = used_settings(call.resolved, strategies, dict.fromkeys(strategies, known))
+    for name, field in _of_model(one).items():
+        for own in settings.values():
+            if name in SET_HERE and name in own:
+                own[name] = fields.convert(name, field.annotation, own[name])
     source = data.source_of(options)
     rows, held_out = data.load(source)
-    _check_model(options, one, strategies, [part for part in (rows, held_out) if part is not None], settings)
     order = list(options.order or rows.domains)
     for name in order:
         if name not in rows.domains:
             raise UsageError(f"`--order` names {name!r}. {did_you_mean(name, rows.domains)}")
+    _check_model(options, one, strategies, [part for part in (rows, held_out) if part is not None], settings, order)
     check_vectors(options.vectors, one)
     if not 0 <= options.dev_fraction < 1:
         raise UsageError(f"`--dev-fraction` is {options.dev_fraction}; it must be 0 or more, and less than 1.")
     seeds = seeds_of(options.seeds)
-    parts = _parts(source, order, options.holdout, options.dev_fraction, seeds[0])
+    parts = _parts(source, order, options.holdout, options.dev_fraction, seeds[0], options.on_overlap)
     if options.task == TAGS:
         _check_tags(options.backbone, parts)
     if options.metric == "auroc":
@@ -104,12 +108,18 @@ def continual(call) -> int:
 
 
 def _parts(
-    source: Mapping[str, Any], order: list[str], holdout: float, dev_fraction: float = 0.0, seed: int = 0
+    source: Mapping[str, Any],
+    order: list[str],
+    holdout: float,
+    dev_fraction: float = 0.0,
+    seed: int = 0,
+    on_overlap: str = "raise",
 ) -> dict[str, dict]:
     """`{"train", "dev", "test"}`, each by domain; "dev" is empty where nothing is chosen."""
     rows, held_out = data.load(source)
     try:
         if held_out is not None:
+            rows = data.without_overlap(rows, held_out, on_overlap)
             train, test = ({name: part.domain(name) for name in order} for part in (rows, held_out))
         else:
             split = {name: split_domains(rows.domain(name), holdout)[name] for name in order}
@@ -121,6 +131,7 @@ def _parts(
             dev, test = ({name: part[side] for name, part in halves.items()} for side in (0, 1))
     except ValueError as error:
         raise DataRefused(data.as_options(error)) from error
+    dev, test = ({name: data.shuffled(part) for name, part in several.items()} for several in (dev, test))
     return {"train": train, "dev": dev, "test": test}
 
 
@@ -133,7 +144,9 @@ def _of_model(one: Chosen) -> Mapping[str, fields.Field]:
     return fields.configuration_fields(one.method.family) if one.method.family else {}
 
 
-def _check_model(options, one: Chosen, strategies: list[str], every: list[DomainDataset], settings) -> None:
+def _check_model(
+    options, one: Chosen, strategies: list[str], every: list[DomainDataset], settings, order: list[str]
+) -> None:
     """Refuses a model for rows that it cannot read, and strategies that it cannot be trained by."""
     kind = data.kind_of(every[0])
     if kind == QUESTIONS and "progressive" in strategies:
@@ -152,6 +165,11 @@ def _check_model(options, one: Chosen, strategies: list[str], every: list[Domain
 
     if options.general is not None:
         raise UsageError("`--general`: `--backbone` was trained before, and all that it reads is in it. Leave it out.")
+    if options.vectors and not any("word_vectors" in STRATEGIES[strategy].options for strategy in strategies):
+        raise UsageError(
+            "`--vectors` are for fresh words, and `--backbone` was trained before: leave them out, or choose a "
+            "strategy that adds words, such as f+v."
+        )
     shaping = [name for strategy in strategies for name in _configuration(one, settings[strategy])]
     if shaping:
         raise UsageError(
@@ -165,7 +183,8 @@ def _check_model(options, one: Chosen, strategies: list[str], every: list[Domain
             f"{data.in_words(kind)}. Give rows as those, or another backbone."
         )
     if kind == "graph":
-        check_values(config.backbone_config, every, f"`--backbone` {options.backbone}")
+        read = [part.domain(name) for part in every for name in order if name in part.domains]
+        check_values(config.backbone_config, read, f"`--backbone` {options.backbone}")
 
 
 def _check_tags(backbone: str, parts: Mapping[str, Mapping[str, DomainDataset]]) -> None:
@@ -220,6 +239,7 @@ def _plan(options, strategies, seeds, order, source, settings) -> list[dict]:
             "model": options.method,
             "backbone": backbone,
             "general": options.general,
+            "on_overlap": options.on_overlap,
             "vectors": options.vectors and str(Path(options.vectors).resolve()),
             "source": dict(source),
             "settings": dict(settings[strategy]),
@@ -240,8 +260,8 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     from hf_memaug.training.costs import parameter_counts
 
     job, folder = spec["job"], run / "jobs" / spec["name"]
-    dev_fraction = spec.get("dev_fraction", 0.0)
-    parts = _parts(spec["source"], spec["order"], spec["holdout"], dev_fraction, job["seed"])
+    rest = (spec["holdout"], spec.get("dev_fraction", 0.0), job["seed"], spec["on_overlap"])
+    parts = _parts(spec["source"], spec["order"], *rest)
     of_model = _configuration(chosen(spec["model"]), spec["settings"])
     given = {name: value for name, value in spec["settings"].items() if name not in of_model}
     common = common_arguments(folder, job["seed"])
@@ -253,7 +273,7 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
         "save_strategy": "epoch",
         "logging_steps": 10,
     }
-    if dev_fraction:
+    if spec.get("dev_fraction"):
         best = {"load_best_model_at_end": True, "metric_for_best_model": f"eval_{spec['metric']}"}
         protocol |= {"eval_strategy": "epoch", **best}
     if spec.get("vectors") and "word_vectors" in STRATEGIES[job["method"]].options:
@@ -267,7 +287,7 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     model, processor, history = _model(spec, parts, of_model, run)
     # Domains that it was trained on before are scored too, where there are rows of them.
     earlier = [name for name in _trained(model, history) if name in data.load(spec["source"])[0].domains]
-    scored = _parts(spec["source"], [*earlier, *spec["order"]], spec["holdout"], dev_fraction, job["seed"])["test"]
+    scored = _parts(spec["source"], [*earlier, *spec["order"]], *rest)["test"]
     kind = data.kind_of(next(iter(scored.values())))
     labels = [model.config.id2label[number] for number in range(model.config.num_labels)]
     if kind in (TAGS, QUESTIONS):
@@ -354,15 +374,15 @@ def _model(spec: Mapping[str, Any], parts: Mapping[str, Mapping], settings: Mapp
     from hf_memaug.cli.methods import Parts, local_backbone, processor_of
 
     one = chosen(spec["model"])
-    first, *others = (rows for name in ("train", "dev", "test") for rows in parts[name].values())
+    first, others = parts["train"][spec["order"][0]], [part for part in data.load(spec["source"]) if part is not None]
     backbone = local_backbone(spec["backbone"], first, spec["order"][0], run)
     if _has_history(backbone):
         from hf_memaug.cli.scoring import load_checkpoint
 
         model, processor, _ = load_checkpoint(backbone)
         return model, processor, backbone if (Path(backbone) / RECORD_FILE).is_file() else None
-    processor = processor_of(one, backbone, first)
     general, vectors = spec.get("general"), spec.get("vectors")
+    processor = processor_of(one, backbone, first, general)
     return one.method.build(Parts(backbone, first, processor, general, settings, others, vectors)), processor, None
 
 

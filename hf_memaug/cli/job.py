@@ -79,7 +79,7 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     parts = data.split_for(spec["source"], job["target"], spec["dev_fraction"], spec["on_overlap"])
     kind = data.kind_of(parts["train"])
     backbone = local_backbone(spec["backbone"], parts["train"], job["target"], run)
-    processor = processor_of(one, backbone, parts["train"])
+    processor = processor_of(one, backbone, parts["train"], spec["general"])
     prepared = {name: prepare(part, processor, spec["max_length"]) for name, part in parts.items() if part is not None}
     set_seed(job["seed"])
     settings = one.configuration(spec["settings"])

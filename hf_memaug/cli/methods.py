@@ -336,9 +336,11 @@ def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> N
         raise UsageError(f"`{one.name}` reads a general encoder: give it as `--general`.")
 
 
-def processor_of(one: Chosen, backbone: str, rows: DomainDataset):
+def processor_of(one: Chosen, backbone: str, rows: DomainDataset, general: str | None = None):
     """The backbone's tokenizer or image processor, or one of the rows' own words; graphs need none."""
     kind = kind_of(rows)
+    if one.method.build is _general:
+        backbone = general
     if one.method.words is not None:
         return one.method.words(rows)
     if kind == "graph":

@@ -169,6 +169,7 @@ class ContinualOptions(RunOptions, RowsOptions, ColumnOptions, _Continual):
     """Of `continual`."""
 
     test_split: str | None = option(None, "split of other rows, to score", "NAME")
+    on_overlap: str = option("raise", "training rows that are scored too: raise, drop, ignore", "WHAT")
     task: str = option("classes", TASK_HELP, "NAME")
 
 

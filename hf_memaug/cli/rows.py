@@ -83,7 +83,7 @@ def source_of(options: Any) -> dict[str, Any]:
 def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDataset:
     """All rows, with the labels of a model that is there already."""
     try:
-        return _shuffled(_checked(_read(source, source["split"], labels)))
+        return shuffled(_checked(_read(source, source["split"], labels)))
     except (ValueError, OSError, TypeError, KeyError, ImportError) as error:
         raise DataRefused(as_options(error)) from error
 
@@ -209,7 +209,7 @@ def split_for(source: Mapping[str, Any], target: str, dev_fraction: float, on_ov
     return _split(json.dumps(dict(source), sort_keys=True), target, dev_fraction, on_overlap)
 
 
-def _shuffled(rows: DomainDataset | None) -> DomainDataset | None:
+def shuffled(rows: DomainDataset | None) -> DomainDataset | None:
     """
     In an order that is no file's: there, rows of one class often lie side by side, and a model whose rows read each
     other would be scored on batches of one class, which it has never seen.
@@ -219,6 +219,17 @@ def _shuffled(rows: DomainDataset | None) -> DomainDataset | None:
     order = list(range(len(rows)))
     random.Random(0).shuffle(order)
     return rows.select(order)
+
+
+def without_overlap(train: DomainDataset, scored: DomainDataset, on_overlap: str) -> DomainDataset:
+    """Rows to train on: refused if some are scored too, or without those."""
+    if on_overlap == "raise":
+        mend = 'Pass `on_overlap="drop"` to leave them out.'
+        check_overlap(train, scored, ("--split", "--test-split"), mend)
+    if on_overlap != "drop":
+        return train
+    seen = {row for row, _ in find_overlap(train, scored)}
+    return train.select(row for row in range(len(train)) if row not in seen)
 
 
 @functools.lru_cache(maxsize=32)
@@ -237,22 +248,18 @@ def _parts(source: str, target: str, dev_fraction: float, on_overlap: str) -> di
     try:
         if target != NO_TARGET:
             split = leave_one_domain_out(rows, target, test=held_out, dev_fraction=dev_fraction, on_overlap=on_overlap)
-            return {"train": split.train, "dev": _shuffled(split.dev), "test": _shuffled(split.test)}
+            return {"train": split.train, "dev": shuffled(split.dev), "test": shuffled(split.test)}
         dev = load_dev(json.loads(source))
         if dev is not None:
             train, dev = check_given_splits(rows, dev, held_out, on_overlap=on_overlap)
-            return {"train": train, "dev": _shuffled(dev), "test": _shuffled(held_out)}
+            return {"train": train, "dev": shuffled(dev), "test": shuffled(held_out)}
         train, dev = rows, held_out
         if held_out is None:
             parts = split_domains(rows, dev_fraction).values()
             train, dev = (DomainDataset.concatenate([part[side] for part in parts]) for side in (0, 1))
-        elif on_overlap == "raise":
-            mend = 'Pass `on_overlap="drop"` to leave them out.'
-            check_overlap(train, dev, ("--split", "--test-split"), mend)
-        if on_overlap == "drop":
-            seen = {row for row, _ in find_overlap(train, dev)}
-            train = train.select(row for row in range(len(train)) if row not in seen)
-        return {"train": train, "dev": _shuffled(dev), "test": None}
+            # Within a domain none is on both sides.
+            on_overlap = "ignore" if on_overlap == "raise" else on_overlap
+        return {"train": without_overlap(train, dev, on_overlap), "dev": shuffled(dev), "test": None}
     except (ValueError, OSError) as error:
         raise DataRefused(as_options(error)) from error
 

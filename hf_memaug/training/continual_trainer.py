@@ -22,7 +22,7 @@ from hf_memaug.data import DomainDataset
 from hf_memaug.evaluation.continual import DEFINITIONS, check_figures
 from hf_memaug.training.arguments import ContinualTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
-from hf_memaug.training.checkpoints import last_complete_checkpoint
+from hf_memaug.training.checkpoints import last_complete_checkpoint, together
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.pushing import push_stage
 from hf_memaug.training.continual.record import RECORD_FILE, ContinualRecord
@@ -343,10 +343,10 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
 
     def _resume(self) -> None:
         folder = Path(self.args.output_dir)
-        if not (folder / RECORD_FILE).is_file():
+        if not all(together((folder / RECORD_FILE).is_file)):
             raise ValueError(
-                f"`resume_from_checkpoint=True`, but `output_dir` ({folder}) has no run that was begun. Leave it out "
-                "to start from the beginning."
+                f"`resume_from_checkpoint=True`, but `output_dir` ({folder}) has no run that was begun, or not for all "
+                "processes. Leave it out to start from the beginning."
             )
         stored = ContinualRecord.load(folder)
         for name in ("strategy", "plan", "metric", "labels"):

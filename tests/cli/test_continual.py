@@ -42,6 +42,43 @@ def held_out(folder, record) -> dict:
     return _parts(spec["source"], spec["order"], spec["holdout"])["test"]
 
 
+class TestRows:
+    """Which rows a job is trained on, and which it is scored on."""
+
+    @pytest.fixture
+    def splits(self, tmp_path) -> list:
+        """Sorted by class, as files often are; two rows stand in both splits."""
+        for split, first in (("train", 0), ("test", 38)):
+            rows = [{"text": f"row {first + n}", "label": str(n // 20), "domain": "AB"[n % 2]} for n in range(40)]
+            write(tmp_path / f"{split}.jsonl", rows)
+        return ["--data", tmp_path, "--split", "train", "--test-split", "test"]
+
+    def test_rows_that_are_trained_on_and_scored_are_refused_or_dropped(self, command, splits):
+        code, _, error = command("continual", *splits, "--dry-run")
+        assert code == 3 and "2 of 40 rows of `--split` are also in `--test-split`" in error
+        assert "Pass `--on-overlap drop` to leave them out." in error
+        code, _, error = command("continual", *splits, "--dry-run", "--on-overlap", "drop")
+        assert code == 0, error
+        for word, count in (("drop", 38), ("ignore", 40)):
+            train = _parts(self.source(splits), ["A", "B"], 0.2, on_overlap=word)["train"]
+            assert sum(map(len, train.values())) == count
+
+    def test_rows_are_not_scored_in_the_order_of_their_file(self, splits):
+        """A model whose rows read each other would be scored on batches of one class."""
+        parts = _parts(self.source(splits), ["A"], 0.2, dev_fraction=0.5, on_overlap="ignore")
+        alone = _parts(self.source([*splits[:4], "--test-split", "train"]), ["A"], 0.5, on_overlap="ignore")
+        for part in (parts["dev"], parts["test"], alone["test"]):
+            assert list(part["A"]["label"]) != sorted(part["A"]["label"])
+
+    @staticmethod
+    def source(words) -> dict:
+        from hf_memaug.cli import rows
+        from hf_memaug.cli.options import ContinualOptions
+
+        names = {"data": str(words[1]), "split": words[3], "test_split": words[5]}
+        return rows.source_of(ContinualOptions(**names))
+
+
 class TestGMAP:
     def test_texts(self, finished, command, columns, encoder, tmp_path, read_lines):
         models = ["--method", "gmap", "--general", encoder, "--backbone", encoder, "--max-steps", 2]
@@ -70,6 +107,8 @@ class TestGMAP:
         assert code == 2 and "all that it reads is in it. Leave it out." in error
         code, _, error = command("continual", *more, "--method", "gmap", "--strategy", "single")
         assert code == 2 and "`--strategy` shapes a fresh model, and `--backbone` was trained before" in error
+        code, _, error = command("continual", *words, "--strategy", "gatd", "--dry-run")
+        assert code == 2 and "`--strategy` is 'gatd', and must be of type Literal" in error
         code, _, error = command("continual", "--data", "generated_graphs", "--backbone", kept)
         assert code == 2 and "`--backbone` was trained before, on texts, and the rows are graphs." in error
 
@@ -115,6 +154,14 @@ def test_columns_have_no_auto_class(command, columns, tmp_path):
     for words in (["evaluate", "columns"], ["continual", "--backbone", "columns"]):
         code, _, error = command(*words, *columns)
         assert code == 2 and "holds the columns of progressive networks, which have no `Auto` class" in error
+
+
+def test_vectors_that_no_strategy_reads_are_refused(command, columns, tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old/continual.json").write_text("{}")
+    words = [*columns, "--backbone", "old", "--method", "memory-rnn", "--vectors", "v.txt"]
+    code, _, error = command("continual", *words, "--strategies", "f,ewc")
+    assert code == 2 and "`--vectors` are for fresh words, and `--backbone` was trained before" in error
 
 
 class TestGraphs:
@@ -166,9 +213,19 @@ class TestGraphs:
         huge = write(tmp_path / "HUGE.jsonl", self.graphs(30, 3))
         later = finished("--data", huge, *more, output="later")["replay"]
         assert later["matrix"]["domains"] == ["SMALL", "LARGE", "HUGE"]
+        # A domain that is neither trained nor scored may have them.
+        write(tmp_path / "sets/WIDE.jsonl", self.graphs(4, 9))
+        code, _, error = command("continual", *sets[:2], "--order", "LARGE", *more, "--dry-run")
+        assert code == 0, error
         odd = write(tmp_path / "ODD.jsonl", self.graphs(30, 4))
         code, _, error = command("continual", "--data", odd, *more)
         assert code == 3 and "is 3, and `--backbone`" in error and "knows the values 0 to 2" in error
+
+    def test_there_are_places_for_the_domains_that_come_later(self, finished, sets, tmp_path):
+        write(tmp_path / "sets/WIDE.jsonl", self.graphs(4, 9))
+        record = finished(*sets[:2], "--order", "SMALL", *NETWORK, "--max-steps", 1)["f"]
+        config = json.loads((tmp_path / "run" / record["checkpoint"] / "config.json").read_text())
+        assert config["backbone_config"]["node_vocab_sizes"] == [9]
 
     def test_molecules_with_the_plain_network(self, finished, command, tmp_path):
         rows = [

@@ -201,6 +201,15 @@ class TestTags:
         split = tokenizer(["a", "good", "book"], is_split_into_words=True, add_special_tokens=False)["input_ids"]
         assert inside == split
 
+    def test_the_general_encoder_alone_is_given_its_own_tokens(self, tmp_path):
+        from hf_memaug.cli.methods import chosen, processor_of
+        from hf_memaug.data import DomainDataset
+
+        roberta, bert = (save_backbone(kind, tmp_path / kind) for kind in ("roberta", "bert"))
+        rows = DomainDataset({"text": ["a good book"], "label": [0], "domain": ["a"]}, ["no", "yes"])
+        for name, expected in (("fine-tuning", roberta), ("gmap", bert), ("dapt", bert)):
+            assert processor_of(chosen(name), bert, rows, roberta).name_or_path == str(expected)
+
     def test_a_dataset_of_the_hub_names_the_numbers_of_its_tags(self, command, monkeypatch, rows):
         datasets = pytest.importorskip("datasets")
         names = ["O", "B-Disease", "I-Disease"]

@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
-from hf_memaug import DomainDataset, MemoryRNNConfig, MemoryRNNForConditionalGeneration
+from hf_memaug import DomainDataset, GMAPForSequenceClassification, MemoryRNNConfig, MemoryRNNForConditionalGeneration
 from hf_memaug.data import generated_graphs
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.consolidation import diagonal_fisher, distillation
@@ -126,6 +126,9 @@ class TestFisher:
         found = diagonal_fisher(model, [row] * 3000, 3000, "true", seed=0)["out.weight"]
         torch.testing.assert_close(found, expected["true"], rtol=0.15, atol=1e-3)
         assert not torch.allclose(expected["empirical"], expected["true"], rtol=0.15, atol=1e-3)
+        # A place outside of the text is not learned.
+        row["start_positions"], row["end_positions"] = torch.tensor([7]), torch.tensor([3])
+        assert not any(value.any() for value in diagonal_fisher(model, [row], 1, "empirical", seed=0).values())
 
 
 class TestEWC:
@@ -369,6 +372,19 @@ class TestProgressive:
         torch.testing.assert_close(logits, expected)
         with pytest.raises(ValueError, match="likeliest word alone.*'num_beams': 4"):
             whole.generate(**asked, num_beams=4)
+
+    def test_what_is_frozen_stays_so_where_a_run_goes_on(self, tmp_path):
+        """The general encoder of G-MAP: loading makes parameters that all learn."""
+        from families import gmap_config
+
+        model, progressive = GMAPForSequenceClassification(gmap_config("gmap")), strategy("progressive")
+        frozen = [not one.requires_grad for one in model.parameters()]
+        assert any(frozen) and not all(frozen)
+        progressive.begin(model, 0).save_pretrained(tmp_path)
+        for given in (model, ProgressiveColumns.around(model)):
+            again = progressive.begin(progressive.rebuild(given, tmp_path), 1)
+            assert [not one.requires_grad for one in again.column.parameters()] == frozen
+            assert not any(one.requires_grad for one in again.columns[0].parameters())
 
     def test_questions_are_refused(self):
         rows = DomainDataset({"input_ids": [[1]], "start_positions": [0], "end_positions": [0], "domain": ["a"]})

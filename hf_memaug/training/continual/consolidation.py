@@ -96,10 +96,15 @@ def diagonal_fisher(model: nn.Module, inputs, count: int, kind: str, seed: int) 
     # cuDNN has no backward pass of recurrent layers in evaluation mode.
     with torch.backends.cudnn.flags(enabled=False):
         for one in inputs:
-            labels = one["labels"] if "labels" in one else torch.stack([one[name] for name in PLACES], dim=1)
             logits = answers(model, one)
             likelihoods = F.log_softmax(logits.float(), dim=-1).flatten(0, -2)
-            kept = labels.flatten() != IGNORED
+            if "labels" in one:
+                labels, ignored = one["labels"], IGNORED
+            else:
+                # A place outside of the text is not learned, as in the models of transformers.
+                ignored = logits.shape[-1]
+                labels = torch.stack([one[name] for name in PLACES], dim=1).clamp(0, ignored)
+            kept = labels.flatten() != ignored
             if kind == "true":
                 drawn = torch.multinomial(likelihoods.detach().exp().cpu(), 1, generator=generator)
                 labels = drawn.squeeze(-1).to(logits.device)

@@ -65,7 +65,11 @@ class ProgressiveNetworks(FineTuning):
         config = json.loads((Path(folder) / "config.json").read_text())
         if config["model_type"] != ProgressiveColumnsConfig.model_type:
             return None
-        return ProgressiveColumns.from_pretrained(folder)
+        whole = ProgressiveColumns.from_pretrained(folder)
+        # Loading makes fresh parameters, which all learn.
+        for column in whole.columns:
+            _learn_alike(column, model.column if isinstance(model, ProgressiveColumns) else model)
+        return whole
 
 
 @strict
