@@ -121,7 +121,7 @@ def main() -> None:
     if on_gpu:
         rows.append(memory_row("read_memory", against, peak(repeated), peak(ours)))
         rows.append(compare("read_graphed", against, repeated, graphed(ours), device, rounds, repeats))
-        slow = [reads(batch, queue, width, device, contextlib.nullcontext)[at] for at in (1, 0)]
+        slow = reads(batch, queue, width, device, contextlib.nullcontext)[::-1]
         rows.append(compare("read_fp32", against, *slow, device, rounds, repeats))
         rows.append(memory_row("read_fp32_memory", against, *(peak(one) for one in slow)))
     for what, larger in (

@@ -170,7 +170,7 @@ def _check_model(
             "`--vectors` are for fresh words, and `--backbone` was trained before: leave them out, or choose a "
             "strategy that adds words, such as f+v."
         )
-    shaping = [name for strategy in strategies for name in _configuration(one, settings[strategy])]
+    shaping = [name for strategy in strategies for name in _configuration(settings[strategy])]
     if shaping:
         raise UsageError(
             f"`{fields.option_name(shaping[0])}` shapes a fresh model, and `--backbone` was trained before: it stays "
@@ -262,7 +262,7 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     job, folder = spec["job"], run / "jobs" / spec["name"]
     rest = (spec["holdout"], spec.get("dev_fraction", 0.0), job["seed"], spec["on_overlap"])
     parts = _parts(spec["source"], spec["order"], *rest)
-    of_model = _configuration(chosen(spec["model"]), spec["settings"])
+    of_model = _configuration(spec["settings"])
     given = {name: value for name, value in spec["settings"].items() if name not in of_model}
     common = common_arguments(folder, job["seed"])
     protocol = {
@@ -287,7 +287,7 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     model, processor, history = _model(spec, parts, of_model, run)
     # Domains that it was trained on before are scored too, where there are rows of them.
     earlier = [name for name in _trained(model, history) if name in data.load(spec["source"])[0].domains]
-    scored = _parts(spec["source"], [*earlier, *spec["order"]], *rest)["test"]
+    scored = (_parts(spec["source"], earlier, *rest)["test"] if earlier else {}) | parts["test"]
     kind = data.kind_of(next(iter(scored.values())))
     labels = [model.config.id2label[number] for number in range(model.config.num_labels)]
     if kind in (TAGS, QUESTIONS):
@@ -353,12 +353,10 @@ def _as_tokens(
     return found
 
 
-def _configuration(one: Chosen, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Of a job's settings, those that shape the model."""
-    own, trainer = _of_model(one), fields.trainer_fields("continual")
-    return {
-        name: value for name, value in settings.items() if name not in trainer or (name in SET_HERE and name in own)
-    }
+def _configuration(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a job's settings, those that shape the model: the trainer's that the command sets cannot be given."""
+    trainer = fields.trainer_fields("continual").keys() - SET_HERE.keys()
+    return {name: value for name, value in settings.items() if name not in trainer}
 
 
 def _options(given: dict | str | None) -> dict:

@@ -24,6 +24,7 @@ from hf_memaug.training.state_files import is_readable, saved_states, unpack
 LAST = "_last"
 # Where `note_of` lies among the states of callbacks, which `Trainer` saves as they are.
 NOTE = "hf_memaug"
+# In place of a path, of a process that lets another of its machine make the checkpoint.
 WAITS = ""
 
 Accept = Callable[[str], bool]

@@ -34,6 +34,14 @@ def columns(reviews) -> list[str]:
 
 
 @pytest.fixture
+def encoder(tmp_path) -> str:
+    """A tiny BERT."""
+    from families import save_backbone
+
+    return save_backbone("bert", tmp_path / "encoder")
+
+
+@pytest.fixture
 def pictures(tmp_path) -> Path:
     """A folder `domain/class/*.png`."""
     from hf_memaug.data import generated_digits

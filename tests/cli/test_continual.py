@@ -5,21 +5,11 @@
 import json
 
 import pytest
-from families import save_backbone
+from cli.row_files import write
 
 from hf_memaug.cli.continual import _parts
 
 NETWORK = ["--backbone", "gin-2x8", "--method", "hma", "--real-memory-size", 16, "--synthetic-slots", 2]
-
-
-def write(path, rows) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
-@pytest.fixture
-def encoder(tmp_path) -> str:
-    return save_backbone("bert", tmp_path / "encoder")
 
 
 @pytest.fixture

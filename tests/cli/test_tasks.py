@@ -5,20 +5,11 @@
 import json
 
 import pytest
+from cli.row_files import write
 from families import save_backbone
 
 from hf_memaug.data.spans import tags_from_logits, tokenize_tags
 from hf_memaug.evaluation import answer_scores, entity_f1
-
-
-def write(path, rows) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return str(path)
-
-
-@pytest.fixture
-def encoder(tmp_path) -> str:
-    return save_backbone("bert", tmp_path / "encoder")
 
 
 class TestTags:

@@ -385,6 +385,8 @@ class TestProgressive:
             again = progressive.begin(progressive.rebuild(given, tmp_path), 1)
             assert [not one.requires_grad for one in again.column.parameters()] == frozen
             assert not any(one.requires_grad for one in again.columns[0].parameters())
+        loaded = ProgressiveColumns.from_pretrained(tmp_path)
+        assert [not one.requires_grad for one in loaded.column.parameters()] == frozen
 
     def test_questions_are_refused(self):
         rows = DomainDataset({"input_ids": [[1]], "start_positions": [0], "end_positions": [0], "domain": ["a"]})

@@ -65,11 +65,7 @@ class ProgressiveNetworks(FineTuning):
         config = json.loads((Path(folder) / "config.json").read_text())
         if config["model_type"] != ProgressiveColumnsConfig.model_type:
             return None
-        whole = ProgressiveColumns.from_pretrained(folder)
-        # Loading makes fresh parameters, which all learn.
-        for column in whole.columns:
-            _learn_alike(column, model.column if isinstance(model, ProgressiveColumns) else model)
-        return whole
+        return ProgressiveColumns.from_pretrained(folder)
 
 
 @strict
@@ -79,6 +75,7 @@ class ProgressiveColumnsConfig(PreTrainedConfig):
         column (`dict`): the configuration of a column.
         column_class (`str`): the class of a column.
         columns (`int`): how many there are.
+        frozen (`list[str]`, *optional*): parameters of a column that do not learn, such as those of a general encoder.
     """
 
     model_type = "progressive_columns"
@@ -86,6 +83,7 @@ class ProgressiveColumnsConfig(PreTrainedConfig):
     column: dict | None = None
     column_class: str = ""
     columns: int = 1
+    frozen: list[str] | None = None
     run_facts: dict | None = None
 
 
@@ -117,11 +115,22 @@ class ProgressiveColumns(PreTrainedModel):
             nn.init.zeros_(module.weight)
 
     @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        found = super().from_pretrained(*args, **kwargs)
+        whole = found[0] if isinstance(found, tuple) else found
+        # Loading makes fresh parameters, which all learn.
+        for column in whole.columns:
+            for name in whole.config.frozen or ():
+                column.get_parameter(name).requires_grad_(False)
+        return found
+
+    @classmethod
     def around(cls, model: PreTrainedModel) -> "ProgressiveColumns":
         """A model as the only column."""
         labels = {"id2label": model.config.id2label, "label2id": model.config.label2id}
         config = ProgressiveColumnsConfig(column=model.config.to_dict(), column_class=type(model).__name__, **labels)
         config.is_encoder_decoder = model.config.is_encoder_decoder
+        config.frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
         config.run_facts = getattr(model.config, "run_facts", None)
         whole = cls(config).to(model.device)
         whole.columns[0].load_state_dict(model.state_dict())
