@@ -35,11 +35,14 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=20.0, help="of each run, about (default: %(default)s)")
     parser.add_argument("--rounds", type=int, default=3, help="pairs of runs (default: %(default)s)")
     parser.add_argument("--batch", type=int, default=2, help="rows (default: %(default)s)")
+    parser.add_argument(
+        "--share", type=float, help="`save_share` of the runs; 1: after every step (default: the command's)"
+    )
     parser.add_argument("--output", help="write the JSON here as well")
     return parser.parse_args()
 
 
-def make_trainer(size: str, steps: int, batch: int, folder: str, callbacks: list):
+def make_trainer(size: str, steps: int, batch: int, share: float | None, folder: str, callbacks: list):
     from transformers import BertConfig, BertForSequenceClassification, PrinterCallback, set_seed
 
     from hf_memaug.data import generated_reviews
@@ -55,6 +58,7 @@ def make_trainer(size: str, steps: int, batch: int, folder: str, callbacks: list
         max_steps=steps,
         per_device_train_batch_size=batch,
         save_strategy="no",
+        save_share=share,
         logging_strategy="no",
         report_to=[],
         disable_tqdm=True,
@@ -98,7 +102,7 @@ def watched():
     return Watched()
 
 
-def run(size: str, steps: int, batch: int, saves: bool) -> tuple[float, object]:
+def run(size: str, steps: int, batch: int, saves: bool, share: float | None = None) -> tuple[float, object]:
     """Seconds of a step, and what was noted of the saves."""
     from transformers import TrainerCallback
 
@@ -110,9 +114,8 @@ def run(size: str, steps: int, batch: int, saves: bool) -> tuple[float, object]:
 
     snapshots = watched() if saves else None
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(
-            size, steps, batch, str(Path(folder) / "run"), [Clock(), *([snapshots] if saves else [])]
-        )
+        callbacks = [Clock(), *([snapshots] if saves else [])]
+        trainer = make_trainer(size, steps, batch, share if saves else None, str(Path(folder) / "run"), callbacks)
         trainer.train()
     # Without the first two, which warm up.
     return (times[-1] - times[2]) / (len(times) - 3), snapshots
@@ -134,7 +137,7 @@ def main() -> None:
         for number in range(options.rounds):
             # In turns, so that a machine that grows busier counts for both.
             order = (True, False) if number % 2 else (False, True)
-            found = {saves: run(size, steps, options.batch, saves) for saves in order}
+            found = {saves: run(size, steps, options.batch, saves, options.share) for saves in order}
             pairs.append((found[True][0], found[False][0]))
             noted.append(found[True][1])
         # Without the first two, for which the files are made.
@@ -175,6 +178,8 @@ def main() -> None:
         f"BERT with AdamW, batches of {options.batch} rows of at most 32 tokens, {os.cpu_count()} cores, "
         f"{options.rounds} pairs of runs of about {options.seconds:.0f} s"
     )
+    if options.share is not None:
+        setting += f", save_share {options.share:g}"
     write_result("kill", device, setting, rows, options.output)
 
 

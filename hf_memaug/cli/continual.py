@@ -161,7 +161,7 @@ def _check_model(
         for strategy in strategies:
             check_growth(one, strategy, STRATEGIES[strategy].needs)
         return
-    from hf_memaug.cli.scoring import config_of, read_by
+    from hf_memaug.cli.scoring import check_growth_of, config_of, read_by
 
     if options.general is not None:
         raise UsageError("`--general`: `--backbone` was trained before, and all that it reads is in it. Leave it out.")
@@ -176,12 +176,19 @@ def _check_model(
             f"`{fields.option_name(shaping[0])}` shapes a fresh model, and `--backbone` was trained before: it stays "
             "as it is. Leave it out."
         )
+    if options.method != type(options).method:
+        raise UsageError(
+            f"`--method` is {options.method!r}: `--backbone` was trained before, and goes on as the model that it is. "
+            "Leave it out."
+        )
     config = config_of(options.backbone, "--backbone")
     if read_by(config) != kind:
         raise UsageError(
             f"`--backbone` was trained before, on {data.in_words(read_by(config))}, and the rows are "
             f"{data.in_words(kind)}. Give rows as those, or another backbone."
         )
+    for strategy in strategies:
+        check_growth_of(config, strategy, STRATEGIES[strategy].needs)
     if kind == "graph":
         read = [part.domain(name) for part in every for name in order if name in part.domains]
         check_values(config.backbone_config, read, f"`--backbone` {options.backbone}")

@@ -36,7 +36,7 @@ TRAINERS = {
     "domain": "DomainTrainingArguments",
     "bilevel": "BilevelTrainingArguments",
     "continual": "ContinualTrainingArguments",
-    "masked_lm": "TrainingArguments",
+    "masked_lm": "SavingArguments",
 }
 # Fields that the command sets itself, and what to give instead.
 SET_BY_THE_COMMAND = {
@@ -107,7 +107,7 @@ def fields_of(*kinds: str) -> dict[str, Field]:
 
 def own_fields(trainer: str) -> dict[str, Field]:
     """What the library adds to `TrainingArguments`."""
-    inherited = trainer_fields("masked_lm")
+    inherited = _with_bases("TrainingArguments")
     return {name: one for name, one in trainer_fields(trainer).items() if name not in inherited}
 
 

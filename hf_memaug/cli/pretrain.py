@@ -73,7 +73,7 @@ def pretrain(call) -> int:
 
 def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -> int:
     import torch
-    from transformers import AutoTokenizer, PrinterCallback, TrainingArguments, logging
+    from transformers import AutoTokenizer, PrinterCallback, logging
 
     from hf_memaug import RunGuard
     from hf_memaug.cli.callbacks import Steps, Stop
@@ -82,6 +82,7 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
     from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
     from hf_memaug.evaluation import masked_lm_loss
     from hf_memaug.training import MaskedLMTrainer, last_complete_checkpoint
+    from hf_memaug.training.arguments import SavingArguments
     from hf_memaug.training.costs import tensorboard_in
 
     options = call.options
@@ -131,7 +132,7 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
     common |= {"remove_unused_columns": False, "weight_decay": 0.01}
     given = {name: value for name, value in call.resolved.settings.items() if name not in own}
     try:
-        arguments = TrainingArguments(**{**common, **given})
+        arguments = SavingArguments(**{**common, **given})
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
     with Stop() as stop, tensorboard_in(output / "logs"), open(output / "log.txt", "a", encoding="utf-8") as log:

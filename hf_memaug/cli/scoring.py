@@ -6,7 +6,7 @@ import contextlib
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -48,6 +48,21 @@ def read_by(config) -> str:
     names = "".join(config.architectures or ())
     kind = "image" if "Image" in names else "graph" if "Graph" in names else "text"
     return next((of for part, of in OF_ARCHITECTURE.items() if part in names), kind)
+
+
+def check_growth_of(config, strategy: str, verbs: Sequence[str]) -> None:
+    """Refuses a strategy that makes a model larger, for a checkpoint that cannot grow."""
+    import transformers
+
+    import hf_memaug
+
+    for name in config.architectures or ():
+        model = getattr(hf_memaug, name, None) or getattr(transformers, name, None)
+        if model is not None and not all(hasattr(model, verb) for verb in verbs):
+            raise UsageError(
+                f"`--strategies` has {strategy!r}, which makes a model larger, and `--backbone` is a `{name}`, which "
+                "does not grow so. Choose another strategy, such as ewc."
+            )
 
 
 def load_checkpoint(name: str):

@@ -32,11 +32,13 @@ from hf_memaug.files import FULL
 from hf_memaug.training.checkpoints import LAST, note_of
 from hf_memaug.training.state_files import FILES, StateFiles, clear
 
-# What saving may take of the time of training, and the seconds that a run may take in advance.
-SAVE_SHARE, SPARE_SECONDS = 0.05, 0.25
+# What saving may take of the time of training, and the seconds that a run may take in advance. A CPU, whose steps are
+# long, saves each of them by this; on a GPU that would cost more than a kill now and then.
+SAVE_SHARES, SPARE_SECONDS = {"cpu": 0.15, "cuda": 0.05}, 0.25
 # Seconds until a state is brought to the disk, for the day that the machine falls rather than the process.
 KEEP_SECONDS = 60.0
-# Several processes agree as often as this, in seconds: to ask at each step would cost more than it saves.
+# Several processes agree as often as this, in seconds: to ask at each step would cost more than it saves. With a
+# `save_share` of 1 they do.
 MEET_SECONDS = 0.25
 # The files may take this part of the memory and of the disk that is free; else `Trainer` writes its own checkpoint.
 ROOM_SHARE = 0.5
@@ -48,6 +50,12 @@ ALL_DEVICES = "cuda_devices"
 
 class SnapshotTrainer:
     """Beside a `Trainer` class: tells the callbacks that have an `after_step` when a step is logged and scored."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        asked = getattr(self.args, "save_share", None) is not None
+        if asked and not any(isinstance(one, Snapshots) for one in self.callback_handler.callbacks):
+            self.add_callback(Snapshots())
 
     def _maybe_log_save_evaluate(self, *args, **kwargs):
         super()._maybe_log_save_evaluate(*args, **kwargs)
@@ -76,7 +84,7 @@ class SnapshotTrainer:
 
 class Snapshots(TrainerCallback):
     """
-    Saves after every step, or as often as `SAVE_SHARE` of the time allows. For trainers that are a `SnapshotTrainer`;
+    Saves after every step, or as often as `save_share` of the time allows. For trainers that are a `SnapshotTrainer`;
     all processes of a run save at the same step, that the first one chooses.
     """
 
@@ -161,14 +169,16 @@ class Snapshots(TrainerCallback):
     def _agreed(self, trainer) -> tuple[bool, bool, bool]:
         """Whether to save, whether to end, and whether it is saved by the files."""
         args, state, now = trainer.args, trainer.state, time.monotonic()
-        self._spare = min(SPARE_SECONDS, self._spare + SAVE_SHARE * (now - self._counted))
+        share = save_share(args)
+        self._spare = min(SPARE_SECONDS, self._spare + share * (now - self._counted))
         self._counted = now
         due, ends, fits = self._spare >= 0, self.asks_to_end(), self._can_map(trainer)
         if args.world_size > 1:
             # The processes have other clocks, and hear of an end at other steps; each that saves must have room.
             a_step = (now - self._since) / max(1, state.global_step - self._since_step)
             self._since, self._since_step = now, state.global_step
-            words = gather_object([(due, ends, fits, max(1, math.floor(MEET_SECONDS / max(a_step, 1e-6))))])
+            wait = 1 if share >= 1 else max(1, math.floor(MEET_SECONDS / max(a_step, 1e-6)))
+            words = gather_object([(due, ends, fits, wait)])
             due, ends, _, steps = words[0]
             fits = all(word[2] for word in words)
             self._meets_at = state.global_step + steps
@@ -244,6 +254,12 @@ class Snapshots(TrainerCallback):
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+
+def save_share(args) -> float:
+    """The part of the time that may go into saves."""
+    given = getattr(args, "save_share", None)
+    return SAVE_SHARES.get(args.device.type, 0.05) if given is None else given
 
 
 def _agree_on_the_run(args, state) -> None:

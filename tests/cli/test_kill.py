@@ -109,7 +109,7 @@ def test_every_step_can_be_gone_on_from(command, columns, tmp_path, monkeypatch,
         words += ["--memory-slots", 8, "--memory-key-size", 8] if "mil" in words else []
     words = [*words, "--per-device-train-batch-size", 4]
     assert command(*words, "--output", "whole")[0] == 0
-    monkeypatch.setattr(snapshots, "SAVE_SHARE", 1e9)
+    monkeypatch.setattr(snapshots, "save_share", lambda args: 1e9)
     original, seen = snapshots.Snapshots._save, []
 
     def save(self, trainer):
@@ -140,13 +140,13 @@ def test_saving_takes_no_more_than_its_share(command, columns, monkeypatch):
         lambda self, trainer: (seen.append(trainer.state.global_step), original(self, trainer))[1],
     )
     words = ["train", *columns, "--target", "books", "--max-steps", 6, "--save-steps", 6, "--eval-steps", 6]
-    monkeypatch.setattr(snapshots, "SAVE_SHARE", 1e-9)
+    monkeypatch.setattr(snapshots, "save_share", lambda args: 1e-9)
     monkeypatch.setattr(snapshots, "SPARE_SECONDS", 0.0)
     assert command(*words, "--output", "seldom")[0] == 0
     # The first tells what the others would take.
     assert seen == [1]
     seen.clear()
-    monkeypatch.setattr(snapshots, "SAVE_SHARE", 1e9)
+    monkeypatch.setattr(snapshots, "save_share", lambda args: 1e9)
     monkeypatch.setattr(snapshots, "SPARE_SECONDS", 1e9)
     assert command(*words, "--output", "often")[0] == 0
     # The last is a checkpoint of `Trainer`.
@@ -155,7 +155,7 @@ def test_saving_takes_no_more_than_its_share(command, columns, monkeypatch):
 
 def test_files_that_do_not_fit_are_not_made(command, columns, tmp_path, monkeypatch):
     monkeypatch.setattr(snapshots, "_free_memory", lambda: 1000.0)
-    monkeypatch.setattr(snapshots, "SAVE_SHARE", 1e9)
+    monkeypatch.setattr(snapshots, "save_share", lambda args: 1e9)
     kept = []
     original = snapshots.Snapshots.on_train_end
     monkeypatch.setattr(

@@ -12,10 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+from transformers import set_seed
 
 from hf_memaug.training import last_complete_checkpoint, snapshots, state_files
 from hf_memaug.training.snapshots import Snapshots
+from training.continual_runs import continual_trainer
 from training.domain_runs import domain_trainer, rows
+from training.episodes import make_trainer, weights_of
 
 HERE = Path(__file__).parent
 
@@ -48,7 +51,7 @@ def trained(folder, steps: int = 4, **kwargs) -> Snapshots:
 
 @pytest.fixture
 def often(monkeypatch):
-    monkeypatch.setattr(snapshots, "SAVE_SHARE", 1e9)
+    monkeypatch.setattr(snapshots, "save_share", lambda args: 1e9)
     monkeypatch.setattr(snapshots, "SPARE_SECONDS", 1e9)
 
 
@@ -156,7 +159,7 @@ def test_a_state_that_cannot_be_copied(tmp_path, often, monkeypatch):
 def test_a_slow_save_is_paid_back(tmp_path, monkeypatch):
     """A tenth of the time for saves: one that takes as long as ten steps keeps the next hundred from it."""
     monkeypatch.setattr(snapshots, "SPARE_SECONDS", 0.0)
-    monkeypatch.setattr(snapshots, "SAVE_SHARE", 0.1)
+    monkeypatch.setattr(snapshots, "save_share", lambda args: 0.1)
     now, seen = [0.0], []
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
 
@@ -172,3 +175,64 @@ def test_a_slow_save_is_paid_back(tmp_path, monkeypatch):
     monkeypatch.setattr(Snapshots, "_save", save)
     domain_trainer("bert", tmp_path, max_steps=100, callbacks=[Clock()], logging_strategy="no").train()
     assert seen[0] == 1 and 85 <= seen[1] <= 100 and seen[1:] == list(range(seen[1], 101))
+
+
+@pytest.mark.parametrize("share", [None, 1.0])
+def test_a_share_of_one_saves_after_every_step(tmp_path, monkeypatch, share):
+    """Whatever it takes, and without a callback of the caller's; without a share a trainer copies nothing."""
+    now, seen = [0.0], []
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    original = Snapshots._save
+
+    def save(self, trainer):
+        seen.append(trainer.state.global_step)
+        now[0] += 100.0
+        return original(self, trainer)
+
+    monkeypatch.setattr(Snapshots, "_save", save)
+    trainer = domain_trainer("bert", tmp_path, max_steps=6, logging_strategy="no", save_share=share)
+    trainer.train()
+    assert seen == ([] if share is None else [1, 2, 3, 4, 5, 6])
+    assert (last_complete_checkpoint(tmp_path) is None) == (share is None)
+
+
+def test_a_callback_of_the_callers_is_not_doubled(tmp_path):
+    trainer = domain_trainer("bert", tmp_path, save_share=0.5, callbacks=[Snapshots()])
+    assert sum(isinstance(one, Snapshots) for one in trainer.callback_handler.callbacks) == 1
+
+
+@pytest.mark.parametrize("share", [0.0, 1.5, -1.0])
+def test_a_share_that_is_none(tmp_path, share):
+    with pytest.raises(ValueError, match="`save_share` is .*above 0 and at most 1"):
+        domain_trainer("bert", tmp_path, save_share=share)
+
+
+@pytest.mark.parametrize("kind, kill_at", [("bilevel", 2), ("bilevel", 9), ("continual", 2), ("continual", 7)])
+def test_trainers_of_several_phases_go_on_by_their_share(tmp_path, monkeypatch, kind, kill_at):
+    """Without a checkpoint of `Trainer`, in whichever phase or stage it was, to the bits of a run left alone."""
+
+    def trainer(name, share=1.0):
+        if kind == "bilevel":
+            return make_trainer(tmp_path / name, save_share=share)
+        set_seed(0)
+        return continual_trainer("f+m", tmp_path / name, save_share=share)
+
+    whole = trainer("whole", None)
+    whole.train()
+    original, seen = Snapshots._save, []
+
+    def save(self, one):
+        spent = original(self, one)
+        seen.append(one.state.global_step)
+        if len(seen) == kill_at:
+            raise KeyboardInterrupt
+        return spent
+
+    monkeypatch.setattr(Snapshots, "_save", save)
+    with pytest.raises(KeyboardInterrupt):
+        trainer("killed").train()
+    broken = trainer("killed")
+    broken.train(resume_from_checkpoint=True)
+    assert len(seen) > kill_at and seen[kill_at] == seen[kill_at - 1] + 1, "it began again"
+    one, other = weights_of(whole), weights_of(broken)
+    assert one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one)

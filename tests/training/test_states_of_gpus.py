@@ -83,7 +83,7 @@ def test_the_random_numbers_of_every_device(two_gpus, tmp_path):
 
 def test_the_scale_of_the_loss(tmp_path, monkeypatch):
     """As under fp16, where it grows and shrinks with the gradients."""
-    monkeypatch.setattr(snapshots, "SAVE_SHARE", 1e9)
+    monkeypatch.setattr(snapshots, "save_share", lambda args: 1e9)
     monkeypatch.setattr(snapshots, "SPARE_SECONDS", 1e9)
 
     def trainer(folder, steps):
