@@ -25,7 +25,7 @@ from hf_memaug.modeling.modeling_hma_backbones import (
 )
 from hf_memaug.modeling.modeling_hma_head import HMAHead, HMAPreTrainedModel
 from hf_memaug.modeling.modeling_hma_memory import HMAOutput
-from hf_memaug.modeling.modeling_utils import WHERE, check_arguments, split_arguments
+from hf_memaug.modeling.modeling_utils import WHERE, check_arguments, split_arguments, timm_width
 
 
 class HMAForClassification(HMAPreTrainedModel):
@@ -85,6 +85,9 @@ class HMAForClassification(HMAPreTrainedModel):
         check_arguments("from_backbone", cls.config_class, how, kwargs, takes)
         backbone = take_backbone(backbone, how)
         theirs = getattr(backbone, "config", None) if isinstance(backbone, PreTrainedModel) else None
+        if timm_width(backbone) is not None:
+            # Its configuration does not say.
+            kwargs.setdefault("feature_size", timm_width(backbone))
         model = cls(cls.config_class.from_backbone_config(copy.deepcopy(theirs), **kwargs), backbone=backbone)
         first = next(backbone.parameters(), None)
         if first is not None:

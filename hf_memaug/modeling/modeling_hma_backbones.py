@@ -43,11 +43,24 @@ def take_backbone(backbone, how: dict) -> nn.Module:
         raise TypeError(
             f"`{foreign[0]}` is for checkpoints, and `backbone` is a module, whose type and place are kept."
         )
-    backbone = copy.deepcopy(getattr(backbone, "base_model", backbone))
+    backbone = copy.deepcopy(_encoder_of(backbone))
     if isinstance(backbone, PreTrainedModel) and _without_pooler(backbone.config):
         # A checkpoint of the whole would be loaded without it, and predict something else.
         backbone.pooler = None
     return backbone
+
+
+def _encoder_of(model: nn.Module) -> nn.Module:
+    encoder = getattr(model, "base_model", model)
+    if isinstance(encoder, PreTrainedModel) or not isinstance(model, PreTrainedModel):
+        return encoder
+    # A network of timm, which has its configuration from the wrapper of transformers, and its head in it.
+    wrapper = MODEL_MAPPING[type(model.config)]
+    if isinstance(model, wrapper):
+        return model
+    encoder = wrapper(copy.deepcopy(model.config))
+    encoder.load_state_dict(model.state_dict(), strict=False)
+    return encoder.to(device=model.device, dtype=model.dtype)
 
 
 def _without_pooler(config: PreTrainedConfig) -> dict:

@@ -192,3 +192,11 @@ class MemoryModelMixin:
         if self.card_writer is not None:
             self.card_writer(working_dir, repo_id)
         return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
+
+
+def timm_width(model: nn.Module) -> int | None:
+    """How wide the pooled features of a network of timm are, alone or in transformers' wrapper; None of others."""
+    network = getattr(model, "timm_model", model)
+    if not hasattr(network, "get_classifier"):
+        return None
+    return getattr(network, "head_hidden_size", None) or getattr(network, "num_features", None)

@@ -125,7 +125,8 @@ class _head_inputs:
 
     def __enter__(self) -> list[tuple[str, torch.Tensor]]:
         encoder = self.model.base_model
-        if encoder is not self.model:
+        # A network of timm has its head in it.
+        if encoder is not self.model and not hasattr(encoder, "get_classifier"):
             pooled = lambda *call: self.seen.append(("encoder", pooled_features(call[-1])))  # noqa: E731
             self.hooks.append(encoder.register_forward_hook(pooled))
         for module in self.model.modules():

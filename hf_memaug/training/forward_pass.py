@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from hf_memaug.modeling.modeling_utils import timm_width
 from hf_memaug.training.algorithms import DomainBatch
 
 
@@ -29,7 +30,7 @@ class ForwardPass:
         """With `weights`, as if these were the model's parameters of the same names."""
         with ExitStack() as stack:
             algorithm = self.trainer.algorithm
-            features = stack.enter_context(self._features()) if algorithm.needs_features else []
+            features = stack.enter_context(watched_features(self.model)) if algorithm.needs_features else []
             head_inputs = stack.enter_context(self._head_inputs()) if algorithm.needs_head_inputs else []
             if weights is None:
                 outputs = self.wrapped(**inputs)
@@ -57,19 +58,8 @@ class ForwardPass:
         return self.trainer.accelerator.reduce(gradient, reduction="mean")
 
     @contextmanager
-    def _features(self):
-        """A list that holds, after the forward pass, the features that the head reads."""
-        features: list[torch.Tensor] = []
-        encoder = self.model.get_base_model() if hasattr(self.model, "get_base_model") else self.model
-        hook = encoder.base_model.register_forward_hook(lambda *call: features.append(pooled_features(call[-1])))
-        try:
-            yield features
-        finally:
-            hook.remove()
-
-    @contextmanager
     def _head_inputs(self):
-        """The same of what the layer reads that gives the logits."""
+        """A list that holds, after the forward pass, what the layer reads that gives the logits."""
         found: list[torch.Tensor] = []
         labels = self.model.config.num_labels
         heads = [one for one in self.model.modules() if isinstance(one, nn.Linear) and one.out_features == labels]
@@ -84,6 +74,23 @@ class ForwardPass:
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+@contextmanager
+def watched_features(model: nn.Module):
+    """A list to which each forward pass of `model` adds the features that its head reads."""
+    features: list[torch.Tensor] = []
+    encoder = (model.get_base_model() if hasattr(model, "get_base_model") else model).base_model
+    if hasattr(encoder, "get_classifier"):
+        # A network of timm, which has its head in it.
+        head = encoder.get_classifier()
+        hook = head.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0].flatten(1)))
+    else:
+        hook = encoder.register_forward_hook(lambda *call: features.append(pooled_features(call[-1])))
+    try:
+        yield features
+    finally:
+        hook.remove()
 
 
 def logits_of(outputs, place: int) -> torch.Tensor | None:
@@ -113,6 +120,6 @@ def feature_size(model: nn.Module) -> int | None:
     for name in ("augmented_size", "feature_size", "hidden_size"):
         if getattr(config, name, None) is not None:
             return getattr(config, name)
-    # Convolutional networks widen from stage to stage; a model of timm says it itself.
+    # Convolutional networks widen from stage to stage; a network of timm says it itself.
     sizes = getattr(config, "hidden_sizes", None)
-    return sizes[-1] if sizes else getattr(getattr(model, "timm_model", None), "num_features", None)
+    return sizes[-1] if sizes else timm_width(model)
