@@ -5,7 +5,9 @@
 import errno
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 # Bytes: a disk with less is full.
 LEAST_ROOM = 2**20
@@ -13,6 +15,8 @@ LEAST_ROOM = 2**20
 NOT_WRITTEN = ("unexpected pos", "PytorchStreamWriter failed")
 # A disk, or one's share of it.
 FULL = (errno.ENOSPC, errno.EDQUOT)
+# Settings that change nothing of what a job gives.
+WITHOUT_EFFECT = ("save_share",)
 
 
 def write_atomically(path: str | os.PathLike, text: str) -> None:
@@ -54,3 +58,9 @@ def full_disk(error: OSError, folder: str | os.PathLike | None = None) -> str:
     """What a command says of such an error, with the mend; where the error names no file, it names the folder."""
     where = f" ({error.filename or folder})" if error.filename or folder else ""
     return f"Error: the disk is full{where}. Make room, and give the same command again."
+
+
+def differing(settings: Mapping[str, Any], before: Mapping[str, Any]) -> str | None:
+    """The first setting that is another than before, of those that a result depends on."""
+    names = (name for name in {**settings, **before} if settings.get(name) != before.get(name))
+    return next((name for name in names if name not in WITHOUT_EFFECT), None)

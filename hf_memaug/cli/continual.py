@@ -25,7 +25,15 @@ from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import CommandError, DataRefused, UsageError
 from hf_memaug.cli.folder import RESULTS, RunFolder, warn
 from hf_memaug.cli.graphs import check_backbone, check_values
-from hf_memaug.cli.methods import Chosen, check_general, check_growth, check_method, check_vectors, chosen
+from hf_memaug.cli.methods import (
+    Chosen,
+    check_file_of_vectors,
+    check_general,
+    check_growth,
+    check_method,
+    check_vectors,
+    chosen,
+)
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.rows import NO_TARGET
 from hf_memaug.cli.runner import run_jobs
@@ -76,7 +84,6 @@ def continual(call) -> int:
         if name not in rows.domains:
             raise UsageError(f"`--order` names {name!r}. {did_you_mean(name, rows.domains)}")
     _check_model(options, one, strategies, [part for part in (rows, held_out) if part is not None], settings, order)
-    check_vectors(options.vectors, one)
     if not 0 <= options.dev_fraction < 1:
         raise UsageError(f"`--dev-fraction` is {options.dev_fraction}; it must be 0 or more, and less than 1.")
     seeds = seeds_of(options.seeds)
@@ -158,6 +165,7 @@ def _check_model(
         check_backbone(options.backbone, kind, every, settings)
         check_method(one, kind, len(every[0].domains), options.general)
         check_general(options.general, one)
+        check_vectors(options.vectors, one)
         for strategy in strategies:
             check_growth(one, strategy, STRATEGIES[strategy].needs)
         return
@@ -170,18 +178,20 @@ def _check_model(
             "`--vectors` are for fresh words, and `--backbone` was trained before: leave them out, or choose a "
             "strategy that adds words, such as f+v."
         )
+    check_file_of_vectors(options.vectors)
     shaping = [name for strategy in strategies for name in _configuration(settings[strategy])]
     if shaping:
         raise UsageError(
             f"`{fields.option_name(shaping[0])}` shapes a fresh model, and `--backbone` was trained before: it stays "
             "as it is. Leave it out."
         )
-    if options.method != type(options).method:
-        raise UsageError(
-            f"`--method` is {options.method!r}: `--backbone` was trained before, and goes on as the model that it is. "
-            "Leave it out."
-        )
     config = config_of(options.backbone, "--backbone")
+    family = one.method.family
+    if family and fields.CONFIGURATIONS[family][0] not in {of.__name__ for of in type(config).__mro__}:
+        raise UsageError(
+            f"`--method` is {options.method!r}, and `--backbone` was trained before as a `{config.model_type}`, which "
+            "it stays. Leave `--method` out."
+        )
     if read_by(config) != kind:
         raise UsageError(
             f"`--backbone` was trained before, on {data.in_words(read_by(config))}, and the rows are "

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli.errors import DataRefused, UsageError
-from hf_memaug.files import write_atomically
+from hf_memaug.files import differing, write_atomically
 from hf_memaug.reporting.run_folder import JOBS_FILE, RECIPE_FILE, RUN_FILE
 
 # Beside those that the report reads.
@@ -84,9 +84,9 @@ class RunFolder:
         for spec in specs:
             name, job = spec["name"], spec["job"]
             before = done.get(name) or self._begun(name)
-            if before is None or before == job:
+            differs = differing(job, before or job)
+            if differs is None:
                 continue
-            differs = next(key for key in [*job, *before] if job.get(key) != before.get(key))
             if differs == "data":
                 raise DataRefused(
                     f"`--data` holds other rows than those that {self.path} was made with. Give those, or another "

@@ -290,7 +290,11 @@ def check_vectors(vectors: str | None, one: Chosen) -> None:
         return
     if one.method.words is None:
         raise UsageError(f"`--vectors` are for memory-rnn, and `--method` is {one.name!r}: leave them out.")
-    if not Path(vectors).is_file():
+    check_file_of_vectors(vectors)
+
+
+def check_file_of_vectors(vectors: str | None) -> None:
+    if vectors is not None and not Path(vectors).is_file():
         raise UsageError(
             f"`--vectors` {vectors} is no file. Give a text file with a word and its numbers in each line."
         )

@@ -15,7 +15,7 @@ from hf_memaug.cli.errors import CommandError, DataRefused, Interrupted, UsageEr
 from hf_memaug.cli.folder import RunFolder
 from hf_memaug.cli.methods import local_backbone
 from hf_memaug.cli.recipes import write_recipe
-from hf_memaug.files import told_plainly, write_atomically
+from hf_memaug.files import differing, told_plainly, write_atomically
 
 RECORD = "pretraining.json"
 
@@ -52,8 +52,8 @@ def pretrain(call) -> int:
     with folder.locked():
         before = folder.read(RECORD)
         recipe = json.loads(json.dumps(call.resolved.recipe(call.command)))
-        if before and before.get("recipe") != recipe:
-            changed = next(k for k in {**recipe, **before["recipe"]} if recipe.get(k) != before["recipe"].get(k))
+        changed = differing(recipe, before.get("recipe", recipe))
+        if changed is not None:
             raise UsageError(
                 f"`{changed}` is {recipe.get(changed)!r}, but {output} was made with "
                 f"{before['recipe'].get(changed)!r}. Give that, or another `--output`."
@@ -81,8 +81,7 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
     from hf_memaug.data import DomainDataset
     from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
     from hf_memaug.evaluation import masked_lm_loss
-    from hf_memaug.training import MaskedLMTrainer, last_complete_checkpoint
-    from hf_memaug.training.arguments import SavingArguments
+    from hf_memaug.training import MaskedLMTrainer, SavingArguments, last_complete_checkpoint
     from hf_memaug.training.costs import tensorboard_in
 
     options = call.options

@@ -6,7 +6,12 @@ from hf_memaug.lazy import lazy_names
 
 _EXPORTS = {
     "algorithms": ("ALGORITHMS",),
-    "arguments": ("BilevelTrainingArguments", "ContinualTrainingArguments", "DomainTrainingArguments"),
+    "arguments": (
+        "BilevelTrainingArguments",
+        "ContinualTrainingArguments",
+        "DomainTrainingArguments",
+        "SavingArguments",
+    ),
     "bilevel_trainer": ("BilevelTrainer",),
     "checkpoints": ("last_complete_checkpoint",),
     "continual": ("STRATEGIES",),

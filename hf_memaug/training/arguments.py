@@ -32,6 +32,11 @@ class SavingArguments(TrainingArguments):
         super().__post_init__()
         if self.save_share is not None and not 0 < self.save_share <= 1:
             raise ValueError(f"`save_share` is {self.save_share}; it is a part of the time, above 0 and at most 1.")
+        if self.save_share is not None and self.save_only_model:
+            raise ValueError(
+                "`save_only_model=True` leaves out what a run goes on from, and `save_share` is for going on: leave "
+                "one of them out."
+            )
 
 
 @dataclass

@@ -22,7 +22,7 @@ from hf_memaug.data import DomainDataset
 from hf_memaug.evaluation.continual import DEFINITIONS, check_figures
 from hf_memaug.training.arguments import ContinualTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
-from hf_memaug.training.checkpoints import last_complete_checkpoint, together
+from hf_memaug.training.checkpoints import LAST, last_complete_checkpoint, together
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.pushing import push_stage
 from hf_memaug.training.continual.record import RECORD_FILE, ContinualRecord
@@ -231,14 +231,8 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         del trainer
         self._set_model(model)
         self.state.global_step += output.global_step
-        stage = {
-            "domains": list(domains),
-            "strategy": self.strategy.name,
-            "growth": growth,
-            "steps": output.global_step,
-            "rows": len(rows),
-            "scores": self._scores(),
-        }
+        stage = {"domains": list(domains), "strategy": self.strategy.name, "growth": growth}
+        stage |= {"steps": output.global_step, "rows": len(rows), "scores": self._scores()}
         self.record.stages.append(stage)
         self._save_stage(folder)
         if self.args.push_to_hub and self.is_world_process_zero():
@@ -246,6 +240,7 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         # From here on the stage is done.
         if self.is_world_process_zero():
             self.record.save(self.args.output_dir)
+            shutil.rmtree(folder / LAST, ignore_errors=True)
         self.accelerator.wait_for_everyone()
         for callback in self.callback_handler.callbacks:
             if hasattr(callback, "on_stage_end") and self.is_world_process_zero():

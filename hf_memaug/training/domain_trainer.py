@@ -22,7 +22,7 @@ from hf_memaug.registry import row_name
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
-from hf_memaug.training.checkpoints import last_complete_checkpoint, load_state, own_names
+from hf_memaug.training.checkpoints import load_state, own_names
 from hf_memaug.training.collation import choose_collator, columns_to_collate
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard import RunGuard
@@ -151,17 +151,6 @@ class DomainTrainer(SnapshotTrainer, Trainer):
             yield
 
     # Training
-
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
-        """As in `Trainer`; `resume_from_checkpoint=True` passes over a checkpoint that was only half written."""
-        if resume_from_checkpoint is True:
-            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir)
-            if resume_from_checkpoint is None:
-                raise ValueError(
-                    f"`resume_from_checkpoint=True`, but `output_dir` ({self.args.output_dir}) has no complete "
-                    "checkpoint. Leave it out to start from the beginning."
-                )
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
     def _run_epoch(self, *args, **kwargs):
         # `Trainer` (5.22) takes one step too many from a checkpoint of the last, if that is not the end of an epoch.

@@ -29,7 +29,7 @@ from transformers.training_args import ParallelMode
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_memaug.files import FULL
-from hf_memaug.training.checkpoints import LAST, note_of
+from hf_memaug.training.checkpoints import LAST, last_complete_checkpoint, note_of
 from hf_memaug.training.state_files import FILES, StateFiles, clear
 
 # What saving may take of the time of training, and the seconds that a run may take in advance. A CPU, whose steps are
@@ -56,6 +56,17 @@ class SnapshotTrainer:
         asked = getattr(self.args, "save_share", None) is not None
         if asked and not any(isinstance(one, Snapshots) for one in self.callback_handler.callbacks):
             self.add_callback(Snapshots())
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
+        """As in `Trainer`; `resume_from_checkpoint=True` passes over a checkpoint that was only half written."""
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir)
+            if resume_from_checkpoint is None:
+                raise ValueError(
+                    f"`resume_from_checkpoint=True`, but `output_dir` ({self.args.output_dir}) has no complete "
+                    "checkpoint. Leave it out to start from the beginning."
+                )
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
     def _maybe_log_save_evaluate(self, *args, **kwargs):
         super()._maybe_log_save_evaluate(*args, **kwargs)
@@ -96,6 +107,7 @@ class Snapshots(TrainerCallback):
     def _forget(self, folder: Path = Path(LAST), step: int = 0) -> None:
         self._files = StateFiles(folder)
         self._fits: bool | None = None
+        self._by_trainer: Path | None = None
         self._spare = SPARE_SECONDS
         self._counted = self._since = self._kept_at = time.monotonic()
         self._saved_step = self._since_step = step
@@ -138,6 +150,8 @@ class Snapshots(TrainerCallback):
             self._files.close()
         elif args.should_save:
             shutil.rmtree(self._files.folder, ignore_errors=True)
+            if self._by_trainer != own.parent:
+                _remove(self._by_trainer, args, state)
         self._files = StateFiles(self._files.folder)
 
     # When
@@ -187,8 +201,12 @@ class Snapshots(TrainerCallback):
     # What
 
     def _save_by_trainer(self, trainer) -> float:
+        # Nobody else asked for it; of those, the last is enough.
+        args, state, before = trainer.args, trainer.state, self._by_trainer
         trainer._save_checkpoint(trainer.model, trial=None)
-        trainer.control = trainer.callback_handler.on_save(trainer.args, trainer.state, trainer.control)
+        trainer.control = trainer.callback_handler.on_save(args, state, trainer.control)
+        self._by_trainer = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        _remove(before, args, state)
         return 0.0
 
     def _save(self, trainer) -> float:
@@ -254,6 +272,11 @@ class Snapshots(TrainerCallback):
         error, self._error = self._error, None
         if error is not None:
             raise error
+
+
+def _remove(checkpoint: Path | None, args, state) -> None:
+    if checkpoint is not None and args.should_save and checkpoint.name != Path(state.best_model_checkpoint or "").name:
+        shutil.rmtree(checkpoint, ignore_errors=True)
 
 
 def save_share(args) -> float:

@@ -97,8 +97,9 @@ class TestGMAP:
         assert code == 2 and "all that it reads is in it. Leave it out." in error
         code, _, error = command("continual", *more, "--method", "gmap", "--strategy", "single")
         assert code == 2 and "`--strategy` shapes a fresh model, and `--backbone` was trained before" in error
-        code, _, error = command("continual", *more, "--method", "gmap", "--dry-run")
-        assert code == 2 and "`--method` is 'gmap': `--backbone` was trained before, and goes on as" in error
+        assert command("continual", *more, "--method", "gmap", "--strategies", "ewc", "--dry-run")[0] == 0
+        code, _, error = command("continual", *more, "--method", "hma", "--dry-run")
+        assert code == 2 and "`--method` is 'hma', and `--backbone` was trained before as a `gmap`" in error
         code, _, error = command("continual", *more, "--strategies", "ewc,f+m", "--dry-run")
         assert code == 2 and "`--backbone` is a `GMAPForSequenceClassification`, which does not grow so." in error
         code, _, error = command("continual", *words, "--strategy", "gatd", "--dry-run")

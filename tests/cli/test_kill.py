@@ -190,3 +190,17 @@ def test_a_disk_that_fills_up_while_a_job_is_saved(command, columns, tmp_path, m
     assert [file.name for file in (tmp_path / "full" / JOB / "run" / "_last").iterdir()] == ["state-0"]
     code, out, error = command(*words)
     assert code == 0 and "goes on from step 1." in out, error
+
+
+def test_another_share_goes_on_in_the_same_folder(command, columns, tmp_path):
+    """It changes nothing of the result: whoever wants it after a kill need not begin anew."""
+    words = ["train", *columns, "--target", "books", "--max-steps", 3, "--output", "run"]
+    assert command(*words)[0] == 0
+    code, out, error = command(*words, "--save-share", 1)
+    assert code == 0 and "already" in out, error
+    code, _, error = command(*words, "--learning-rate", 1)
+    assert code == 2 and "`learning_rate` is 1.0" in error
+    words = ["sweep", *columns, "--methods", "erm", "--steps", 2, "--trials", 1, "--draws", 1, "--output", "sweep"]
+    assert command(*words, "--target", "books")[0] == 0
+    code, out, error = command(*words, "--target", "books", "--save-share", 0.5)
+    assert code == 0, error

@@ -134,6 +134,32 @@ def test_each_domain_keeps_its_best_epoch_and_words_have_vectors(command, column
     logged = read_lines(tmp_path / "runs/continual/jobs/f+v-seed0/metrics.jsonl")
     assert any("eval_accuracy" in line for line in logged)
 
+    # Words that it learns later have vectors too.
+    (tmp_path / "vectors.txt").write_text("phone 5.0 5.0 5.0 5.0")
+    more = ["continual", *columns, "--order", "phones", "--backbone", checkpoint, "--strategies", "f+v"]
+    more += [
+        "--vectors",
+        "vectors.txt",
+        "--learning-rate",
+        "1e-8",
+        "--max-steps",
+        1,
+        "--keep",
+        "all",
+        "--output",
+        "later",
+    ]
+    code, out, error = command(*more, "--method", "memory-rnn", "--dry-run")
+    assert code == 0, error + out
+    code, out, error = command(*more)
+    assert code == 0, error + out
+    (record,) = read_lines(tmp_path / "later/runs.jsonl")
+    kept = tmp_path / "later" / record["checkpoint"]
+    model = hf_memaug.MemoryRNNForSequenceClassification.from_pretrained(kept)
+    place = AutoTokenizer.from_pretrained(kept).get_vocab()["phone"]
+    assert np.allclose(model.get_input_embeddings().weight[place].detach().numpy(), 5, atol=1e-3)
+    assert "is no file" in command(*more[:13], "--vectors", "none.txt", "--dry-run")[2]
+
 
 def test_vectors_and_fractions_that_are_refused(command, columns):
     words = ["continual", *columns, "--seeds", 1]

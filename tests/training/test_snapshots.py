@@ -12,15 +12,17 @@ import time
 from pathlib import Path
 
 import pytest
-from transformers import set_seed
+import torch
+from transformers import BertConfig, BertForMaskedLM, set_seed
 
-from hf_memaug.training import last_complete_checkpoint, snapshots, state_files
+from hf_memaug.training import MaskedLMTrainer, SavingArguments, last_complete_checkpoint, snapshots, state_files
 from hf_memaug.training.snapshots import Snapshots
 from training.continual_runs import continual_trainer
 from training.domain_runs import domain_trainer, rows
 from training.episodes import make_trainer, weights_of
 
 HERE = Path(__file__).parent
+TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 
 
 def test_kills_at_any_moment(tmp_path):
@@ -205,6 +207,45 @@ def test_a_callback_of_the_callers_is_not_doubled(tmp_path):
 def test_a_share_that_is_none(tmp_path, share):
     with pytest.raises(ValueError, match="`save_share` is .*above 0 and at most 1"):
         domain_trainer("bert", tmp_path, save_share=share)
+    with pytest.raises(ValueError, match="`save_only_model=True` leaves out what a run goes on from"):
+        domain_trainer("bert", tmp_path, save_share=0.5, save_only_model=True)
+
+
+@pytest.mark.parametrize("limit", [None, 2])
+def test_checkpoints_that_a_share_asked_for_do_not_pile_up(tmp_path, monkeypatch, limit):
+    """Where the files do not fit, `Trainer` writes: those of its own stay, of the others the last."""
+    monkeypatch.setattr(snapshots, "_free_memory", lambda: 1000.0)
+    own = {"save_strategy": "steps", "save_steps": 4, "save_total_limit": limit}
+    domain_trainer("bert", tmp_path, max_steps=10, save_share=1.0, logging_strategy="no", **own).train()
+    found = {path.name for path in tmp_path.glob("checkpoint-*")}
+    assert found == ({"checkpoint-4", "checkpoint-8", "checkpoint-10"} if limit is None else {"checkpoint-10"})
+
+
+def test_masked_language_models_go_on_by_their_share(tmp_path, monkeypatch):
+    def trainer():
+        set_seed(0)
+        config = BertConfig(**TINY, vocab_size=99)
+        rows = [
+            {"input_ids": torch.full((6,), 5 + row % 7), "labels": torch.full((6,), 5 + row % 7)} for row in range(8)
+        ]
+        arguments = {"max_steps": 5, "per_device_train_batch_size": 2, "report_to": [], "use_cpu": True}
+        arguments = SavingArguments(str(tmp_path), save_strategy="no", save_share=1.0, disable_tqdm=True, **arguments)
+        return MaskedLMTrainer(BertForMaskedLM(config), arguments, train_dataset=rows)
+
+    original, seen = Snapshots._save, []
+
+    def save(self, one):
+        spent = original(self, one)
+        seen.append(one.state.global_step)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return spent
+
+    monkeypatch.setattr(Snapshots, "_save", save)
+    with pytest.raises(KeyboardInterrupt):
+        trainer().train()
+    trainer().train(resume_from_checkpoint=True)
+    assert seen == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize("kind, kill_at", [("bilevel", 2), ("bilevel", 9), ("continual", 2), ("continual", 7)])
@@ -236,3 +277,5 @@ def test_trainers_of_several_phases_go_on_by_their_share(tmp_path, monkeypatch, 
     assert len(seen) > kill_at and seen[kill_at] == seen[kill_at - 1] + 1, "it began again"
     one, other = weights_of(whole), weights_of(broken)
     assert one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one)
+    if kind == "continual":
+        assert not list(tmp_path.rglob("state-*")), "a stage that is done needs none"
