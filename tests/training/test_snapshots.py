@@ -25,6 +25,26 @@ HERE = Path(__file__).parent
 TINY = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
 
 
+@pytest.fixture
+def broken_off(monkeypatch):
+    """Ends a run after so many saves; gives the list of steps that are saved, before and after."""
+
+    def broken_off(saves: int) -> list[int]:
+        original, seen = Snapshots._save, []
+
+        def save(self, trainer):
+            spent = original(self, trainer)
+            seen.append(trainer.state.global_step)
+            if len(seen) == saves:
+                raise KeyboardInterrupt
+            return spent
+
+        monkeypatch.setattr(Snapshots, "_save", save)
+        return seen
+
+    return broken_off
+
+
 def test_kills_at_any_moment(tmp_path):
     """With steps of a tenth of a second: long beside a copy. In one process, and in two."""
     environment = {
@@ -221,7 +241,7 @@ def test_checkpoints_that_a_share_asked_for_do_not_pile_up(tmp_path, monkeypatch
     assert found == ({"checkpoint-4", "checkpoint-8", "checkpoint-10"} if limit is None else {"checkpoint-10"})
 
 
-def test_masked_language_models_go_on_by_their_share(tmp_path, monkeypatch):
+def test_masked_language_models_go_on_by_their_share(tmp_path, broken_off):
     def trainer():
         set_seed(0)
         config = BertConfig(**TINY, vocab_size=99)
@@ -232,16 +252,7 @@ def test_masked_language_models_go_on_by_their_share(tmp_path, monkeypatch):
         arguments = SavingArguments(str(tmp_path), save_strategy="no", save_share=1.0, disable_tqdm=True, **arguments)
         return MaskedLMTrainer(BertForMaskedLM(config), arguments, train_dataset=rows)
 
-    original, seen = Snapshots._save, []
-
-    def save(self, one):
-        spent = original(self, one)
-        seen.append(one.state.global_step)
-        if len(seen) == 3:
-            raise KeyboardInterrupt
-        return spent
-
-    monkeypatch.setattr(Snapshots, "_save", save)
+    seen = broken_off(3)
     with pytest.raises(KeyboardInterrupt):
         trainer().train()
     trainer().train(resume_from_checkpoint=True)
@@ -249,7 +260,7 @@ def test_masked_language_models_go_on_by_their_share(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("kind, kill_at", [("bilevel", 2), ("bilevel", 9), ("continual", 2), ("continual", 7)])
-def test_trainers_of_several_phases_go_on_by_their_share(tmp_path, monkeypatch, kind, kill_at):
+def test_trainers_of_several_phases_go_on_by_their_share(tmp_path, broken_off, kind, kill_at):
     """Without a checkpoint of `Trainer`, in whichever phase or stage it was, to the bits of a run left alone."""
 
     def trainer(name, share=1.0):
@@ -260,16 +271,7 @@ def test_trainers_of_several_phases_go_on_by_their_share(tmp_path, monkeypatch, 
 
     whole = trainer("whole", None)
     whole.train()
-    original, seen = Snapshots._save, []
-
-    def save(self, one):
-        spent = original(self, one)
-        seen.append(one.state.global_step)
-        if len(seen) == kill_at:
-            raise KeyboardInterrupt
-        return spent
-
-    monkeypatch.setattr(Snapshots, "_save", save)
+    seen = broken_off(kill_at)
     with pytest.raises(KeyboardInterrupt):
         trainer("killed").train()
     broken = trainer("killed")
