@@ -437,6 +437,17 @@ def test_equals_share_the_first_place(tmp_path):
     assert "mil and twin score highest" in page_of(folder).sections["comparison"]
 
 
+def test_scores_that_differ_in_their_last_bits_are_drawn_as_equal(tmp_path):
+    folder = text_run(tmp_path / "run", seeds=(0, 1), methods=("erm", "mil"), features=False)
+    lines = jobs_of(folder)
+    for number, line in enumerate(lines):
+        for scores in line["scores"].values():
+            scores.update(dict.fromkeys(scores, 100 / 3 + 1e-13 * number))
+    (folder / "runs.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    shown = page_of(folder).sections["domains"]
+    assert "33.3333" not in shown and "33.6" in shown
+
+
 def test_one_method_alone_is_compared_with_nothing(tmp_path):
     page = page_of(text_run(tmp_path / "run", methods=("mil",), features=False))
     shown = page.sections["comparison"]

@@ -324,8 +324,9 @@ def domains_section(run: FinishedRun, baseline: str | None) -> Section:
             ]
             for target in comparison.targets
         }
-        # The same points to the inch in all panels, so that intervals can be compared.
-        span = max(_ends(group)[1] - _ends(group)[0] for group in groups.values()) * 1.15 or 2.0
+        # The same points to the inch in all panels, so that intervals can be compared. Not less than one point: what
+        # differs in its last bits alone is equal.
+        span = max(1.0, *(1.15 * (_ends(group)[1] - _ends(group)[0]) for group in groups.values()))
         drawn = []
         for target, group in groups.items():
             low, high = _ends(group)
