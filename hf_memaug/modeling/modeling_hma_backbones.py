@@ -52,7 +52,7 @@ def take_backbone(backbone, how: dict) -> nn.Module:
 
 def _encoder_of(model: nn.Module) -> nn.Module:
     encoder = getattr(model, "base_model", model)
-    if isinstance(encoder, PreTrainedModel) or not isinstance(model, PreTrainedModel):
+    if not isinstance(model, PreTrainedModel) or model.config.model_type != "timm_wrapper":
         return encoder
     # A network of timm, which has its configuration from the wrapper of transformers, and its head in it.
     wrapper = MODEL_MAPPING[type(model.config)]
