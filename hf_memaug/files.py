@@ -64,3 +64,9 @@ def differing(settings: Mapping[str, Any], before: Mapping[str, Any]) -> str | N
     """The first setting that is another than before, of those that a result depends on."""
     names = (name for name in {**settings, **before} if settings.get(name) != before.get(name))
     return next((name for name in names if name not in WITHOUT_EFFECT), None)
+
+
+def alike(value: Any, before: Any) -> bool:
+    """Whether a setting, or several of them by name, gives what it gave before."""
+    several = isinstance(value, Mapping) and isinstance(before, Mapping)
+    return differing(value, before) is None if several else value == before

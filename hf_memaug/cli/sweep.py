@@ -30,7 +30,7 @@ from hf_memaug.cli.methods import (
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.evaluation.domain_selection import choose, training_score
 from hf_memaug.evaluation.records import read_records
-from hf_memaug.files import differing, write_atomically
+from hf_memaug.files import alike, write_atomically
 from hf_memaug.reporting.results import results_table, write_results
 from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.sweep.__main__ import check_settings
@@ -206,7 +206,7 @@ def _check_folder(options, folder: RunFolder, source: Mapping[str, Any], jobs: S
                 then = Job.read(place)
                 for name in ("hparams", "training", "checkpoint"):
                     before, asked = getattr(then, name), getattr(job, name)
-                    if differing(asked, before) is not None if name == "training" else asked != before:
+                    if not alike(asked, before):
                         raise ValueError(
                             f"{job.name} has other {name} in {folder.path}: {before}, and now {asked}. Give those, or "
                             "another `--output`."

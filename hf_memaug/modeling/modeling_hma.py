@@ -85,9 +85,10 @@ class HMAForClassification(HMAPreTrainedModel):
         check_arguments("from_backbone", cls.config_class, how, kwargs, takes)
         backbone = take_backbone(backbone, how)
         theirs = getattr(backbone, "config", None) if isinstance(backbone, PreTrainedModel) else None
-        if timm_width(backbone) is not None:
-            # Its configuration does not say.
-            kwargs.setdefault("feature_size", timm_width(backbone))
+        # A configuration of timm does not say it.
+        width = timm_width(backbone)
+        if width is not None:
+            kwargs.setdefault("feature_size", width)
         model = cls(cls.config_class.from_backbone_config(copy.deepcopy(theirs), **kwargs), backbone=backbone)
         first = next(backbone.parameters(), None)
         if first is not None:

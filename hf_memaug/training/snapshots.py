@@ -282,7 +282,7 @@ def _remove(checkpoint: Path | None, args, state) -> None:
 def save_share(args) -> float:
     """The part of the time that may go into saves."""
     given = getattr(args, "save_share", None)
-    return SAVE_SHARES.get(args.device.type, 0.05) if given is None else given
+    return SAVE_SHARES.get(args.device.type, SAVE_SHARES["cuda"]) if given is None else given
 
 
 def _agree_on_the_run(args, state) -> None:

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from hf_memaug.evaluation.domain_selection import SELECTIONS
 from hf_memaug.evaluation.records import SETTINGS
-from hf_memaug.files import differing, full_disk, is_full, told_plainly, write_atomically
+from hf_memaug.files import alike, full_disk, is_full, told_plainly, write_atomically
 from hf_memaug.training.sweep.building import GENERATED, MNIST, check_checkpoint, load_rows, whole_images
 from hf_memaug.training.sweep.plan import BUILD, Job, plan_jobs
 from hf_memaug.training.sweep.runner import is_done, job_folder, lock, run_jobs
@@ -261,9 +261,7 @@ def check_settings(options: argparse.Namespace, write: bool = True) -> None:
     if path.is_file():
         before = json.loads(path.read_text(encoding="utf-8"))
         for name in FIXED:
-            ours, theirs = now[name], before.get(name, now[name])
-            both = isinstance(ours, dict) and isinstance(theirs, dict)
-            if differing(ours, theirs) is not None if both else ours != theirs:
+            if not alike(now[name], before.get(name, now[name])):
                 raise ValueError(
                     f"`{name}` is {now[name]!r}, but the sweep in {options.output} has {before[name]!r}. Give that, or "
                     "another `output`."
