@@ -66,6 +66,29 @@ def test_it_learns_to_reply_and_a_seed_is_a_run(folder):
     assert first["samples"] == second["samples"] and first["scores"] == second["scores"]
 
 
+def test_what_all_transfers_begin_with_is_trained_once(folder, tmp_path, monkeypatch):
+    import dialogue
+
+    turns = []
+    train = dialogue.train
+
+    def watch(*args, turn=0, **kwargs):
+        turns.append(turn)
+        return train(*args, turn=turn, **kwargs)
+
+    monkeypatch.setattr(dialogue, "train", watch)
+    for line in ("rnn+mem s", "f", "f+m+v", "ewc", "progressive"):
+        alone = dialogue.run(job(line, folder), folder)
+        turns.clear()
+        shared = dialogue.run(job(line, folder), folder, kept=tmp_path / "kept")
+        assert turns == {"rnn+mem s": [0]}.get(line, [1])
+        assert all(shared[name] == alone[name] for name in ("scores", "samples", "steps"))
+    # Another seed, or another network, begins anew.
+    turns.clear()
+    dialogue.run(job("f", folder, hidden_size=8), folder, kept=tmp_path / "kept")
+    assert turns == [0, 1] and len(list((tmp_path / "kept").iterdir())) == 2
+
+
 def test_words_of_the_second_domain_are_known_only_where_the_vocabulary_grows(folder, monkeypatch):
     import dialogue
 
@@ -131,3 +154,7 @@ def test_the_command_writes_tables_and_keeps_what_people_wrote_out_of_them(folde
     assert "i am the captain" in capsys.readouterr().out
     dialogue.main()
     assert "4 of 4 models are in" in capsys.readouterr().out
+    monkeypatch.setattr(sys, "argv", [*command, "--graphs"])
+    with pytest.raises(SystemExit):
+        dialogue.main()
+    assert "--graphs is for a GPU" in capsys.readouterr().err

@@ -2,30 +2,39 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 IDA's Tables 5 and 6: replies in a dialogue, learned from films first and from a help channel then. Scores are BLEU-2
-and the similarity of word vectors; some replies are shown. What has run already is not run again.
+and the similarity of word vectors; some replies are shown. What has run already is not run again, and what all lines
+of a seed begin with is trained once.
 
-    python examples/ida/dialogue.py --vectors glove.6B.50d.txt --device cuda
+    python examples/ida/dialogue.py --vectors glove.6B.50d.txt --device cuda --graphs --jobs 8
     python examples/ida/dialogue.py --lines f+v f+m+v --seeds 5 --device cuda
 """
 
 import argparse
 import copy
 import gzip
+import hashlib
 import json
+import os
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
-from run_lines import keep_runs, read_runs
+from run_lines import keep_runs, read_runs, run_in_processes
 
 SOURCE, TARGET = "cornell_dialog", "ubuntu_irc"
 BEGINNINGS = ["rnn s", "rnn t", "rnn+mem s", "rnn+mem t", "s+t"]
 TRANSFERS = ["f", "f+m", "f+v", "f+m+v", "f+h", "f+h+v", "ewc", "progressive"]
 LINES = BEGINNINGS + TRANSFERS
+# What all transfers go on from.
+BEGINNING = "rnn+mem s"
+# Fields of a job that only matter after the first domain.
+LATER = ("slots", "test_rows", "fisher_weight", "fisher_samples", "num_beams")
 SAMPLES = 8
 Pairs = list[tuple[str, str]]
 
@@ -64,13 +73,15 @@ def load(folder: str, name: str, split: str) -> Pairs:
     return [(row["text"], row["text_pair"]) for row in rows]
 
 
-def batches(pairs: Pairs, tokenizer, job: Job, device: str, seed: int | None = None) -> Iterator[dict]:
+def batches(
+    pairs: Pairs, tokenizer, job: Job, device: str, seed: int | None = None, padding: bool | str = True
+) -> Iterator[dict]:
     import torch
 
     order = torch.arange(len(pairs))
     if seed is not None:
         order = torch.randperm(len(pairs), generator=torch.Generator().manual_seed(seed))
-    limit = {"truncation": True, "max_length": job.max_length, "padding": True, "return_tensors": "pt"}
+    limit = {"truncation": True, "max_length": job.max_length, "padding": padding, "return_tensors": "pt"}
     for chosen in order.split(job.batch_size):
         asked = tokenizer([pairs[row][0] for row in chosen], **limit)
         said = tokenizer([pairs[row][1] for row in chosen], **limit)
@@ -95,21 +106,36 @@ def dev_loss(model, pairs: Pairs, tokenizer, job: Job, device: str) -> float:
     return total / words
 
 
-def train(model, parts: dict[str, Pairs], tokenizer, job: Job, device: str, penalty=None, turn: int = 0) -> int:
-    """All parameters that are not frozen, on the rows of one domain or of two."""
+def train(
+    model, parts: dict[str, Pairs], tokenizer, job: Job, device: str, penalty=None, turn: int = 0, graphs: bool = False
+) -> int:
+    """All parameters that are not frozen, on the rows of one domain or of two. `graphs`: steps as CUDA graphs."""
     import torch
+
+    from hf_memaug.kernels.cuda_graphs import GraphedFunction
 
     learners = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.Adam(learners, lr=job.learning_rate)
+
+    def both_passes(batch: dict) -> list:
+        for parameter in learners:
+            parameter.grad = None
+        loss = model(**batch).loss
+        if penalty is not None:
+            loss = loss + penalty(model)
+        loss.backward()
+        return [parameter.grad for parameter in learners]
+
+    gradients_of = GraphedFunction(both_passes) if graphs else both_passes
+    # A graph is of one length; padding changes nothing.
+    padding = "max_length" if graphs else True
     best, kept, steps = None, None, 0
     for epoch in range(job.epochs):
         model.train()
-        for batch in batches(parts["train"], tokenizer, job, device, seed=1000 * job.seed + 100 * turn + epoch):
-            loss = model(**batch).loss
-            if penalty is not None:
-                loss = loss + penalty(model)
-            optimizer.zero_grad()
-            loss.backward()
+        seed = 1000 * job.seed + 100 * turn + epoch
+        for batch in batches(parts["train"], tokenizer, job, device, seed, padding):
+            for parameter, gradient in zip(learners, gradients_of(batch), strict=True):
+                parameter.grad = gradient
             torch.nn.utils.clip_grad_norm_(learners, 1.0)
             optimizer.step()
             steps += 1
@@ -165,20 +191,14 @@ def words_of(tokenizer, text: str) -> list[str]:
     return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
 
 
-def run(job: Job, folder: str, device: str = "cpu") -> dict:
+def begin(job: Job, parts: dict[str, Pairs], device: str, graphs: bool = False) -> tuple:
+    """A fresh model that has learned the first domain of its line, its tokenizer, and the steps that it took."""
     import torch
 
     from hf_memaug import MemoryRNNConfig, MemoryRNNForConditionalGeneration
-    from hf_memaug.data import new_words, read_word_vectors, word_tokenizer
-    from hf_memaug.evaluation import bleu, embedding_similarity
+    from hf_memaug.data import read_word_vectors, word_tokenizer
 
-    begin = time.perf_counter()
-    data = {name: {split: load(folder, name, split) for split in ("train", "dev", "test")} for name in (SOURCE, TARGET)}
-    for parts in data.values():
-        parts["train"], parts["test"] = parts["train"][: job.rows], parts["test"][: job.test_rows]
-    both = {split: data[SOURCE][split] + data[TARGET][split] for split in ("train", "dev")}
-    first = {"rnn t": data[TARGET], "rnn+mem t": data[TARGET], "s+t": both}.get(job.line, data[SOURCE])
-    texts = [text for pair in first["train"] for text in pair]
+    texts = [text for pair in parts["train"] for text in pair]
     tokenizer = word_tokenizer(texts, max_words=job.max_words, end_of_text=True)
     torch.manual_seed(job.seed)
     model = MemoryRNNForConditionalGeneration(
@@ -199,7 +219,51 @@ def run(job: Job, folder: str, device: str = "cpu") -> dict:
         with torch.no_grad():
             for word, vector in read_word_vectors(job.vectors, tokenizer.get_vocab()).items():
                 table[tokenizer.get_vocab()[word]] = vector.to(table)
-    steps = train(model, first, tokenizer, job, device)
+    return model, tokenizer, train(model, parts, tokenizer, job, device, graphs=graphs)
+
+
+def begin_once(job: Job, parts: dict[str, Pairs], device: str, graphs: bool, kept: Path) -> tuple:
+    """The same from a folder in `kept`, where a job with the same first domain has left it."""
+    from transformers import AutoTokenizer
+
+    from hf_memaug import MemoryRNNForConditionalGeneration
+
+    # What the first domain does not depend on is at its default.
+    later = {name: getattr(Job(BEGINNING, 0), name) for name in LATER}
+    first = replace(job, line=BEGINNING, **later)
+    place = kept / hashlib.sha256(json.dumps(asdict(first), sort_keys=True).encode()).hexdigest()[:16]
+    if not place.is_dir():
+        model, tokenizer, steps = begin(first, parts, device, graphs)
+        kept.mkdir(parents=True, exist_ok=True)
+        made = Path(tempfile.mkdtemp(dir=kept))
+        model.save_pretrained(made)
+        tokenizer.save_pretrained(made)
+        (made / "steps.json").write_text(json.dumps(steps))
+        try:
+            os.replace(made, place)
+        except OSError:
+            # Another process was faster.
+            shutil.rmtree(made)
+    model = MemoryRNNForConditionalGeneration.from_pretrained(place).to(device)
+    return model, AutoTokenizer.from_pretrained(place), json.loads((place / "steps.json").read_text())
+
+
+def run(job: Job, folder: str, device: str = "cpu", graphs: bool = False, kept: Path | None = None) -> dict:
+    import torch
+
+    from hf_memaug.data import new_words, read_word_vectors
+    from hf_memaug.evaluation import bleu, embedding_similarity
+
+    clock = time.perf_counter()
+    data = {name: {split: load(folder, name, split) for split in ("train", "dev", "test")} for name in (SOURCE, TARGET)}
+    for parts in data.values():
+        parts["train"], parts["test"] = parts["train"][: job.rows], parts["test"][: job.test_rows]
+    both = {split: data[SOURCE][split] + data[TARGET][split] for split in ("train", "dev")}
+    first = {"rnn t": data[TARGET], "rnn+mem t": data[TARGET], "s+t": both}.get(job.line, data[SOURCE])
+    if kept is not None and job.line in (BEGINNING, *TRANSFERS):
+        model, tokenizer, steps = begin_once(job, first, device, graphs, kept)
+    else:
+        model, tokenizer, steps = begin(job, first, device, graphs)
     if job.line in TRANSFERS:
         penalty = None
         if job.line == "ewc":
@@ -217,7 +281,7 @@ def run(job: Job, folder: str, device: str = "cpu") -> dict:
             words = new_words(tokenizer, later, max_words=job.max_words)
             vectors = read_word_vectors(job.vectors, words) if job.vectors else None
             model.grow_vocabulary(words, vectors, tokenizer=tokenizer)
-        steps += train(model, data[TARGET], tokenizer, job, device, penalty, turn=1)
+        steps += train(model, data[TARGET], tokenizer, job, device, penalty, turn=1, graphs=graphs)
     scores, samples = {}, {}
     for name, parts in data.items():
         found = replies(model, parts["test"], tokenizer, job, device)
@@ -231,8 +295,18 @@ def run(job: Job, folder: str, device: str = "cpu") -> dict:
             {"text": text, "given": given, "reply": reply}
             for (text, given), reply in zip(parts["test"][:SAMPLES], found, strict=False)
         ]
-    seconds = round(time.perf_counter() - begin, 1)
+    seconds = round(time.perf_counter() - clock, 1)
     return {"job": asdict(job), "scores": scores, "samples": samples, "steps": steps, "seconds": seconds}
+
+
+def work(job: Job, *arguments) -> dict:
+    import torch
+    from transformers import logging
+
+    torch.set_num_threads(1)
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    return run(job, *arguments)
 
 
 def main() -> None:
@@ -246,25 +320,33 @@ def main() -> None:
         kind = float if isinstance(own[name], float) else int
         parser.add_argument(f"--{name.replace('_', '-')}", type=kind, default=own[name], help="default: %(default)s")
     parser.add_argument("--device", default="cpu", help="default: %(default)s")
+    parser.add_argument("--graphs", action="store_true", help="steps as CUDA graphs (on a GPU)")
+    parser.add_argument("--jobs", type=int, default=1, help="models at a time (default: %(default)s)")
     parser.add_argument("--record", type=Path, default="runs/ida/dialogue.jsonl", help="default: %(default)s")
     parser.add_argument("--output", type=Path, default="docs/results/ida", help="default: %(default)s")
     options = parser.parse_args()
+    if options.graphs and options.device == "cpu":
+        parser.error("--graphs is for a GPU: give --device cuda, or leave it out")
     settings = {name: getattr(options, name) for name in list(own)[2:]}
     jobs = [Job(line, seed, **settings) for seed in range(options.seeds) for line in options.lines]
-    from hf_memaug.reporting.results import here, write_results
+    from hf_memaug.reporting.results import write_results
 
     done = {Job(**result["job"]): result for result in read_runs(options.record)}
     todo = [job for job in jobs if job not in done]
     print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
-    options.record.parent.mkdir(parents=True, exist_ok=True)
-    begin = time.time()
-    for number, job in enumerate(todo, start=1):
-        done[job] = {**run(job, options.folder, options.device), "made_with": here()}
-        with open(options.record, "a", encoding="utf-8") as file:
-            file.write(json.dumps(done[job]) + "\n")
-        left = (time.time() - begin) / number * (len(todo) - number)
-        said = ", ".join(f"{name} {scores['bleu2']:.2f}" for name, scores in done[job]["scores"].items())
-        print(f"[{number}/{len(todo)}, {left / 60:.0f} min left] {job.line}, seed {job.seed}: {said}", flush=True)
+    # Who goes on waits for whom they go on from: both waves have as many at a time as they can.
+    goes_on = [job for job in todo if job.line in TRANSFERS]
+    kept = options.record.parent / "dialogue_beginnings"
+    arguments = (options.folder, options.device, options.graphs, kept)
+    needed = {replace(job, line=BEGINNING): None for job in goes_on}
+    first = list(dict.fromkeys([*needed, *(job for job in todo if job.line not in TRANSFERS)]))
+    for wave in ([job for job in first if job not in done], goes_on):
+        for job, result, progress in (
+            run_in_processes(wave, work, arguments, options.jobs, options.record) if wave else ()
+        ):
+            done[job] = result
+            said = ", ".join(f"{name} {scores['bleu2']:.2f}" for name, scores in result["scores"].items())
+            print(f"{progress} {job.line}, seed {job.seed}: {said} ({result['seconds']:.0f} s)", flush=True)
     rows = [
         {"method": job.line, "data": "dialogue", "target": name, "backbone": "memory-rnn", "seed": job.seed}
         | {"metric": metric, "value": round(value, 4)}
