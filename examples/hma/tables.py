@@ -34,7 +34,7 @@ PROMPTS = ["prompt-p", "prompt-a"]
 # Tables of vision transformers, which take prompt tokens.
 WITH_PROMPTS = {
     "images": [*METHODS, *PROMPTS],
-    "head_tuning": ["backbone", "hma", *PROMPTS, *(f"{name}+hma" for name in PROMPTS)],
+    "head_tuning": ["backbone", "param", "hma", *PROMPTS, *(f"{name}+hma" for name in PROMPTS)],
 }
 SHIFTS = ["0.2/0.1", "0.15/0.08", "0.1/0.06", "0.05/0.04", "0/0.02"]
 FOLDS = [str(fold) for fold in range(10)]
