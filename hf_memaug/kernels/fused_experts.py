@@ -10,6 +10,7 @@ are read and written in their own type, whatever that of the products. Nothing i
 a step can be repeated. A backward pass that is differentiated itself (IRM, MLDG, Fishr) goes through plain torch.
 """
 
+import functools
 import importlib
 from typing import NamedTuple
 
@@ -78,7 +79,7 @@ def fused_experts(tokens, experts, weights, up, up_bias, down, down_bias) -> tor
         rows = Spread.apply(tokens, places, dtype)
         inner = BiasGELU.apply(_products(rows, up.to(dtype), places.ends), up_bias, places)
         said = _products(inner, down.to(dtype), places.ends)
-        return Combined.apply(said, down_bias, weights, places, tokens.dtype)
+        return Combined.apply(said, down_bias, weights.contiguous(), places, tokens.dtype)
 
 
 def can_fuse(tokens: torch.Tensor, up: torch.Tensor, activation) -> bool:
@@ -135,7 +136,7 @@ class BiasGELU(torch.autograd.Function):
 class Combined(torch.autograd.Function):
     @staticmethod
     def forward(ctx, said, bias, weights, places, dtype):
-        said, weights = said.contiguous(), weights.contiguous()
+        said = said.contiguous()
         ctx.save_for_backward(said, bias, weights, *places)
         ctx.dtype = dtype
         (count, k), width = weights.shape, said.shape[1]
@@ -163,6 +164,7 @@ class Combined(torch.autograd.Function):
         return of_said, _sum_parts(parts, places.ends, bias), of_weights, None, None
 
 
+@functools.cache
 def _kernels():
     return importlib.import_module("hf_memaug.kernels.triton_experts")
 

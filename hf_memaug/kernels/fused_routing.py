@@ -8,6 +8,7 @@ The plain twins are in `hf_memaug.layers.router`. Nothing is added up by atomic 
 repeated. A backward pass that is differentiated itself goes through plain torch.
 """
 
+import functools
 import importlib
 
 import torch
@@ -209,6 +210,7 @@ class _Balance(torch.autograd.Function):
         return found.expand_as(parts)
 
 
+@functools.cache
 def _kernels():
     return importlib.import_module("hf_memaug.kernels.triton_routing")
 

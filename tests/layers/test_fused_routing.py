@@ -3,6 +3,7 @@
 """The Triton kernels of a router, in Triton's interpreter or on a GPU, against their plain twins."""
 
 import importlib.util
+import tempfile
 
 import pytest
 import torch
@@ -73,9 +74,23 @@ def compare_edges(device: str = "cpu") -> None:
         torch.testing.assert_close(one[0], one[1], rtol=2e-3, atol=2e-3 * largest, msg=str(row))
 
 
+def compare_processes(folder: str) -> None:
+    """Where there are processes, their sums come in between: of one alone, the same."""
+    logits = torch.randn(70, 5, requires_grad=True)
+    chosen, _, noisy = choose_experts(logits, 2, 0.3)
+    found = []
+    for _ in range(2):
+        loss = busy_loss(logits, noisy, chosen, 0.3)
+        found.append([loss, *torch.autograd.grad(loss, logits)])
+        if not torch.distributed.is_initialized():
+            torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/all", rank=0, world_size=1)
+    torch.distributed.destroy_process_group()
+    torch.testing.assert_close(*found)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_values_and_gradients_in_the_interpreter():
-    run_interpreted(__file__, len(CASES) + 1)
+    run_interpreted(__file__, len(CASES) + 2)
 
 
 @pytest.mark.gpu
@@ -100,4 +115,7 @@ if __name__ == "__main__":
         compare(one)
         print("the same")
     compare_edges()
+    print("the same")
+    with tempfile.TemporaryDirectory() as folder:
+        compare_processes(folder)
     print("the same")
