@@ -49,7 +49,8 @@ def busy_experts(logits, noisy, experts, noise: float) -> torch.Tensor:
     `(parts, 2, experts)`, to be summed over parts of the tokens: how much each is asked to say (Eq. 9), and how many it
     can expect (Eq. 10).
     """
-    return _Busy.apply(logits, noisy.detach(), experts, noise)
+    # Noise does not learn: what is learned from logits goes back by those with noise, where others add theirs.
+    return _Busy.apply(logits.detach(), noisy, experts, noise)
 
 
 def busy_loss(logits, noisy, experts, noise: float) -> torch.Tensor:
@@ -141,11 +142,12 @@ class _Choose(torch.autograd.Function):
         if of_weights is None:
             return of_noisy, None, None, None
         count, k = chosen.shape
-        found = weights.new_empty(count, ctx.experts)
+        found, of_noisy = weights.new_empty(count, ctx.experts), None if of_noisy is None else of_noisy.contiguous()
         _kernels().choose_back[_programs(count, TOKENS)](
-            of_weights.contiguous(), chosen, weights, found, count, ctx.experts, k, TOKENS, block_of(ctx.experts)
-        )
-        return found if of_noisy is None else found + of_noisy, None, None, None
+            of_weights.contiguous(), of_noisy, chosen, weights, found, count, ctx.experts, k, of_noisy is not None,
+            TOKENS, block_of(ctx.experts),
+        )  # fmt: skip
+        return found, None, None, None
 
 
 class _Busy(torch.autograd.Function):
@@ -163,8 +165,8 @@ class _Busy(torch.autograd.Function):
 
     @staticmethod
     def plain(logits, noisy, chosen, noise):
-        # The threshold is a logit, too, with noise that does not learn.
-        threshold = (logits + (noisy - logits).detach()).gather(-1, chosen[:, -1:])
+        # The threshold is a logit, too.
+        threshold, logits = noisy.gather(-1, chosen[:, -1:]), noisy + (logits - noisy).detach()
         chances = torch.special.ndtr((logits - threshold) / noise)
         both = torch.stack([logits.softmax(dim=-1), chances], dim=1)
         return F.pad(both, (0, 0, 0, 0, 0, -len(both) % TOKENS)).unflatten(0, (-1, TOKENS)).sum(dim=1)
@@ -182,7 +184,7 @@ class _Busy(torch.autograd.Function):
             gradient, gradient.stride(0), logits, noisy, chosen, ctx.noise, found, count, experts, chosen.shape[1],
             TOKENS, block_of(experts),
         )  # fmt: skip
-        return found, None, None, None
+        return None, found, None, None
 
 
 class _Balance(torch.autograd.Function):

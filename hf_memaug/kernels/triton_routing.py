@@ -172,12 +172,14 @@ def choose(
 @triton.jit
 def choose_back(
     gradient,
+    of_noisy,
     chosen,
     weights,
     of_logits,
     count,
     experts,
     k: tl.constexpr,
+    HAS_NOISY: tl.constexpr,
     TOKENS: tl.constexpr,
     BLOCK_EXPERTS: tl.constexpr,
 ):
@@ -195,7 +197,10 @@ def choose_back(
         best = tl.load(chosen + rows * k + turn, mask=there, other=-1)
         found += tl.where(expert[None, :] == best[:, None], of_best[:, None], 0.0)
     inside = there[:, None] & (expert < experts)[None, :]
-    tl.store(of_logits + rows[:, None] * experts + expert[None, :], found, mask=inside)
+    place = rows[:, None] * experts + expert[None, :]
+    if HAS_NOISY:
+        found += tl.load(of_noisy + place, mask=inside, other=0.0)
+    tl.store(of_logits + place, found, mask=inside)
 
 
 @triton.jit

@@ -73,7 +73,7 @@ def compare_steps() -> None:
 
 
 def count_launches() -> None:
-    """A mixture had 107, where these are 40; the plain network has 20. Two processes' sums would come on top."""
+    """A mixture had 107, where these are 39; the plain network has 20. Two processes' sums would come on top."""
     moe = next(one for one in make("fused_experts").modules() if isinstance(one, modeling_vit_gmoe.MixtureOfExperts))
     hidden = torch.randn(2, 5, moe.config.hidden_size, requires_grad=True)
     launches = Launches()
@@ -86,7 +86,7 @@ def count_launches() -> None:
         forward = len(launches.found)
         torch.autograd.backward([said, loss], [said.detach(), loss.detach()])
     assert said.dtype == torch.float32, "as the tokens"
-    assert forward <= 17 and len(launches.found) <= 40, launches.found
+    assert forward <= 17 and len(launches.found) <= 39, launches.found
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
