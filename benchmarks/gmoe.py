@@ -4,7 +4,8 @@
 What experts cost: ViT-S/16 with six experts in two of its twelve layers, beside the same ViT, in one run.
 
 By arithmetic the floor is about 1.10: two of twelve feed-forward networks are computed twice. `experts_64` is a
-training step with 64 experts over one with six.
+training step with 64 experts over one with six. On a GPU, `train_kernels` is the time of all kernels of a training
+step, which is what the GPU does, whatever the host, and `train_launches` how many they are.
 
     python benchmarks/gmoe.py --compile --graphs --output docs/results/benchmarks/gmoe_h200.json     # on a GPU
     python benchmarks/gmoe.py --output docs/results/benchmarks/gmoe_cpu.json                # on a CPU
@@ -13,7 +14,7 @@ training step with 64 experts over one with six.
 import argparse
 
 from record import write_result
-from timing import compare, inference, peak, training_step
+from timing import compare, compare_kernels, inference, peak, training_step
 
 AGAINST = "ViTForImageClassification"
 
@@ -85,6 +86,8 @@ def main() -> None:
             pair = [torch.compile(model) for model in pair]
         steps = [training_step(model, inputs, labels, autocast, graphed) for model in pair]
         rows.append(compare(f"train{suffix}", AGAINST, *steps, device, rounds, repeats))
+        if on_gpu and not suffix:
+            rows += compare_kernels("train", AGAINST, *steps)
         steps = [inference(model, inputs, autocast, graphed) for model in pair]
         # A forward is a third of a step: three times the measurements in the same time.
         rows.append(compare(f"infer{suffix}", AGAINST, *steps, device, 3 * rounds, repeats))

@@ -1,6 +1,9 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Two models against each other, in one run."""
+"""
+Two models against each other, in one run: `compare` by the clock, `compare_kernels` by what a GPU does, whatever the
+host that launches it.
+"""
 
 import statistics
 import time
@@ -76,6 +79,40 @@ def peak(step) -> float:
     step()
     torch.cuda.synchronize()
     return torch.cuda.max_memory_allocated() / 2**30
+
+
+def kernels(step, repeats: int = 5) -> tuple[float, float]:
+    """Of one call: milliseconds of what it lets the GPU do, kernels, copies and fills, and how many these are."""
+    import torch
+    from torch.profiler import ProfilerActivity, profile
+
+    for _ in range(3):
+        step()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        for _ in range(repeats):
+            step()
+        torch.cuda.synchronize()
+    # Ranges with a name span what is launched in them, and are no launches.
+    found = [
+        event.time_range.elapsed_us()
+        for event in profiler.events()
+        if event.device_type == torch.autograd.DeviceType.CUDA and not getattr(event, "is_user_annotation", False)
+    ]
+    return sum(found) / 1000 / repeats, len(found) / repeats
+
+
+def compare_kernels(what: str, against: str, plain, memory) -> list[dict]:
+    """Two rows of a benchmark on a GPU: what it does in two steps, and how many launches that takes."""
+    rows = []
+    for name, unit, theirs, ours in zip(
+        ("kernels", "launches"), ("ms", "launches"), kernels(plain), kernels(memory), strict=True
+    ):
+        ratio = round(ours / theirs, 4)
+        row = {"what": f"{what}_{name}", "value": round(ours, 3), "unit": unit}
+        rows.append({**row, "against": f"{against} {theirs:.2f} {unit}", "ratio": ratio})
+        print(f"{what}_{name} {ours:.2f} {unit}, ratio {ratio:.3f}", flush=True)
+    return rows
 
 
 def seconds(step, device: str, repeats: int) -> float:

@@ -1,37 +1,65 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-All experts at once, as `hf_memaug.kernels.grouped_experts`, with what lies between the products in Triton kernels: the
-first bias and GELU, and the way back to the tokens with the second bias, the weights and the sum over the k experts.
+All experts at once, as `hf_memaug.kernels.grouped_experts`, with what lies around the products in Triton kernels: the
+order of the tokens by their experts, the tokens in that order, the first bias and GELU, and the way back to the tokens
+with the second bias, the weights and the sum over the k experts.
 
-The plain twin is `hf_memaug.layers.experts.Experts.forward`. Tokens are put in order by counting, not by sorting.
-Nothing is added up by atomic operations, so that a step can be repeated. A backward pass that is differentiated itself
-(IRM, MLDG, Fishr) goes through plain torch.
+The plain twin is `hf_memaug.layers.experts.Experts.forward`. Tokens are put in order by counting, not by sorting, and
+are read and written in their own type, whatever that of the products. Nothing is added up by atomic operations, so that
+a step can be repeated. A backward pass that is differentiated itself (IRM, MLDG, Fishr) goes through plain torch.
 """
 
+import functools
 import importlib
+from typing import NamedTuple
 
 import torch
 from torch.nn import functional as F
 
-from hf_memaug.kernels.grouped_experts import Repeated, _has_grouped_product, _products
+from hf_memaug.kernels.grouped_experts import _has_grouped_product, _products
 from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of
 from hf_memaug.layers.second_derivatives import plain_gradients
 
+# Each program that puts choices in order reads the counts of all: so many at most, each with more choices instead.
+MOST_PROGRAMS = 128
+# Rows and columns of a block.
+ROWS, COLUMNS = 32, 128
 
-def by_expert(experts: torch.Tensor, num_experts: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+
+class Places(NamedTuple):
     """
-    `(tokens, k)`, who reads each token, to the order that puts rows of one expert together, the way back, and where
-    each expert's rows end.
+    Args:
+        experts: `(tokens, k)`, who reads each token.
+        order: `(tokens * k,)`, which of those each row is, with the rows of one expert together.
+        back: `(tokens * k,)`, the other way: the row of each.
+        expert_of_row: `(tokens * k,)`.
+        ends: `(experts,)`, where each expert's rows end.
     """
-    chosen = experts.flatten()
-    is_expert = chosen == torch.arange(num_experts, device=chosen.device).unsqueeze(-1)
-    ranks = is_expert.to(torch.int32).cumsum(dim=1, dtype=torch.int32)
-    ends = ranks[:, -1].cumsum(dim=0, dtype=torch.int32)
-    starts = ends - ranks[:, -1]
-    back = (ranks.gather(0, chosen.unsqueeze(0)).squeeze(0) - 1 + starts[chosen]).long()
-    order = torch.empty_like(back).scatter_(0, back, torch.arange(len(back), device=back.device))
-    return order, back, ends
+
+    experts: torch.Tensor
+    order: torch.Tensor
+    back: torch.Tensor
+    expert_of_row: torch.Tensor
+    ends: torch.Tensor
+
+
+def by_expert(experts: torch.Tensor, num_experts: int) -> Places:
+    """`(tokens, k)`, who reads each token, to the stable order that puts rows of one expert together."""
+    experts = experts.contiguous()
+    total, block_experts = experts.numel(), block_of(num_experts)
+    block = max(32, 4096 // block_experts)
+    turns = -(-total // (block * MOST_PROGRAMS))
+    programs = -(-total // (block * turns))
+    counts = torch.empty(programs, num_experts, dtype=torch.int32, device=experts.device)
+    order, back = (torch.empty(total, dtype=torch.long, device=experts.device) for _ in range(2))
+    expert_of_row = torch.empty(total, dtype=torch.int32, device=experts.device)
+    ends = torch.empty(num_experts, dtype=torch.int32, device=experts.device)
+    _kernels().count_choices[(programs,)](experts, counts, total, turns, num_experts, block, block_experts)
+    _kernels().place_choices[(programs,)](
+        experts, counts, order, back, expert_of_row, ends, total, turns, programs, num_experts, block, block_experts, 32
+    )
+    return Places(experts, order, back, expert_of_row, ends)
 
 
 def fused_experts(tokens, experts, weights, up, up_bias, down, down_bias) -> torch.Tensor:
@@ -46,13 +74,12 @@ def fused_experts(tokens, experts, weights, up, up_bias, down, down_bias) -> tor
     dtype = tokens.dtype
     if torch.is_autocast_enabled(tokens.device.type):
         dtype = torch.get_autocast_dtype(tokens.device.type)
-    order, back, ends = by_expert(experts, len(up))
-    rows = Repeated.apply(tokens.to(dtype), order, back, experts.shape[1])
-    expert_of_row = experts.flatten()[order]
+    places = by_expert(experts, len(up))
     with torch.autocast(tokens.device.type, enabled=False):
-        inner = BiasGELU.apply(_products(rows, up.to(dtype), ends), up_bias, expert_of_row)
-        said = _products(inner, down.to(dtype), ends)
-        return Combined.apply(said, down_bias, experts, weights, order, back).to(tokens.dtype)
+        rows = Spread.apply(tokens, places, dtype)
+        inner = BiasGELU.apply(_products(rows, up.to(dtype), places.ends), up_bias, places)
+        said = _products(inner, down.to(dtype), places.ends)
+        return Combined.apply(said, down_bias, weights.contiguous(), places, tokens.dtype)
 
 
 def can_fuse(tokens: torch.Tensor, up: torch.Tensor, activation) -> bool:
@@ -62,12 +89,35 @@ def can_fuse(tokens: torch.Tensor, up: torch.Tensor, activation) -> bool:
     return HAS_TRITON and tokens.is_cuda and function is F.gelu and _has_grouped_product(tokens, up)
 
 
+class Spread(torch.autograd.Function):
+    """Tokens in the order of their experts, each k times; the gradient of a token is the sum of its k."""
+
+    @staticmethod
+    def forward(ctx, tokens, places, dtype):
+        ctx.save_for_backward(places.back)
+        ctx.k, ctx.dtype = places.experts.shape[1], tokens.dtype
+        rows = tokens.new_empty(len(places.order), tokens.shape[1], dtype=dtype)
+        _launch_on_tokens(_kernels().spread, tokens, places.back, rows, ctx.k)
+        return rows
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (back,) = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return gradient[back].unflatten(0, (-1, ctx.k)).sum(dim=1).to(ctx.dtype), None, None
+        found = gradient.new_empty(len(back) // ctx.k, gradient.shape[1], dtype=ctx.dtype)
+        _launch_on_tokens(_kernels().spread_backward, gradient, back, found, ctx.k)
+        return found, None, None
+
+
 class BiasGELU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, rows, bias, expert_of_row):
+    def forward(ctx, rows, bias, places):
         rows = rows.contiguous()
-        ctx.save_for_backward(rows, bias, expert_of_row)
-        return _launch_bias_gelu(rows, bias, expert_of_row)
+        ctx.save_for_backward(rows, bias, places.expert_of_row, places.ends)
+        found = torch.empty_like(rows)
+        _launch_bias_gelu(rows, bias, places.expert_of_row, found)
+        return found
 
     @staticmethod
     def plain(rows, bias, expert_of_row):
@@ -75,67 +125,73 @@ class BiasGELU(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        rows, bias, expert_of_row = ctx.saved_tensors
+        rows, bias, expert_of_row, ends = ctx.saved_tensors
         if torch.is_grad_enabled():
-            return plain_gradients(BiasGELU.plain, ctx.saved_tensors, (gradient,))
-        back = _launch_bias_gelu(rows, bias, expert_of_row, gradient.contiguous())
-        # One product with which row is whose: no order of additions is left to chance.
-        members = (expert_of_row == torch.arange(len(bias), device=rows.device).unsqueeze(-1)).to(back.dtype)
-        return back, (members @ back).to(bias.dtype), None
+            return plain_gradients(BiasGELU.plain, (rows, bias, expert_of_row), (gradient,))
+        found, parts = torch.empty_like(rows), _new_parts(rows, bias)
+        _launch_bias_gelu(rows, bias, expert_of_row, found, gradient.contiguous(), parts)
+        return found, _sum_parts(parts, ends, bias), None
 
 
 class Combined(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, said, bias, experts, weights, order, back):
+    def forward(ctx, said, bias, weights, places, dtype):
         said = said.contiguous()
-        ctx.save_for_backward(said, bias, experts, weights, order, back)
-        return _launch_combine(said, bias, experts, weights, back)
+        ctx.save_for_backward(said, bias, weights, *places)
+        ctx.dtype = dtype
+        (count, k), width = weights.shape, said.shape[1]
+        found = said.new_empty(count, width, dtype=dtype)
+        _kernels().combine[(count,)](said, bias, places.experts, weights, places.back, found, width, k, block_of(width))
+        return found
 
     @staticmethod
-    def plain(said, bias, experts, weights, order, back):
-        words = said.float()[back].unflatten(0, experts.shape) + bias.float()[experts]
-        return (weights.float().unsqueeze(-1) * words).sum(dim=1).to(said.dtype)
+    def plain(said, bias, weights, places, dtype):
+        words = said.float()[places.back].unflatten(0, weights.shape) + bias.float()[places.experts]
+        return (weights.float().unsqueeze(-1) * words).sum(dim=1).to(dtype)
 
     @staticmethod
     def backward(ctx, gradient):
-        said, bias, experts, weights, order, back = ctx.saved_tensors
+        said, bias, weights, *places = ctx.saved_tensors
+        places = Places(*places)
         if torch.is_grad_enabled():
-            return plain_gradients(Combined.plain, ctx.saved_tensors, (gradient,))
-        gradient = gradient.contiguous()
-        of_said, of_weights = _launch_combine_backward(said, bias, experts, weights, order, gradient)
-        gates = weights.new_zeros(len(experts), len(bias)).scatter(1, experts, weights)
-        of_bias = gates.T.to(gradient.dtype) @ gradient
-        return of_said, of_bias.to(bias.dtype), None, of_weights.to(weights.dtype), None, None
+            return plain_gradients(Combined.plain, (said, bias, weights, places, ctx.dtype), (gradient,))
+        of_said, of_weights, parts = torch.empty_like(said), torch.empty_like(weights), _new_parts(said, bias)
+        rows, width = said.shape
+        _kernels().combine_backward[(-(-rows // ROWS),)](
+            said, bias, weights, places.order, places.expert_of_row, gradient.contiguous(), of_said, of_weights, parts,
+            rows, width, weights.shape[1], ROWS, COLUMNS,
+        )  # fmt: skip
+        return of_said, _sum_parts(parts, places.ends, bias), of_weights, None, None
 
 
+@functools.cache
 def _kernels():
     return importlib.import_module("hf_memaug.kernels.triton_experts")
 
 
-def _launch_bias_gelu(rows, bias, expert_of_row, gradient=None) -> torch.Tensor:
-    found = torch.empty_like(rows)
+def _grid(count: int, width: int) -> tuple[int, int]:
+    return -(-count // ROWS), -(-width // COLUMNS)
+
+
+def _launch_on_tokens(kernel, given, back, found, k: int) -> None:
+    count, width = len(back) // k, given.shape[1]
+    kernel[_grid(count, width)](given.contiguous(), back, found, count, width, k, ROWS, COLUMNS)
+
+
+def _launch_bias_gelu(rows, bias, expert_of_row, found, gradient=None, parts=None) -> None:
     count, width = rows.shape
-    block_rows, block_width = 16, 256
-    grid = (-(-count // block_rows), -(-width // block_width))
-    given = rows if gradient is None else gradient
-    _kernels().bias_gelu[grid](
-        rows, bias, expert_of_row, given, found, count, width, gradient is not None, block_rows, block_width
+    _kernels().bias_gelu[_grid(count, width)](
+        rows, bias, expert_of_row, gradient, found, parts, count, width, gradient is not None, ROWS, COLUMNS
     )
+
+
+def _new_parts(rows, bias) -> torch.Tensor:
+    """Room for sums of blocks of rows: one for each block, and one more wherever an expert begins."""
+    return bias.new_empty(-(-len(rows) // ROWS) + len(bias), bias.shape[1], dtype=torch.float32)
+
+
+def _sum_parts(parts, ends, bias) -> torch.Tensor:
+    """The gradient by the bias, each expert's in the order of its rows: nothing is left to chance."""
+    found, width = torch.empty_like(bias), bias.shape[1]
+    _kernels().sum_parts[(len(bias), -(-width // 64))](parts, ends, found, width, ROWS, 32, 64)
     return found
-
-
-def _launch_combine(said, bias, experts, weights, back) -> torch.Tensor:
-    (count, k), width = experts.shape, said.shape[1]
-    found = said.new_empty(count, width)
-    _kernels().combine[(count,)](said, bias, experts, weights, back, found, width, k, block_of(width))
-    return found
-
-
-def _launch_combine_backward(said, bias, experts, weights, order, gradient) -> tuple[torch.Tensor, torch.Tensor]:
-    k, (rows, width) = experts.shape[1], said.shape
-    of_said = torch.empty_like(said)
-    of_weights = torch.empty(experts.shape, dtype=torch.float32, device=said.device)
-    _kernels().combine_backward[(rows,)](
-        said, bias, experts, weights, order, gradient, of_said, of_weights, width, k, block_of(width)
-    )
-    return of_said, of_weights

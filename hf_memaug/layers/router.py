@@ -48,12 +48,10 @@ class CosineRouter(nn.Module):
         with torch.autocast(tokens.device.type, enabled=False):
             weight, bias = self.projection.weight, self.projection.bias
             exact = torch.promote_types(weight.dtype, torch.float32)
-            scale = self.log_scale.to(exact).clamp(max=self.max_log_scale).exp()
-            given = (one.to(exact) for one in (tokens, weight, bias, self.experts))
-            return self.cosine(*given, scale)
+            return self.cosine(*(one.to(exact) for one in (tokens, weight, bias, self.experts, self.log_scale)))
 
-    @staticmethod
-    def cosine(tokens, weight, bias, experts, scale) -> torch.Tensor:
+    def cosine(self, tokens, weight, bias, experts, log_scale) -> torch.Tensor:
+        scale = log_scale.clamp(max=self.max_log_scale).exp()
         directions = F.normalize(F.linear(tokens, weight, bias), dim=-1)
         return F.linear(directions, F.normalize(experts, dim=-1)) * scale
 
@@ -116,8 +114,12 @@ def balance_loss(sums: torch.Tensor) -> torch.Tensor:
 
 def _over_processes(values: torch.Tensor) -> torch.Tensor:
     """The sum over all processes, through which gradients go back: the loss is that of the whole batch."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if has_processes():
         from torch.distributed.nn.functional import all_reduce
 
         return all_reduce(values)
     return values
+
+
+def has_processes() -> bool:
+    return torch.distributed.is_available() and torch.distributed.is_initialized()

@@ -19,14 +19,13 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from hf_memaug.configuration.configuration_vit_gmoe import PLAIN_TYPES, ViTGMoEConfig
 from hf_memaug.kernels.fused_experts import can_fuse, fused_experts
-from hf_memaug.kernels.fused_routing import busy_experts, can_fuse_routing, choose_experts, cosine_logits
+from hf_memaug.kernels.fused_routing import busy_loss, can_fuse_routing, choose_experts, cosine_logits
 from hf_memaug.kernels.grouped_experts import grouped_experts
 from hf_memaug.layers.experts import Experts
 from hf_memaug.layers.router import (
     CosineRouter,
     LinearRouter,
     Routing,
-    balance_loss,
     importance_loss,
     load_loss,
     route,
@@ -129,7 +128,9 @@ class ViTGMoERouter(CosineRouter):
         self.config = config
 
     def cosine(self, tokens, *given) -> torch.Tensor:
-        return (cosine_logits if is_fused(self.config, tokens) else super().cosine)(tokens, *given)
+        if is_fused(self.config, tokens):
+            return cosine_logits(tokens, *given, self.max_log_scale)
+        return super().cosine(tokens, *given)
 
 
 class MixtureOfExperts(nn.Module):
@@ -159,8 +160,7 @@ class MixtureOfExperts(nn.Module):
         """C.4, for one layer: of the tokens of all processes."""
         noise = self.config.noise
         if noise and is_fused(self.config, routing.logits):
-            sums = busy_experts(routing.logits, routing.noisy_logits, routing.experts, noise)
-            return balance_loss(sums).mean()
+            return busy_loss(routing.logits, routing.noisy_logits, routing.experts, noise)
         return (importance_loss(routing.logits) + load_loss(routing, noise)) / 2
 
 
