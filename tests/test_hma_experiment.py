@@ -87,6 +87,19 @@ def test_a_seed_is_a_run_and_every_method_takes_as_many_steps(folder, monkeypatc
     assert run(job(seed=1), folder)["scores"] != found[1]["scores"]
 
 
+def test_how_large_fresh_weights_are(folder):
+    from experiment import make_model
+    from tasks import TASKS
+
+    stds = []
+    for wide in (None, 0.1):
+        made = job(initializer_range=wide)
+        model = make_model(made, TASKS[made.data](folder, made.setting, made.backbone, made.seed))
+        readers = [p for name, p in model.head.named_parameters() if name.endswith("projection.weight")]
+        stds.append(torch.cat([weight.flatten() for weight in readers]).std().item())
+    assert stds == [pytest.approx(0.02, rel=0.05), pytest.approx(0.1, rel=0.05)]
+
+
 def test_the_best_weights_on_dev_rows_are_scored(folder, monkeypatch):
     import experiment
 

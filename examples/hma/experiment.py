@@ -29,6 +29,8 @@ def make_model(job: Job, task: Task):
         "momentum": job.momentum,
     }
     kwargs = {**memory, **prompts, **task.options}
+    if job.initializer_range is not None:
+        kwargs["initializer_range"] = job.initializer_range
     model = task.model_class.from_backbone(task.backbone, augmentation=augmentation, **kwargs)
     return model.freeze_backbone() if job.tuning == "head" else model
 

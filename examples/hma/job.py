@@ -14,6 +14,7 @@ class Job:
             every layer), also with `+hma`.
         tuning: `full`, or `head`: of the backbone, the class token and prompts alone (Table 2).
         head_learning_rate: of what is fresh, the memories and the head. None: as the backbone's.
+        initializer_range: standard deviation of fresh weights of readers and head. None: the configuration's.
         epochs: passes over the training rows; every method takes as many steps.
         evaluations: times that dev rows are scored; the best weights are kept.
     """
@@ -34,3 +35,4 @@ class Job:
     momentum: float = 0.999
     prompt_tokens: int = 4
     tuning: str = "full"
+    initializer_range: float | None = None

@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--tune", action="store_true", help="try settings on other seeds, and score dev rows alone")
     job = parser.add_argument_group("of all jobs (default: what --tune found best, else the table's own)")
-    for name in ("learning_rate", "head_learning_rate", "epochs", "momentum"):
+    for name in ("learning_rate", "head_learning_rate", "epochs", "momentum", "initializer_range"):
         job.add_argument(f"--{name.replace('_', '-')}", type=float)
     for name in ("batch_size", "real_memory_size", "synthetic_slots", "evaluations", "prompt_tokens"):
         job.add_argument(f"--{name.replace('_', '-')}", type=int)
