@@ -99,6 +99,8 @@ def kernels(step, repeats: int = 5) -> tuple[float, float]:
         for event in profiler.events()
         if event.device_type == torch.autograd.DeviceType.CUDA and not getattr(event, "is_user_annotation", False)
     ]
+    if not found:
+        raise RuntimeError("The profiler saw no kernel: it needs CUPTI, and a GPU that no other process profiles.")
     return sum(found) / 1000 / repeats, len(found) / repeats
 
 

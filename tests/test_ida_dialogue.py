@@ -83,10 +83,39 @@ def test_what_all_transfers_begin_with_is_trained_once(folder, tmp_path, monkeyp
         shared = dialogue.run(job(line, folder), folder, kept=tmp_path / "kept")
         assert turns == {"rnn+mem s": [0]}.get(line, [1])
         assert all(shared[name] == alone[name] for name in ("scores", "samples", "steps"))
-    # Another seed, or another network, begins anew.
+    # Another network begins anew, and so do other rows.
     turns.clear()
     dialogue.run(job("f", folder, hidden_size=8), folder, kept=tmp_path / "kept")
     assert turns == [0, 1] and len(list((tmp_path / "kept").iterdir())) == 2
+    places = {dialogue.place_of(job("f", folder), str(place), tmp_path) for place in (folder, tmp_path / "others")}
+    assert len(places) == 2
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("line", ["f+m+v", "ewc", "progressive"])
+def test_recorded_steps_are_the_steps(line, folder):
+    from dialogue import run
+
+    plain, recorded = (run(job(line, folder, epochs=3), folder, "cuda", graphs) for graphs in (False, True))
+    assert plain["scores"] == recorded["scores"] and plain["steps"] == recorded["steps"]
+
+
+def test_the_length_of_graphs_changes_no_gradient(folder):
+    """Rows are padded to the longest of all, and not of their batch."""
+    from dialogue import batches, begin, load
+
+    made = job("f", folder)
+    parts = {split: load(folder, "cornell_dialog", split) for split in ("train", "dev")}
+    model, tokenizer, _ = begin(made, parts, "cpu")
+    found = []
+    for padding in (True, "max_length"):
+        batch = next(batches(parts["train"], tokenizer, made, "cpu", seed=0, padding=padding))
+        model.zero_grad()
+        model(**batch).loss.backward()
+        found.append((batch["input_ids"].shape[1], [parameter.grad.clone() for parameter in model.parameters()]))
+    assert found[0][0] < found[1][0] == made.max_length
+    for one, other in zip(found[0][1], found[1][1], strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def test_words_of_the_second_domain_are_known_only_where_the_vocabulary_grows(folder, monkeypatch):

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 IDA's Tables 5 and 6: replies in a dialogue, learned from films first and from a help channel then. Scores are BLEU-2
-and the similarity of word vectors; some replies are shown. What has run already is not run again, and what all lines
-of a seed begin with is trained once.
+and the similarity of word vectors; some replies are shown. What has run already is not run again, and the model that
+all transfers of a seed begin with is trained once.
 
     python examples/ida/dialogue.py --vectors glove.6B.50d.txt --device cuda --graphs --jobs 8
     python examples/ida/dialogue.py --lines f+v f+m+v --seeds 5 --device cuda
@@ -15,7 +15,6 @@ import gzip
 import hashlib
 import json
 import os
-import shutil
 import sys
 import tempfile
 import time
@@ -222,28 +221,36 @@ def begin(job: Job, parts: dict[str, Pairs], device: str, graphs: bool = False) 
     return model, tokenizer, train(model, parts, tokenizer, job, device, graphs=graphs)
 
 
-def begin_once(job: Job, parts: dict[str, Pairs], device: str, graphs: bool, kept: Path) -> tuple:
-    """The same from a folder in `kept`, where a job with the same first domain has left it."""
+def beginning_of(job: Job) -> Job:
+    """What a transfer goes on from; fields that the first domain does not depend on are at their default."""
+    return replace(job, line=BEGINNING, **{name: getattr(Job(BEGINNING, 0), name) for name in LATER})
+
+
+def place_of(job: Job, folder: str, kept: Path) -> Path:
+    """Where the beginning of a job is, or will be: another for other rows."""
+    known = {**asdict(beginning_of(job)), "folder": str(Path(folder).resolve())}
+    return kept / hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def begin_once(job: Job, parts: dict[str, Pairs], device: str, graphs: bool, place: Path) -> tuple:
+    """As `begin`, from a folder that a job with the same beginning has left; else it is made."""
     from transformers import AutoTokenizer
 
     from hf_memaug import MemoryRNNForConditionalGeneration
 
-    # What the first domain does not depend on is at its default.
-    later = {name: getattr(Job(BEGINNING, 0), name) for name in LATER}
-    first = replace(job, line=BEGINNING, **later)
-    place = kept / hashlib.sha256(json.dumps(asdict(first), sort_keys=True).encode()).hexdigest()[:16]
     if not place.is_dir():
-        model, tokenizer, steps = begin(first, parts, device, graphs)
-        kept.mkdir(parents=True, exist_ok=True)
-        made = Path(tempfile.mkdtemp(dir=kept))
-        model.save_pretrained(made)
-        tokenizer.save_pretrained(made)
-        (made / "steps.json").write_text(json.dumps(steps))
-        try:
-            os.replace(made, place)
-        except OSError:
-            # Another process was faster.
-            shutil.rmtree(made)
+        model, tokenizer, steps = begin(beginning_of(job), parts, device, graphs)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=place.parent) as made:
+            made = Path(made) / "whole"
+            model.save_pretrained(made)
+            tokenizer.save_pretrained(made)
+            (made / "steps.json").write_text(json.dumps(steps))
+            try:
+                os.replace(made, place)
+            except OSError:
+                if not place.is_dir():  # else another process was faster
+                    raise
     model = MemoryRNNForConditionalGeneration.from_pretrained(place).to(device)
     return model, AutoTokenizer.from_pretrained(place), json.loads((place / "steps.json").read_text())
 
@@ -261,7 +268,7 @@ def run(job: Job, folder: str, device: str = "cpu", graphs: bool = False, kept: 
     both = {split: data[SOURCE][split] + data[TARGET][split] for split in ("train", "dev")}
     first = {"rnn t": data[TARGET], "rnn+mem t": data[TARGET], "s+t": both}.get(job.line, data[SOURCE])
     if kept is not None and job.line in (BEGINNING, *TRANSFERS):
-        model, tokenizer, steps = begin_once(job, first, device, graphs, kept)
+        model, tokenizer, steps = begin_once(job, first, device, graphs, place_of(job, folder, kept))
     else:
         model, tokenizer, steps = begin(job, first, device, graphs)
     if job.line in TRANSFERS:
@@ -296,17 +303,21 @@ def run(job: Job, folder: str, device: str = "cpu", graphs: bool = False, kept: 
             for (text, given), reply in zip(parts["test"][:SAMPLES], found, strict=False)
         ]
     seconds = round(time.perf_counter() - clock, 1)
-    return {"job": asdict(job), "scores": scores, "samples": samples, "steps": steps, "seconds": seconds}
+    found = {"job": asdict(job), "scores": scores, "samples": samples, "steps": steps, "seconds": seconds}
+    return {**found, "graphs": graphs}
 
 
-def work(job: Job, *arguments) -> dict:
+def work(job: Job, folder: str, device: str, graphs: bool, kept: Path, threads: int) -> dict:
     import torch
     from transformers import logging
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
+    if device.startswith("cuda:"):
+        # Graphs are recorded on the current one.
+        torch.cuda.set_device(device)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
-    return run(job, *arguments)
+    return run(job, folder, device, graphs, kept)
 
 
 def main() -> None:
@@ -335,12 +346,13 @@ def main() -> None:
     todo = [job for job in jobs if job not in done]
     print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
     # Who goes on waits for whom they go on from: both waves have as many at a time as they can.
-    goes_on = [job for job in todo if job.line in TRANSFERS]
     kept = options.record.parent / "dialogue_beginnings"
-    arguments = (options.folder, options.device, options.graphs, kept)
-    needed = {replace(job, line=BEGINNING): None for job in goes_on}
+    threads = max(1, (os.cpu_count() or 1) // options.jobs)
+    arguments = (options.folder, options.device, options.graphs, kept, threads)
+    goes_on = [job for job in todo if job.line in TRANSFERS]
+    needed = [replace(job, line=BEGINNING) for job in goes_on if not place_of(job, options.folder, kept).is_dir()]
     first = list(dict.fromkeys([*needed, *(job for job in todo if job.line not in TRANSFERS)]))
-    for wave in ([job for job in first if job not in done], goes_on):
+    for wave in (first, goes_on):
         for job, result, progress in (
             run_in_processes(wave, work, arguments, options.jobs, options.record) if wave else ()
         ):

@@ -76,10 +76,12 @@ def fused_experts(tokens, experts, weights, up, up_bias, down, down_bias) -> tor
         dtype = torch.get_autocast_dtype(tokens.device.type)
     places = by_expert(experts, len(up))
     with torch.autocast(tokens.device.type, enabled=False):
-        rows = Spread.apply(tokens, places, dtype)
-        inner = BiasGELU.apply(_products(rows, up.to(dtype), places.ends), up_bias, places)
-        said = _products(inner, down.to(dtype), places.ends)
-        return Combined.apply(said, down_bias, weights.contiguous(), places, tokens.dtype)
+        rows = Spread.apply(tokens.contiguous(), places, dtype)
+        # Kernels read what lies together. Here, and not inside of them, it is differentiated twice as well.
+        inner = _products(rows, up.to(dtype), places.ends).contiguous()
+        inner = BiasGELU.apply(inner, up_bias.contiguous(), places)
+        said = _products(inner, down.to(dtype), places.ends).contiguous()
+        return Combined.apply(said, down_bias.contiguous(), weights.contiguous(), places, tokens.dtype)
 
 
 def can_fuse(tokens: torch.Tensor, up: torch.Tensor, activation) -> bool:
@@ -113,7 +115,6 @@ class Spread(torch.autograd.Function):
 class BiasGELU(torch.autograd.Function):
     @staticmethod
     def forward(ctx, rows, bias, places):
-        rows = rows.contiguous()
         ctx.save_for_backward(rows, bias, places.expert_of_row, places.ends)
         found = torch.empty_like(rows)
         _launch_bias_gelu(rows, bias, places.expert_of_row, found)
@@ -136,7 +137,6 @@ class BiasGELU(torch.autograd.Function):
 class Combined(torch.autograd.Function):
     @staticmethod
     def forward(ctx, said, bias, weights, places, dtype):
-        said = said.contiguous()
         ctx.save_for_backward(said, bias, weights, *places)
         ctx.dtype = dtype
         (count, k), width = weights.shape, said.shape[1]

@@ -41,6 +41,7 @@ def cosine_logits(tokens: torch.Tensor, weight, bias, experts, log_scale, max_lo
 
 def choose_experts(logits: torch.Tensor, k: int, noise: float = 0.0):
     """As `hf_memaug.layers.router.route`: the experts, their weights, and the logits with their noise."""
+    logits = logits.contiguous()
     return _Choose.apply(logits, torch.randn_like(logits) if noise else None, k, noise)
 
 

@@ -152,7 +152,9 @@ def choose(
     if HAS_NOISE:
         x += noise * tl.load(draws + place, mask=inside, other=0.0)
         tl.store(noisy + place, x, mask=inside)
-    x = tl.where((expert < experts)[None, :], x, -float("inf"))
+    # What is not a number has no largest: it goes to experts that there are, with weights that are no numbers either.
+    spoilt = tl.sum(tl.where((expert < experts)[None, :], x - x, 0.0), axis=1)
+    x = tl.where((expert < experts)[None, :] & (x == x), x, -float("inf"))
     largest = tl.max(x, axis=1)
     left = x
     total = tl.zeros((TOKENS,), dtype=tl.float32)
@@ -163,7 +165,7 @@ def choose(
     left = x
     for turn in tl.static_range(k):
         best = tl.argmax(left, axis=1)
-        weight = tl.exp(tl.max(left, axis=1) - largest) / total
+        weight = tl.exp(tl.max(left, axis=1) - largest) / total + spoilt
         tl.store(chosen + rows * k + turn, best.to(tl.int64), mask=token < count)
         tl.store(weights + rows * k + turn, weight, mask=token < count)
         left = tl.where(expert[None, :] == best[:, None], -float("inf"), left)

@@ -74,6 +74,18 @@ def compare_edges(device: str = "cpu") -> None:
         torch.testing.assert_close(one[0], one[1], rtol=2e-3, atol=2e-3 * largest, msg=str(row))
 
 
+def compare_spoilt(device: str = "cpu") -> None:
+    """What is not a number goes to experts that there are, with weights that say so; other tokens are as they were."""
+    logits = torch.randn(40, 6, device=device)
+    logits[3], logits[7, 2] = float("nan"), float("nan")
+    chosen, weights, _ = choose_experts(logits, 2)
+    assert 0 <= int(chosen.min()) and int(chosen.max()) < 6
+    spoilt = weights.isnan().any(dim=-1)
+    assert spoilt.nonzero().flatten().tolist() == [3, 7]
+    expected = route(logits, 2)
+    assert torch.equal(chosen[~spoilt], expected.experts[~spoilt])
+
+
 def compare_processes(folder: str) -> None:
     """Where there are processes, their sums come in between: of one alone, the same."""
     logits = torch.randn(70, 5, requires_grad=True)
@@ -90,7 +102,7 @@ def compare_processes(folder: str) -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
 def test_values_and_gradients_in_the_interpreter():
-    run_interpreted(__file__, len(CASES) + 2)
+    run_interpreted(__file__, len(CASES) + 3)
 
 
 @pytest.mark.gpu
@@ -106,6 +118,11 @@ def test_edges_on_a_gpu():
     compare_edges("cuda")
 
 
+@pytest.mark.gpu
+def test_what_is_not_a_number_on_a_gpu():
+    compare_spoilt("cuda")
+
+
 def test_it_is_for_a_gpu():
     assert not can_fuse_routing(torch.zeros(3, 6), 6, 2, 256)
 
@@ -115,6 +132,8 @@ if __name__ == "__main__":
         compare(one)
         print("the same")
     compare_edges()
+    print("the same")
+    compare_spoilt()
     print("the same")
     with tempfile.TemporaryDirectory() as folder:
         compare_processes(folder)

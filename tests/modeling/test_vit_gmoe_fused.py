@@ -9,6 +9,7 @@ import torch
 from families import vit_gmoe_config
 from interpreted import run_interpreted
 from torch.utils._python_dispatch import TorchDispatchMode
+from transformers.models.vit.modeling_vit import ViTLayer
 
 from hf_memaug import ViTGMoEForImageClassification
 from hf_memaug.kernels import fused_experts, fused_routing
@@ -73,7 +74,7 @@ def compare_steps() -> None:
 
 
 def count_launches() -> None:
-    """A mixture had 107, where these are 39; the plain network has 20. Two processes' sums would come on top."""
+    """A mixture issues 39, and the plain network 20. Two processes' sums would come on top."""
     moe = next(one for one in make("fused_experts").modules() if isinstance(one, modeling_vit_gmoe.MixtureOfExperts))
     hidden = torch.randn(2, 5, moe.config.hidden_size, requires_grad=True)
     launches = Launches()
@@ -87,6 +88,15 @@ def count_launches() -> None:
         torch.autograd.backward([said, loss], [said.detach(), loss.detach()])
     assert said.dtype == torch.float32, "as the tokens"
     assert forward <= 17 and len(launches.found) <= 39, launches.found
+    plain, launches.found, hidden.grad = ViTLayer(moe.config).mlp, [], None
+    with launches:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            said = plain(hidden)
+        said.backward(said.detach())
+    assert len(launches.found) == 20, launches.found
+    # No tokens are not worth a kernel.
+    none = torch.zeros(0, moe.config.hidden_size)
+    assert moe.experts(none, torch.zeros(0, 2, dtype=torch.long), torch.zeros(0, 2)).shape == none.shape
 
 
 @pytest.mark.skipif(importlib.util.find_spec("triton") is None, reason="Triton is not installed")
