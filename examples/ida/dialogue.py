@@ -371,8 +371,8 @@ def main() -> None:
     made_with = [done[job]["made_with"] for job in jobs]
     write_results(path, table="dialogue", command=command, rows=rows, made_with=made_with)
     # What people wrote is not ours to publish: replies stay in the record.
-    kept = [{name: value for name, value in done[job].items() if name != "samples"} for job in jobs]
-    keep_runs(options.output / "dialogue_runs.jsonl", kept)
+    ours = [{name: value for name, value in done[job].items() if name != "samples"} for job in jobs]
+    keep_runs(options.output / "dialogue_runs.jsonl", ours)
     for name, samples in done[jobs[-1]]["samples"].items():
         print(f"\n{jobs[-1].line} on {name}")
         for one in samples:

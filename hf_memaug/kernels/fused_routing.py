@@ -111,19 +111,9 @@ class _Choose(torch.autograd.Function):
         chosen = torch.empty(count, k, dtype=torch.long, device=logits.device)
         weights = logits.new_empty(count, k)
         _kernels().choose[_programs(count, TOKENS)](
-            logits,
-            draws,
-            noise,
-            noisy,
-            chosen,
-            weights,
-            count,
-            experts,
-            k,
-            draws is not None,
-            TOKENS,
+            logits, draws, noise, noisy, chosen, weights, count, experts, k, draws is not None, TOKENS,
             block_of(experts),
-        )
+        )  # fmt: skip
         ctx.save_for_backward(logits, draws, chosen, weights)
         ctx.experts, ctx.noise = experts, noise
         ctx.mark_non_differentiable(chosen)

@@ -275,7 +275,7 @@ def busy_back(
 
 @triton.jit
 def balance(parts, sums, loss, count, experts, BLOCK_PARTS: tl.constexpr, BLOCK_EXPERTS: tl.constexpr):
-    """The sums over all parts, and the mean of their two squared coefficients of variation. One program."""
+    """The sums over all parts, and the mean of their two squared coefficients of variation (C.4). One program."""
     expert = tl.arange(0, BLOCK_EXPERTS)
     total = 0.0
     for kind in tl.static_range(2):

@@ -99,7 +99,7 @@ def grouped_experts_forward(experts: nn.Module, tokens, chosen, weights) -> torc
 
 
 def fused_experts_forward(experts: nn.Module, tokens, chosen, weights) -> torch.Tensor:
-    """The same with Triton kernels between the products, `experts_implementation="fused_experts"`."""
+    """The same with Triton kernels around the products, `experts_implementation="fused_experts"`."""
     if torch.compiler.is_compiling() or not len(tokens):
         # What is compiled is fused by the compiler, and of no tokens there is nothing to fuse.
         return grouped_experts_forward(experts, tokens, chosen, weights)
