@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The experiments behind HMA's tables: equal budgets, selection on dev rows, and tables that can be made again."""
 
+import argparse
 import gzip
 import json
 import struct
@@ -232,6 +233,22 @@ def test_nothing_of_the_target_is_trained_on(tmp_path):
     assert counts == {"train": 12 * others, "dev": 8 * others, "test": 8}
     made = job(data="amazon", setting="books", backbone="tiny", batch_size=16, epochs=1, evaluations=1)
     assert set(run(made, str(tmp_path))["scores"]["batch"]) == {"test"}
+
+
+def test_a_model_is_one_row_of_the_memory_sizes():
+    from tables import make_jobs, rows_of
+
+    from hf_memaug.reporting.memory_sizes import memory_size_curves
+
+    given = argparse.Namespace(
+        table="memory_sizes", tune=False, seeds=2, settings=None, backbones=None, methods=["hma"]
+    )
+    given.job = argparse.Namespace()
+    result = {"metric": "auroc", "scores": {"batch": {"test": 70.0}, "independent": {"test": 60.0}}}
+    rows = [row for one in make_jobs(given, {}) for row in rows_of(one, result, "memory_sizes", tuning=False)]
+    curves = memory_size_curves(rows)
+    assert list(curves) == [0, 32, 64, 128]
+    assert all(curve == dict.fromkeys([0, 4, 8, 16, 32], [70.0, 70.0]) for curve in curves.values())
 
 
 def test_tuned_settings_are_those_that_were_best_on_dev_rows():

@@ -177,6 +177,8 @@ def rows_of(job: Job, result: dict, table: str, tuning: bool) -> list[dict]:
         same |= {"real_memory_size": real, "synthetic_slots": slots}
     rows = []
     for inference, scores in result["scores"].items():
+        if inference == "independent" and table == "memory_sizes":
+            continue  # Figure 5 is of rows that read each other
         if inference == "independent" and not ("abd" in job.method or "hma" in job.method):
             continue  # rows are read one by one in any case
         method = job.method if inference == "batch" else f"{job.method}, independent"

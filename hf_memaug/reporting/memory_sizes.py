@@ -23,14 +23,12 @@ def memory_size_curves(rows: Iterable[Mapping], **selection: str | None) -> dict
     `real_memory_size` -> `synthetic_slots` -> the score of each seed, in the order of the sizes.
 
     Args:
-        rows: rows of an accuracy file. Those with neither of the two sizes, such as a backbone's, are passed over, and
-            so are those that were read one by one (`METHOD, independent`) beside others that were read in batches.
+        rows: rows of an accuracy file. Those with neither of the two sizes, such as a backbone's, are passed over.
         selection (*optional*): `data`, `target`, `backbone` and `metric`, each needed where the rows have several.
     """
     rows = [row for row in rows if any(size in row for size in SIZES)]
     if not rows:
         raise ValueError("`rows` have no `synthetic_slots` and no `real_memory_size`: pass runs of different sizes.")
-    rows = [row for row in rows if not str(row.get("method")).endswith(", independent")] or rows
     for field in SELECTION:
         found = list(dict.fromkeys(row[field] for row in rows))
         wanted = selection.pop(field, None)

@@ -252,8 +252,6 @@ def accuracy_rows() -> list[dict]:
 class TestMemorySizes:
     def test_a_line_for_each_real_memory(self, tmp_path, drawn):
         curves = memory_sizes.memory_size_curves(accuracy_rows())
-        alone = [{**row, "method": f"{row['method']}, independent", "value": 0.0} for row in accuracy_rows()]
-        assert memory_sizes.memory_size_curves([*alone, *accuracy_rows()]) == curves, "read in batches"
         assert curves[0] == {0: [60, 61, 62], 2: [62, 63, 64], 8: [68, 69, 70]} and list(curves) == [0, 128]
         path = tmp_path / "deep" / "sizes.png"
         assert memory_sizes.plot_memory_sizes(accuracy_rows(), path) == path and path.is_file()
