@@ -4,6 +4,7 @@
 
 import gzip
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import torch
 EXAMPLES = Path(__file__).parents[1] / "examples" / "ida"
 pytestmark = pytest.mark.usefixtures("here")
 SMALL = {"hidden_size": 12, "embedding_size": 4, "first_slots": 5, "slots": 3, "batch_size": 8, "epochs": 1}
+METRICS = {"bleu2", "bleu2_with_unknown"}
 PAIRS = {
     "cornell_dialog": [("who are you", "i am the captain"), ("where is he", "he is gone")],
     "ubuntu_irc": [("who has root", "sudo gives root"), ("where is grub", "grub is in boot")],
@@ -64,6 +66,24 @@ def test_it_learns_to_reply_and_a_seed_is_a_run(folder):
     assert learned["scores"]["ubuntu_irc"]["bleu2"] > 60
     first, second = (run(job("f+m+v", folder), folder) for _ in range(2))
     assert first["samples"] == second["samples"] and first["scores"] == second["scores"]
+
+
+def test_unknown_words_are_left_out_of_one_score_and_counted_in_the_other(folder, monkeypatch):
+    import dialogue
+
+    right, half = "he is gone".split(), "he is <unk>".split()
+    monkeypatch.setattr(
+        dialogue, "replies", lambda model, pairs, *_: [right if row % 2 else half for row, _ in enumerate(pairs)]
+    )
+    scores = dialogue.run(job("rnn s", folder), folder)["scores"]["cornell_dialog"]
+    # Of the second reply "he is gone" all is right, of the first nothing. Without the unknown word five words answer
+    # seven, with it six; runs of two words: two of three, and of four.
+    assert scores["bleu2"] == pytest.approx(100 * (3 / 5 * 2 / 3) ** 0.5 * math.exp(1 - 7 / 5))
+    assert scores["bleu2_with_unknown"] == pytest.approx(100 * (3 / 6 * 2 / 4) ** 0.5 * math.exp(1 - 7 / 6))
+    monkeypatch.undo()
+    learned = dialogue.run(job("f", folder, epochs=25, learning_rate=2e-2, hidden_size=24), folder)
+    assert "<unk>" in learned["samples"]["ubuntu_irc"][0]["reply"], "sudo is a word that it does not know"
+    assert list(learned["to_prompts"]) == dialogue.PROMPTS
 
 
 def test_what_all_transfers_begin_with_is_trained_once(folder, tmp_path, monkeypatch):
@@ -178,8 +198,9 @@ def test_the_command_writes_tables_and_keeps_what_people_wrote_out_of_them(folde
     monkeypatch.setattr(sys, "argv", command)
     dialogue.main()
     table = json.loads((tmp_path / "out" / "dialogue.json").read_text())
-    assert len(table["rows"]) == 2 * 2 * 2 and {row["metric"] for row in table["rows"]} == {"bleu2"}
-    assert "captain" not in (tmp_path / "out" / "dialogue_runs.jsonl").read_text()
+    assert len(table["rows"]) == 2 * 2 * 2 * 2 and {row["metric"] for row in table["rows"]} == METRICS
+    kept = (tmp_path / "out" / "dialogue_runs.jsonl").read_text()
+    assert "captain" not in kept and dialogue.PROMPTS[0] in kept
     assert "i am the captain" in capsys.readouterr().out
     dialogue.main()
     assert "4 of 4 models are in" in capsys.readouterr().out

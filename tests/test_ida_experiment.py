@@ -252,6 +252,8 @@ def test_what_a_table_does_not_take_is_refused(monkeypatch, capsys):
         ["table3", "--strategies", "f"],
         ["table4", "--options", "{}"],
         ["table4", "--strategies", "f+x"],
+        ["amazon", "--key-range", 1],
+        ["table4", "--key-range", 1, "--backbones", "memory-rnn", "minilm"],
     ):
         with pytest.raises(SystemExit):
             make(monkeypatch, *command)
@@ -307,6 +309,7 @@ def test_tables_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp_
     assert len((tmp_path / "runs.jsonl").read_text().splitlines()) == 6
     call("table3", "--domains", *DOMAINS, "--slots", "2")
     assert len(calls) == 6, "the models are those of Table 4"
+    assert (output / "table3.png").stat().st_size > 5000 and not (output / "table4.png").exists()
     rows = json.loads((output / "table3.json").read_text())["rows"]
     cells = [row for row in rows if row["metric"] == "accuracy"]
     assert len(cells) == 2 * 9 and {row["method"] for row in cells} == {f"f+m+v, after {name}" for name in DOMAINS}
@@ -315,6 +318,7 @@ def test_tables_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp_
     call("figure4", "--domains", *DOMAINS[:2])
     rows = json.loads((output / "figure4.json").read_text())["rows"]
     assert {(row["method"], row["slots"]) for row in rows} == {("f+v, 0 slots", 0), ("f+m+v, 4 slots", 4)}
+    assert (output / "figure4.png").stat().st_size > 5000
 
     from hf_memaug.reporting.results import _report
 

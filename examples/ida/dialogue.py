@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 IDA's Tables 5 and 6: replies in a dialogue, learned from films first and from a help channel then. Scores are BLEU-2
-and the similarity of word vectors; some replies are shown. What has run already is not run again, and the model that
-all transfers of a seed begin with is trained once.
+and the similarity of word vectors; some replies are shown, and those to prompts of our own are kept beside the scores.
+What has run already is not run again, and the model that all transfers of a seed begin with is trained once.
 
     python examples/ida/dialogue.py --vectors glove.6B.50d.txt --device cuda --graphs --jobs 8
     python examples/ida/dialogue.py --lines f+v f+m+v --seeds 5 --device cuda
@@ -35,6 +35,15 @@ BEGINNING = "rnn+mem s"
 # Fields of a job that only matter after the first domain.
 LATER = ("slots", "test_rows", "fisher_weight", "fisher_samples", "num_beams")
 SAMPLES = 8
+# Ours, so that their replies can be shown to all (Table 6).
+PROMPTS = [
+    "how are you today?",
+    "where did you put the money?",
+    "i love you.",
+    "how do i install a new driver?",
+    "my screen stays black after the update.",
+    "which file do i have to edit?",
+]
 Pairs = list[tuple[str, str]]
 
 
@@ -173,13 +182,15 @@ def columns(model):
     return whole.freeze_earlier()
 
 
-def replies(model, pairs: Pairs, tokenizer, job: Job, device: str) -> list[str]:
+def replies(model, pairs: Pairs, tokenizer, job: Job, device: str) -> list[list[str]]:
+    """Words, and the token of unknown words where a model says one."""
     model.eval()
+    silent = {tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id}
     found = []
     for batch in batches(pairs, tokenizer, job, device):
         del batch["labels"]
         said = model.generate(**batch, max_new_tokens=job.max_length, num_beams=job.num_beams, do_sample=False)
-        found += tokenizer.batch_decode(said, skip_special_tokens=True)
+        found += [tokenizer.convert_ids_to_tokens([i for i in one if i not in silent]) for one in said.tolist()]
     return found
 
 
@@ -291,20 +302,23 @@ def run(job: Job, folder: str, device: str = "cpu", graphs: bool = False, kept: 
         steps += train(model, data[TARGET], tokenizer, job, device, penalty, turn=1, graphs=graphs)
     scores, samples = {}, {}
     for name, parts in data.items():
-        found = replies(model, parts["test"], tokenizer, job, device)
-        said = [words_of(tokenizer, text) for text in found]
+        whole = replies(model, parts["test"], tokenizer, job, device)
+        said = [[word for word in words if word != tokenizer.unk_token] for words in whole]
         wanted = [words_of(tokenizer, reply) for _, reply in parts["test"]]
-        scores[name] = {"bleu2": 100 * bleu(said, wanted)}
+        # An unknown word is left out, or one of the reply's words that is never right.
+        scores[name] = {"bleu2": 100 * bleu(said, wanted), "bleu2_with_unknown": 100 * bleu(whole, wanted)}
         if job.vectors:
             known = read_word_vectors(job.vectors, {word for words in (*said, *wanted) for word in words})
             scores[name]["similarity"] = 100 * embedding_similarity(said, wanted, known)
         samples[name] = [
-            {"text": text, "given": given, "reply": reply}
-            for (text, given), reply in zip(parts["test"][:SAMPLES], found, strict=False)
+            {"text": text, "given": given, "reply": " ".join(words)}
+            for (text, given), words in zip(parts["test"][:SAMPLES], whole, strict=False)
         ]
+    ours = replies(model, [(prompt, "") for prompt in PROMPTS], tokenizer, job, device)
     seconds = round(time.perf_counter() - clock, 1)
     found = {"job": asdict(job), "scores": scores, "samples": samples, "steps": steps, "seconds": seconds}
-    return {**found, "graphs": graphs}
+    to_prompts = {prompt: " ".join(words) for prompt, words in zip(PROMPTS, ours, strict=True)}
+    return {**found, "to_prompts": to_prompts, "graphs": graphs}
 
 
 def work(job: Job, folder: str, device: str, graphs: bool, kept: Path, threads: int) -> dict:

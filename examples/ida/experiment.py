@@ -30,6 +30,7 @@ class Job:
         first_slots, slots: of the memory before the first domain, and what each later one adds (or as many parameters
             in hidden units).
         hidden_size: also that of the classifier's layer and, where no `vectors` say otherwise, of word vectors.
+        key_range: of fresh keys of a memory RNN (`memory_key_initializer_range`). None: the default of the model.
         vectors: a text file of word vectors, such as GloVe's, for the first words and for those that are added.
         max_words: the most words of the first vocabulary. None: all that the training texts have.
         max_length: the longest input in tokens, both texts together.
@@ -55,6 +56,7 @@ class Job:
     max_length: int = 128
     rows: int | None = None
     options: str = ""
+    key_range: float | None = None
 
     def __post_init__(self):
         # JSON has lists, which cannot be looked up.
@@ -132,6 +134,7 @@ def make_model(job: Job, folder: str, first: list, label_names: list[str]):
         embedding_size=width,
         classifier_size=job.hidden_size,
         memory_slots=[] if job.architecture == "rnn" else [job.first_slots],
+        memory_key_initializer_range=job.key_range,
         sentence_pairs="text_pair" in columns,
         **labels,
     )

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 The tables of progressive memory banks (IDA): models that take in one domain after another, by each strategy of the
-paper. What has run already is not run again.
+paper. What has run already is not run again. Table 3 and Figure 4 are drawn as well.
 
     python examples/ida/tables.py table2 --vectors glove.6B.300d.txt --device cuda   # fiction, then government
     python examples/ida/tables.py table4 --vectors glove.6B.300d.txt --device cuda   # five genres of MultiNLI
@@ -132,6 +132,9 @@ def rows_of(job: Job, result: dict, table: str) -> Iterator[dict]:
     if job.options:
         same["options"] = job.options
         method += f", {job.options}"
+    if job.key_range is not None:
+        same["key_range"] = job.key_range
+        method += f", keys {job.key_range}"
     if table == "figure4":
         same["slots"] = job.slots if job.strategy == "f+m+v" else 0
         method += f", {same['slots']} slots"
@@ -145,6 +148,26 @@ def rows_of(job: Job, result: dict, table: str) -> Iterator[dict]:
     for metric, value in result["figures"].items() if job.strategy not in ALONE else ():
         if value is not None:
             yield {"method": method, **same, "target": "all", "metric": metric, "value": round(value, 4)}
+
+
+def draw(table: str, jobs: list[Job], done: dict[Job, dict], path: Path) -> None:
+    """Figure 4 as curves, a line for each domain; Table 3 as a map of R, the mean over seeds."""
+    from hf_memaug.reporting.continual_plots import plot_matrix
+    from hf_memaug.reporting.plots import plot_curve
+    from hf_memaug.training.continual.record import ContinualRecord
+
+    if table == "figure4":
+        curves = {}
+        for row in (row for job in jobs for row in rows_of(job, done[job], table) if row["metric"] == "accuracy"):
+            curves.setdefault(row["target"], {}).setdefault(row["slots"], []).append(row["value"])
+        plot_curve(curves, path, "new slots for the second domain", "accuracy at the end, in points")
+    elif table == "table3":
+        matrices = [done[job]["matrix"] for job in jobs]
+        stages = []
+        for name in jobs[0].domains:
+            scores = {domain: fmean(one[name][domain] / 100 for one in matrices) for domain in jobs[0].domains}
+            stages.append({"domains": [name], "strategy": jobs[0].strategy, "scores": scores})
+        plot_matrix(ContinualRecord(stages=stages), path)
 
 
 def drawn_accuracies(right: dict[int, str], other: dict[int, str]) -> tuple[list[float], list[float]]:
@@ -206,7 +229,7 @@ def parse_arguments() -> argparse.Namespace:
     job = parser.add_argument_group("of all jobs (default: the table's own)")
     job.add_argument("--domains", nargs="+", help="in the order of their training")
     job.add_argument("--vectors", help="a text file of word vectors, such as GloVe's (default: random ones)")
-    for name in ("epochs", "learning_rate", "memory_learning_rate"):
+    for name in ("epochs", "learning_rate", "memory_learning_rate", "key_range"):
         job.add_argument(f"--{name.replace('_', '-')}", type=float)
     for name in ("batch_size", "first_slots", "slots", "hidden_size", "max_words", "max_length"):
         job.add_argument(f"--{name.replace('_', '-')}", type=int)
@@ -221,6 +244,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("--options are those of one strategy: give one with --strategies")
     if options.table in ("table3", "figure4") and options.strategies:
         parser.error(f"{options.table} is of f+m+v: leave --strategies out")
+    if options.key_range is not None and {*(options.backbones or TABLES[options.table][3:4])} != {MEMORY_RNN}:
+        parser.error(f"--key-range is for keys of a {MEMORY_RNN}: leave it out, or give that with --backbones")
     if options.table == "figure4" and options.slots is not None:
         parser.error("figure4 says the slots itself: leave --slots out")
     return options
@@ -243,9 +268,13 @@ def main() -> None:
     )
     keep_runs(options.output / f"{options.table}_runs.jsonl", [done[job] for job in jobs])
     print(f"wrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} --baseline LINE")
-    said = []
-    for place in dict.fromkeys(job.backbone for job in jobs) if options.table != "figure4" else ():
+    said, places = [], list(dict.fromkeys(job.backbone for job in jobs))
+    for place in places:
         chosen = [job for job in jobs if job.backbone == place]
+        name = f"{path.stem}.png" if len(places) == 1 else f"{path.stem}_{Path(place).name}.png"
+        draw(options.table, chosen, done, path.with_name(name))
+        if options.table == "figure4":
+            continue
         lines = list(dict.fromkeys(map(line_of, chosen)))
         # As the paper does, what grows a memory against every other line.
         method = next((name for name in ("f+m+v", "f+m") if name in lines), None)

@@ -28,7 +28,9 @@ class MemoryRNNConfig(PreTrainedConfig):
         memory_value_size (`int`, *optional*):
             Width of a value. By default `hidden_size`, and it stays what it was when `hidden_size` grows.
         memory_initializer_range (`float`, *optional*, defaults to 1.0):
-            Standard deviation of fresh values. Fresh keys have `hidden_size ** -0.5`: attention starts soft.
+            Standard deviation of fresh values.
+        memory_key_initializer_range (`float`, *optional*):
+            Standard deviation of fresh keys. By default `hidden_size ** -0.5`: attention starts soft, almost even.
         bidirectional (`bool`, *optional*, defaults to `True`):
             Whether an encoder also reads from right to left, with weights and a bank of its own.
         sentence_pairs (`bool`, *optional*, defaults to `False`):
@@ -59,6 +61,7 @@ class MemoryRNNConfig(PreTrainedConfig):
     memory_slots: list[int] | int | None = None
     memory_value_size: int | None = None
     memory_initializer_range: float | int = 1.0
+    memory_key_initializer_range: float | int | None = None
     bidirectional: bool = True
     sentence_pairs: bool = False
     classifier_size: int = 300
@@ -86,8 +89,8 @@ class MemoryRNNConfig(PreTrainedConfig):
         for name in ("vocab_size", "hidden_size", "embedding_size", "classifier_size", "memory_value_size"):
             if getattr(self, name) < 1:
                 raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
-        for name in ("initializer_range", "memory_initializer_range"):
-            if getattr(self, name) < 0:
+        for name in ("initializer_range", "memory_initializer_range", "memory_key_initializer_range"):
+            if (getattr(self, name) or 0) < 0:
                 raise ValueError(f"`{name}` cannot be negative; got {getattr(self, name)}.")
         if not 0 <= self.hidden_dropout_prob < 1:
             raise ValueError(f"`hidden_dropout_prob` lies between 0 and 1; got {self.hidden_dropout_prob}.")

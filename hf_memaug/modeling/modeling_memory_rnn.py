@@ -100,7 +100,9 @@ class MemoryRNNPreTrainedModel(GrowingNetworkMixin, MemoryModelMixin, PreTrained
             if module.candidate_bias is not None:
                 init.zeros_(module.candidate_bias)
         elif isinstance(module, MemoryBank):
-            init.normal_(module.slot_keys, mean=0.0, std=module.slot_keys.shape[-1] ** -0.5)
+            key_range = self.config.memory_key_initializer_range
+            std = module.slot_keys.shape[-1] ** -0.5 if key_range is None else float(key_range)
+            init.normal_(module.slot_keys, mean=0.0, std=std)
             init.normal_(module.slot_values, mean=0.0, std=float(self.config.memory_initializer_range))
 
 

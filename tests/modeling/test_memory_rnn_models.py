@@ -43,6 +43,7 @@ class TestConfiguration:
             ({"hidden_size": 0}, "`hidden_size` must be at least 1"),
             ({"hidden_dropout_prob": 1.0}, "`hidden_dropout_prob` lies between 0 and 1"),
             ({"memory_initializer_range": -1}, "`memory_initializer_range` cannot be negative"),
+            ({"memory_key_initializer_range": -1}, "`memory_key_initializer_range` cannot be negative"),
             ({"tie_word_embeddings": True}, "`tie_word_embeddings=True` is refused"),
             ({"cell": "rnn"}, "cell"),
         ],
@@ -50,6 +51,13 @@ class TestConfiguration:
     def test_what_cannot_be_is_refused(self, kwargs, message):
         with pytest.raises(StrictDataclassError, match=message):
             MemoryRNNConfig(**kwargs)
+
+    def test_fresh_keys_are_as_large_as_they_are_said_to_be(self):
+        for said, std in ((None, 64**-0.5), (0.5, 0.5), (0, 0.0)):
+            model = make(MemoryRNNModel, hidden_size=64, memory_slots=[200], memory_key_initializer_range=said)
+            model.grow_memory(200)
+            for slots in model.layer.memory.slot_keys.split(200, dim=1):
+                assert slots.std().item() == pytest.approx(std, rel=0.02)
 
     def test_an_assignment_is_checked_when_a_model_is_built(self):
         config = memory_rnn_config()
