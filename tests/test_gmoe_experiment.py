@@ -128,6 +128,8 @@ def test_selection_sees_the_sources_alone(here):
 
     records = [record(1, 50, 99), record(2, 80, 1), record(3, 70, 90)]
     assert select(records, ["a", "b"])["step"] == 2
+    assert select(records, ["a", "b"], anneal_steps=2)["step"] == 3, "step 2 has seen no penalty"
+    assert select(records, ["a", "b"], anneal_steps=9)["step"] == 2, "none has"
     assert select([*records, {**record(3, 1, 1), "averaged": True}], ["a", "b"])["averaged"]
 
 

@@ -87,6 +87,19 @@ def test_a_domain_is_trained_on_in_its_turn_and_all_are_scored(strategy, folder)
     assert grown == [set(), expected, expected]
 
 
+def test_settings_are_chosen_by_dev_rows(folder, monkeypatch):
+    import experiment
+
+    dev = {tuple(rows["text"]): name for name, rows in experiment.load_parts(job(strategy="f"), folder)["dev"].items()}
+    answers = dict(zip(DOMAINS, ("1110", "1000", "1010"), strict=True))
+    said = lambda trainer, rows: answers.get(dev.get(tuple(rows["text"])), "1")  # noqa: E731
+    monkeypatch.setattr(experiment, "right_answers", said)
+    for strategy in ("f", "in_domain"):
+        result = experiment.run(job(strategy=strategy), folder)
+        assert result["dev"] == dict(zip(DOMAINS, (75.0, 25.0, 50.0), strict=True))
+        assert set(result["right"].values()) == {"1"}
+
+
 def test_references_and_single_domains(folder):
     from experiment import run
 
@@ -288,11 +301,12 @@ def test_tables_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp_
     fourth = ("table4", "--domains", *DOMAINS, "--slots", "2")
     said = call(*fourth, "--strategies", "f+v", "f+m+v", "in_domain")
     rows = json.loads((output / "table4.json").read_text())["rows"]
-    # Three domains and four figures of each, but of the reference ACC alone.
-    assert len(calls) == 6 and len(rows) == 2 * (2 * (3 + 4) + 3 + 1)
+    # Test and dev rows of three domains and four figures of each, but of the reference ACC alone.
+    assert len(calls) == 6 and len(rows) == 2 * (2 * (6 + 4) + 6 + 1)
     assert {row["target"] for row in rows if row["metric"] == "accuracy"} == set(DOMAINS)
     assert {row["metric"] for row in rows if row["method"] == "f+m+v"} == {
         "accuracy",
+        "dev accuracy",
         "acc",
         "bwt",
         "fwt",
@@ -323,7 +337,7 @@ def test_tables_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp_
     from hf_memaug.reporting.results import _report
 
     report = _report(str(output / "table4.json"), "f+v", ())
-    assert "## mnli5, memory-rnn, bwt" in report and report.count("| f+m+v ") == 5, "a table for each score"
+    assert "## mnli5, memory-rnn, bwt" in report and report.count("| f+m+v ") == 6, "a table for each score"
 
 
 def test_what_growth_itself_costs(folder, monkeypatch, capsys, tmp_path):

@@ -212,19 +212,23 @@ class Experiment:
         return {"accuracy": accuracy, "out_loss": losses[validation].mean().item()}
 
 
-def select(records: list[dict], sources: list[str]) -> dict:
-    """Training-domain validation: by the mean over the sources of what they were not trained on, and nothing else."""
+def select(records: list[dict], sources: list[str], anneal_steps: int = 0) -> dict:
+    """
+    Training-domain validation: by the mean over the sources of what they were not trained on, and nothing else. A model
+    that no penalty has reached yet is none of its algorithm: the first `anneal_steps` are left out, for all algorithms.
+    """
     averaged = [record for record in records if record.get("averaged")]
     if averaged:
         return averaged[-1]
-    return max(records, key=lambda record: sum(record["accuracy"][name]["out"] for name in sources))
+    late = [record for record in records if record["step"] > anneal_steps] or records
+    return max(late, key=lambda record: sum(record["accuracy"][name]["out"] for name in sources))
 
 
 def run(job: Job, pixels: Pixels, backbone: str, device=None) -> dict:
     begin = time.time()
     experiment = Experiment(job, pixels, backbone, device)
     records = experiment.train()
-    chosen = select(records, experiment.sources)
+    chosen = select(records, experiment.sources, job.anneal_steps)
     targets = [name for name in pixels.names if name not in experiment.sources]
     return {
         "job": asdict(job),

@@ -232,11 +232,12 @@ def run(job: Job, folder: str, device: str = "cpu") -> dict:
 
     Returns:
         `matrix`, R in points by what was trained on last and by domain; `figures`, in points; `final`, the score of
-        each domain at the end, and `right`, which of its test rows were then answered well; `stages`.
+        each domain at the end, and `right`, which of its test rows were then answered well; `dev`, the score of each
+        domain's dev rows at the end, to choose settings by; `stages`.
     """
     begin = time.perf_counter()
     parts = load_parts(job, folder)
-    matrix, stages, right, figures = {}, [], {}, {}
+    matrix, stages, right, dev, figures = {}, [], {}, {}, {}
     for plan, strategy in turns(job):
         quiet = io.StringIO()
         with (
@@ -252,6 +253,8 @@ def run(job: Job, folder: str, device: str = "cpu") -> dict:
             figures = {n: None if v is None else 100 * v for n, v in trainer.figures().items()}
             mine = plan if job.strategy == "in_domain" else job.domains
             right |= {name: right_answers(trainer, parts["test"][name]) for name in mine}
+            answers = {name: right_answers(trainer, parts["dev"][name]) for name in mine}
+            dev |= {name: 100 * one.count("1") / len(one) for name, one in answers.items()}
     last = list(matrix)[-1]
     final = {name: matrix[name if job.strategy == "in_domain" else last][name] for name in job.domains}
     if job.strategy in ALONE or job.strategy == "in_domain":
@@ -262,6 +265,7 @@ def run(job: Job, folder: str, device: str = "cpu") -> dict:
         "final": final,
         "figures": figures,
         "right": right,
+        "dev": dev,
         "stages": stages,
         "seconds": round(time.perf_counter() - begin, 1),
     }

@@ -144,6 +144,9 @@ def rows_of(job: Job, result: dict, table: str) -> Iterator[dict]:
     for name, scores in lines.items():
         for target, value in scores.items():
             yield {"method": name, **same, "target": target, "metric": "accuracy", "value": round(value, 4)}
+    # To choose settings by, such as the weight of EWC.
+    for target, value in result.get("dev", {}).items():
+        yield {"method": method, **same, "target": target, "metric": "dev accuracy", "value": round(value, 4)}
     # A model of one domain alone has nothing to forget, and its ACC would be of another kind.
     for metric, value in result["figures"].items() if job.strategy not in ALONE else ():
         if value is not None:
