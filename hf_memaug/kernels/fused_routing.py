@@ -15,7 +15,8 @@ import torch
 from torch.nn import functional as F
 
 from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of
-from hf_memaug.layers.router import balance_loss, has_processes
+from hf_memaug.layers.processes import has_processes
+from hf_memaug.layers.router import balance_loss
 from hf_memaug.layers.second_derivatives import plain_gradients
 
 MOST_EXPERTS, WIDEST = 128, 1024

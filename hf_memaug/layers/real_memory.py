@@ -5,6 +5,8 @@
 import torch
 from torch import nn
 
+from hf_memaug.layers.processes import has_processes
+
 
 class RealMemory(nn.Module):
     """
@@ -49,7 +51,7 @@ class RealMemory(nn.Module):
 
 def over_processes(rows: torch.Tensor) -> torch.Tensor:
     """The rows of all processes below each other, in their order; each may have another number of rows."""
-    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+    if not has_processes():
         return rows
     rows = rows.contiguous()
     count = torch.tensor([len(rows)], device=rows.device)

@@ -9,6 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from hf_memaug.layers.processes import has_processes
+
 
 class Routing(NamedTuple):
     """
@@ -119,7 +121,3 @@ def _over_processes(values: torch.Tensor) -> torch.Tensor:
 
         return all_reduce(values)
     return values
-
-
-def has_processes() -> bool:
-    return torch.distributed.is_available() and torch.distributed.is_initialized()

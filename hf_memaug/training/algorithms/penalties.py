@@ -8,6 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from hf_memaug.layers.discriminator import DomainDiscriminators, ReverseGradient
+from hf_memaug.layers.processes import has_processes
 from hf_memaug.training.algorithms.base import ERM, DomainBatch
 
 
@@ -194,6 +195,6 @@ def _mean_square(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
 
 
 def _over_processes(values: torch.Tensor) -> torch.Tensor:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    if has_processes():
         torch.distributed.all_reduce(values)
     return values
