@@ -27,6 +27,17 @@ def check_new_words(words: Iterable[str], tokenizer=None) -> list[str]:
                 f"`words` has {_some(known)}, which the tokenizer knows already. Leave known words out: "
                 "`hf_memaug.data.new_words(tokenizer, texts)` finds those that it does not know."
             )
+        backend = check_word_tokenizer(tokenizer)
+        for word in words:
+            text = backend.normalizer.normalize_str(word) if backend.normalizer is not None else word
+            read = (
+                [part for part, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
+            )
+            if read != [word]:
+                raise ValueError(
+                    f"`words` has {word!r}, which the tokenizer would never find: it reads {_some(read)} there. "
+                    "Give words as it parts them: `hf_memaug.data.new_words(tokenizer, texts)`."
+                )
     return words
 
 

@@ -101,6 +101,17 @@ def read_word_vectors(path: str | Path, words: Iterable[str]) -> dict:
     return found
 
 
+def vector_width(path: str | Path) -> int:
+    """How many numbers the vectors of such a file have."""
+    with open(path, encoding="utf-8") as lines:
+        first = next(lines, "").rstrip().split(" ")
+        if len(first) == 2:
+            first = next(lines, "").rstrip().split(" ")
+    if len(first) < 2:
+        raise ValueError(f"`{path}` has no word vectors. A line is a word and its numbers, with spaces between.")
+    return len(first) - 1
+
+
 def _count(backend, texts: Iterable[str]) -> Counter:
     counts = Counter()
     for text in texts:

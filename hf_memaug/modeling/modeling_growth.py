@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from hf_memaug.configuration.words import add_words, check_new_words, check_word_tokenizer
+from hf_memaug.configuration.words import add_words, check_new_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +37,15 @@ class GrowingModelMixin:
     The verb that every model with a bank of slots has. Call it on the whole model, before an optimizer is made, or give
     what it returns to [`~training.growth.grow_optimizer`].
     """
+
+    # Whether this is the encoder, say, of a model that can grow itself.
+    _is_part = False
+
+    def post_init(self):
+        super().post_init()
+        for module in self.modules():
+            if module is not self and isinstance(module, GrowingModelMixin):
+                module._is_part = True
 
     def grow_memory(self, slots: int) -> list[GrownParameter]:
         """
@@ -68,6 +77,11 @@ class GrowingModelMixin:
     def _grow(self, **changes) -> list[GrownParameter]:
         if hasattr(self, "peft_config") or getattr(self, "_hf_peft_config_loaded", False):
             raise ValueError("A model with adapters cannot grow. Merge them first: `model.merge_and_unload()`.")
+        if self._is_part:
+            raise ValueError(
+                f"This `{type(self).__name__}` is a part of a larger model, which would no longer fit it. Call the "
+                "verb on the whole model."
+            )
         planned = self._planned(changes)
         # All that can fail happens to the plan; the model changes at the end, at once.
         grown, sizes = [], []
@@ -125,13 +139,11 @@ class GrowingNetworkMixin(GrowingModelMixin):
         """
         words = check_new_words(words, tokenizer)
         old = self.config.vocab_size
-        if tokenizer is not None:
-            check_word_tokenizer(tokenizer)
-            if len(tokenizer) != old:
-                raise ValueError(
-                    f"`tokenizer` has {len(tokenizer)} words, and the model has `vocab_size={old}`. Give the tokenizer "
-                    "that the model was made or loaded with."
-                )
+        if tokenizer is not None and len(tokenizer) != old:
+            raise ValueError(
+                f"`tokenizer` has {len(tokenizer)} words, and the model has `vocab_size={old}`. Give the tokenizer "
+                "that the model was made or loaded with."
+            )
         rows, places = self._check_vectors(words, vectors)
         grown = self._grow(vocab_size=old + len(words))
         if len(places):

@@ -113,13 +113,35 @@ class MemoryModelMixin:
             kwargs["use_safetensors"] = True
         if not kwargs["use_safetensors"]:
             raise ValueError("`use_safetensors=False` is refused: weights are read from safetensors files only.")
-        if not kwargs.pop("_fresh_memory", False) and pretrained_model_name_or_path is not None:
+        is_fresh = kwargs.pop("_fresh_memory", False)
+        if not is_fresh and pretrained_model_name_or_path is not None:
             cls._check_checkpoint(pretrained_model_name_or_path, config, kwargs)
+        wants_info = kwargs.pop("output_loading_info", False)
         try:
-            return super().from_pretrained(pretrained_model_name_or_path, *model_args, config=config, **kwargs)
+            model, info = super().from_pretrained(
+                pretrained_model_name_or_path, *model_args, config=config, output_loading_info=True, **kwargs
+            )
         except RuntimeError as error:
             cls._explain_slots(pretrained_model_name_or_path, error)
             raise
+        if not is_fresh and pretrained_model_name_or_path is not None:
+            cls._check_bank(pretrained_model_name_or_path, model, info)
+        return (model, info) if wants_info else model
+
+    @staticmethod
+    def _check_bank(name_or_path, model, info: dict) -> None:
+        """A bank of slots is in the weights and in the configuration, or in neither."""
+        missing, unexpected = (
+            [name for name in info[kind] if name.endswith("memory.slot_keys")]
+            for kind in ("missing_keys", "unexpected_keys")
+        )
+        if missing or unexpected:
+            have, say = ("no memory", "one") if missing else ("a memory", "none")
+            raise ValueError(
+                f"The weights in `{name_or_path}` have {have} and its configuration says that there is {say} "
+                f"(`memory_slots={model.config.memory_slots}`; {(missing + unexpected)[0]}). Put the `config.json` "
+                "there that was written with these weights."
+            )
 
     @classmethod
     def _explain_slots(cls, name_or_path, error: RuntimeError) -> None:

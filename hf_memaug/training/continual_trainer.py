@@ -99,12 +99,12 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         if history is None:
             history = (getattr(model.config, "run_facts", None) or {}).get("continual", {})
         self.record = ContinualRecord.load(history)
-        self.train_rows = rows_by_domain(train_dataset, "train_dataset", label_map, self.record.labels)
+        self.train_rows = rows_by_domain(train_dataset, "train_dataset", label_map, self.record.labels, model.config)
         labels = next((rows.label_names for rows in self.train_rows.values()), [])
         self.dev_rows = rows_by_domain(eval_dataset, "eval_dataset", label_map, labels)
         self.test_rows = rows_by_domain(test_dataset, "test_dataset", label_map, labels) or self.dev_rows
         self.plan = list(args.domains or self.train_rows)
-        check_domains(self.plan, self.record.trained, self.train_rows, self.test_rows)
+        check_domains(self.plan, self.record.trained, self.train_rows, self.test_rows, label_map)
         check_figures("figures", args.figures or (), len(self.record.trained) + len(self.plan))
         check_all_labels({name: self.train_rows[name] for name in self.plan}, getattr(model.config, "num_labels", None))
         check_dev_rows(args, self.plan, self.dev_rows, test_dataset is not None)

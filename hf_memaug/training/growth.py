@@ -26,6 +26,14 @@ def grow_optimizer(optimizer: torch.optim.Optimizer, grown: Iterable) -> None:
             "`optimizer` holds nothing of what grew. Pass the optimizer of this model as it was before, and each "
             "growth once, in its order."
         )
+    for entry in grown:
+        for name, value in optimizer.state.get(entry.old, {}).items():
+            if torch.is_tensor(value) and value.ndim and value.shape != entry.old.shape:
+                raise ValueError(
+                    f"`{type(optimizer).__name__}` remembers `{name}` of `{entry.name}` in another shape "
+                    f"({tuple(value.shape)}) than the parameter's ({tuple(entry.old.shape)}), which cannot grow with "
+                    "it. Make a new optimizer of the model that has grown."
+                )
     news = {id(entry.old): entry for entry in grown}
     for group in optimizer.param_groups:
         group["params"] = [news[id(p)].new if id(p) in news else p for p in group["params"]]

@@ -128,6 +128,16 @@ class TestTheMemory:
         assert f"a memory of 15 slots, and its configuration says `memory_slots={stored}`" in str(caught.value)
         assert "Put the `config.json` there" in str(caught.value)
 
+    def test_a_part_does_not_grow_alone(self, case: Case):
+        model = case.model()
+        parts = [one for one in model.modules() if one is not model and hasattr(one, "grow_memory")]
+        assert parts or not case.has_head
+        before = snapshot(model)
+        for part in parts:
+            with pytest.raises(ValueError, match="is a part of a larger model.*the whole model"):
+                part.grow_memory(3)
+        assert same(model, before)
+
 
 @rnns
 class TestHiddenUnits:
@@ -242,6 +252,8 @@ class TestWords:
             (["zebra", "zebra"], None, "`words` has 'zebra' more than once"),
             ("zebra", None, "`words` is a list of words"),
             (["zebra", ""], None, "which is not a word"),
+            (["Zebra"], None, "'Zebra', which the tokenizer would never find: it reads 'zebra' there"),
+            (["zebra owl"], None, "it reads 'zebra', 'owl' there"),
             (["zebra"], torch.zeros(1, 23), "`embedding_size=24`"),
             (["zebra"], torch.zeros(2, 24), "There are 1 words"),
             (["zebra"], torch.full((1, 24), float("nan")), "not finite"),
@@ -326,6 +338,15 @@ class TestOptimizers:
         with pytest.raises(ValueError, match="`optimizer` holds nothing of what grew"):
             grow_optimizer(optimizer, grown)
 
+    def test_moments_of_another_shape_are_refused_before_anything_changes(self):
+        model = self.make()
+        optimizer = torch.optim.Adafactor(model.parameters())
+        self.train(model, optimizer, steps=1)
+        held = [id(parameter) for group in optimizer.param_groups for parameter in group["params"]]
+        with pytest.raises(ValueError, match="`Adafactor` remembers `row_var` of .*Make a new optimizer"):
+            grow_optimizer(optimizer, model.grow_memory(2))
+        assert [id(parameter) for group in optimizer.param_groups for parameter in group["params"]] == held
+
     def test_before_the_first_step_there_is_nothing_to_carry(self):
         model = self.make()
         optimizer = torch.optim.Adam(model.parameters())
@@ -338,6 +359,19 @@ def test_a_network_without_a_memory_has_none_to_grow():
     with pytest.raises(ValueError, match="`grow_memory` needs a memory to add to"):
         model.grow_memory(3)
     model.grow_hidden(2)
+
+
+@pytest.mark.parametrize(("saved", "said"), [([4], []), ([], [4])])
+def test_a_bank_is_in_the_weights_and_the_configuration_or_in_neither(saved, said, tmp_path):
+    MemoryRNNForSequenceClassification(memory_rnn_config(memory_slots=saved)).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "memory_slots": said}))
+    have = "a memory and its configuration says that there is none" if saved else "no memory and .* that there is one"
+    with pytest.raises(ValueError, match=f"have {have}.*Put the `config.json` there"):
+        MemoryRNNForSequenceClassification.from_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    model, info = MemoryRNNForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
+    assert model.config.memory_slots == saved and not info["missing_keys"]
 
 
 def test_domain_after_domain(tmp_path):

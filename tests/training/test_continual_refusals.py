@@ -21,8 +21,9 @@ class TestRefusals:
             ContinualTrainingArguments(output_dir=str(tmp_path), strategy="f+m", strategy_kwargs={"slot": 3})
         with pytest.raises(ValueError, match='`strategy="f"` has no options'):
             ContinualTrainingArguments(output_dir=str(tmp_path), strategy_kwargs={"slots": 3})
-        with pytest.raises(ValueError, match="`slots` is 0; it must be 1 or more"):
-            ContinualTrainingArguments(output_dir=str(tmp_path), strategy="f+m", strategy_kwargs={"slots": 0})
+        for slots in (0, 2.5, True, None, "5"):
+            with pytest.raises(ValueError, match=f"`slots` is {slots!r}; it must be a whole number, 1 or more"):
+                ContinualTrainingArguments(output_dir=str(tmp_path), strategy="f+m", strategy_kwargs={"slots": slots})
 
     def test_what_would_be_ignored(self, tmp_path):
         for wrong, message in (
@@ -130,6 +131,21 @@ class TestLabels:
         assert trainer.train_rows["films"].label_names == ["low", "middle", "high"]
         with pytest.raises(ValueError, match="maps 'grate', which is no label there. Did you mean 'great'"):
             self.make(tmp_path, ["poor", "so-so", "great"], label_map={"films": {"grate": "high"}})
+
+        with pytest.raises(ValueError, match="the domain 'filmz', which no dataset has. Did you mean 'films'"):
+            self.make(tmp_path, ["low", "middle", "high"], label_map={"filmz": {"low": "high", "high": "low"}})
+        # What it proposes can be taken: the name is that of the rows.
+        with pytest.raises(ValueError, match="label_map={'films': {'hihg': 'low'}}"):
+            self.make(tmp_path, ["poor", "middle", "hihg"], label_map={"films": {"poor": "low"}})
+
+    def test_the_ids_are_those_of_a_model_that_has_the_names(self, tmp_path):
+        tokenizer = word_tokenizer()
+        for names, expected in ((["high", "low", "middle"], [1, 2, 0]), (["a", "b", "c"], [0, 1, 2])):
+            model = growing(vocab_size=len(tokenizer), id2label=dict(enumerate(names)))
+            data = {"model": model, "train": texts(24), "test": texts(12), "processing_class": tokenizer}
+            trainer = continual_trainer("f", tmp_path, **data)
+            for name, found in trainer.train_rows.items():
+                assert found["label"] == [expected[label] for label in texts(24).domain(name)["label"]]
 
     def test_the_same_names_in_another_order_are_matched_by_name(self, tmp_path):
         trainer = self.make(tmp_path, ["high", "middle", "low"])

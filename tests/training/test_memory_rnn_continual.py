@@ -49,6 +49,28 @@ def test_every_strategy_trains_three_domains(strategy, tmp_path):
 
 
 @pytest.mark.parametrize("strategy", ["f+m+v", "f+h+v"])
+def test_vectors_that_do_not_fit_are_refused_and_nothing_grows(strategy, tmp_path):
+    file = tmp_path / "vectors.txt"
+    options = {"slots": 3, "word_vectors": str(file)}
+    with pytest.raises(FileNotFoundError):
+        run(strategy, tmp_path / "run", strategy_kwargs=options)
+    for text, message in (("zebra 1 2 3\n", "have 3 numbers, and those of `model`"), ("", "has no word vectors")):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            run(strategy, tmp_path / "run", strategy_kwargs=options)
+    width = parts()[0].config.embedding_size
+    file.write_text("2 9\nzebra" + " 1" * width + "\n")
+    trainer = run(strategy, tmp_path / "run", strategy_kwargs=options, max_steps=1)
+    # The file goes away between two domains.
+    file.unlink()
+    before = trainer.model.config.to_dict()
+    with pytest.raises(FileNotFoundError):
+        trainer.train()
+    after = trainer.model.config.to_dict()
+    assert all(after[name] == before[name] for name in ("memory_slots", "vocab_size", "hidden_size"))
+
+
+@pytest.mark.parametrize("strategy", ["f+m+v", "f+h+v"])
 def test_a_run_that_grows_resumes_to_the_bit(strategy, tmp_path):
     class Stop(Exception):
         pass
@@ -69,6 +91,13 @@ def test_a_run_that_grows_resumes_to_the_bit(strategy, tmp_path):
     found, expected = again.model.state_dict(), straight.model.state_dict()
     assert all(torch.equal(value, expected[name]) for name, value in found.items())
     assert again.record.to_dict() == straight.record.to_dict()
+
+
+def test_moments_of_another_shape_begin_anew(tmp_path):
+    """Adafactor's, of which those of vectors are kept, with all that is no tensor."""
+    trainer = run("f+m", tmp_path, max_steps=2, keep_optimizer_state=True, optim="adafactor")
+    trainer.train()
+    assert len(trainer.record.stages) == 3
 
 
 def test_moments_of_slots_that_were_there_are_kept():

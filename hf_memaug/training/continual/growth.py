@@ -10,7 +10,7 @@ from transformers.utils import logging
 
 from hf_memaug.configuration.words import check_word_tokenizer
 from hf_memaug.data import DomainDataset
-from hf_memaug.data.words import new_words, read_word_vectors
+from hf_memaug.data.words import new_words, read_word_vectors, vector_width
 from hf_memaug.training.continual.base import FineTuning
 
 logger = logging.get_logger(__name__)
@@ -20,8 +20,11 @@ class _Growing(FineTuning):
     @classmethod
     def check(cls, options: dict[str, Any]) -> None:
         for name in ("slots", "units", "min_word_count"):
-            if options.get(name) is not None and options[name] < 1:
-                raise ValueError(f"`strategy_kwargs`: `{name}` is {options[name]}; it must be 1 or more.")
+            number = options.get(name)
+            if number is None and cls.options.get(name) is None:
+                continue
+            if type(number) is not int or number < 1:
+                raise ValueError(f"`strategy_kwargs`: `{name}` is {number!r}; it must be a whole number, 1 or more.")
 
     def rebuild(self, model: nn.Module, folder: str) -> nn.Module:
         # The configuration in the folder knows the sizes.
@@ -35,6 +38,9 @@ class GrowMemory(_Growing):
     options = {"slots": 500}
 
     def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
+        return self.grow_more(model)
+
+    def grow_more(self, model: nn.Module) -> dict[str, Any]:
         model.grow_memory(self.slots)
         return {"slots": self.slots}
 
@@ -66,15 +72,31 @@ class GrowVocabulary(_Growing):
                 f"`model` has {size} word vectors and `processing_class` {len(processing_class)} words: new words "
                 "would get wrong vectors. Build the model with `vocab_size=len(tokenizer)`."
             )
+        if self.word_vectors is not None:
+            found, wanted = vector_width(self.word_vectors), model.get_input_embeddings().weight.shape[-1]
+            if found != wanted:
+                raise ValueError(
+                    f"`strategy_kwargs`: the vectors in `{self.word_vectors}` have {found} numbers, and those of "
+                    f"`model` {wanted}. Build the model with `embedding_size={found}`, or give another file."
+                )
+
+    def find_words(self, rows: DomainDataset, processing_class) -> tuple[list[str], dict | None]:
+        """New words and their vectors: all of it that can fail, before anything grows."""
+        words = new_words(processing_class, _texts(rows), min_count=self.min_word_count)
+        if not words:
+            logger.warning(f"No word of {', '.join(rows.domains)} is new to the tokenizer: the vocabulary stays.")
+        return words, read_word_vectors(self.word_vectors, words) if words and self.word_vectors is not None else None
 
     def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
-        words = new_words(processing_class, _texts(rows), min_count=self.min_word_count)
+        words, vectors = self.find_words(rows, processing_class)
+        more = self.grow_more(model)
         if words:
-            vectors = None if self.word_vectors is None else read_word_vectors(self.word_vectors, words)
             model.grow_vocabulary(words, vectors, tokenizer=processing_class)
-        else:
-            logger.warning(f"No word of {', '.join(rows.domains)} is new to the tokenizer: the vocabulary stays.")
-        return {"words": len(words)}
+        return {**more, "words": len(words)}
+
+    def grow_more(self, model: nn.Module) -> dict[str, Any]:
+        """What grows beside the vocabulary."""
+        return {}
 
 
 class GrowMemoryAndVocabulary(GrowMemory, GrowVocabulary):
@@ -82,12 +104,7 @@ class GrowMemoryAndVocabulary(GrowMemory, GrowVocabulary):
 
     needs = ("grow_memory", "grow_vocabulary")
     options = {**GrowMemory.options, **GrowVocabulary.options}
-
-    def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
-        return {
-            **GrowMemory.grow(self, model, rows, processing_class),
-            **GrowVocabulary.grow(self, model, rows, processing_class),
-        }
+    grow = GrowVocabulary.grow
 
 
 class GrowHidden(_Growing):
@@ -110,6 +127,9 @@ class GrowHidden(_Growing):
             )
 
     def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
+        return self.grow_more(model)
+
+    def grow_more(self, model: nn.Module) -> dict[str, Any]:
         units = model.units_for(self.slots) if self.units is None else self.units
         model.grow_hidden(units)
         return {"units": units}
@@ -120,12 +140,7 @@ class GrowHiddenAndVocabulary(GrowHidden, GrowVocabulary):
 
     needs = ("grow_hidden", "grow_vocabulary")
     options = {**GrowHidden.options, **GrowVocabulary.options}
-
-    def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
-        return {
-            **GrowHidden.grow(self, model, rows, processing_class),
-            **GrowVocabulary.grow(self, model, rows, processing_class),
-        }
+    grow = GrowVocabulary.grow
 
 
 def _texts(rows: DomainDataset) -> Iterator[str]:

@@ -17,11 +17,16 @@ LabelMap = Mapping[str, Mapping[str, str]]
 
 
 def rows_by_domain(
-    dataset, argument: str, label_map: LabelMap | None = None, labels: Sequence[str] = ()
+    dataset,
+    argument: str,
+    label_map: LabelMap | None = None,
+    labels: Sequence[str] = (),
+    config=None,
 ) -> dict[str, DomainDataset]:
     """
     Rows of each domain, from rows with a `domain` column, from `{domain: rows}` or from a list of datasets. All get the
-    ids that `labels` have there, or else those of the first domain.
+    ids that `labels` have there; or else those of the model, if its `config` has the names of the first domain; or
+    else those of the first domain.
     """
     if dataset is None:
         return {}
@@ -39,7 +44,9 @@ def rows_by_domain(
     for name, rows in named.items():
         if not len(rows):
             raise ValueError(f"`{argument}` has no row of the domain {name!r}. Add rows of it, or leave it out.")
-    return _with_common_labels(named, argument, label_map or {}, list(labels))
+    id2label = getattr(config, "id2label", None) or {}
+    own = [id2label[number] for number in sorted(id2label)]
+    return _with_common_labels(named, argument, label_map or {}, list(labels), own)
 
 
 def _as_rows(dataset, argument: str, domain: str | None = None) -> DomainDataset:
@@ -62,7 +69,7 @@ def _as_rows(dataset, argument: str, domain: str | None = None) -> DomainDataset
 
 
 def _with_common_labels(
-    named: dict[str, DomainDataset], argument: str, label_map: LabelMap, wanted: list[str]
+    named: dict[str, DomainDataset], argument: str, label_map: LabelMap, wanted: list[str], own: list[str]
 ) -> dict[str, DomainDataset]:
     first = "the domains before"
     found = {}
@@ -80,11 +87,16 @@ def _with_common_labels(
         names = [renamed.get(label, label) for label in rows.label_names]
         if not wanted:
             wanted, first = list(dict.fromkeys(names)), repr(name)
+            wanted = own if set(own) == set(wanted) else wanted
         if set(names) - set(wanted) or (set(wanted) - set(names) and not renamed):
+            stranger = next(
+                (old for old, new in zip(rows.label_names, names, strict=True) if new not in wanted),
+                rows.label_names[0],
+            )
             raise ValueError(
                 f"`{argument}` has other labels in {name!r} ({listed(dict.fromkeys(names))}) than in {first} "
                 f"({listed(wanted)}). One head answers for all domains: load them with the same `labels`, or say which "
-                f"is which, such as `label_map={{{name!r}: {{{names[0]!r}: {wanted[0]!r}}}}}`."
+                f"is which, such as `label_map={{{name!r}: {{{stranger!r}: {wanted[0]!r}}}}}`."
             )
         column = "label" if "label" in rows.column_names else "labels"
         ids = [wanted.index(names[label]) for label in rows.labels]
@@ -98,10 +110,15 @@ def check_domains(
     trained: Sequence[str],
     train: Mapping[str, DomainDataset],
     test: Mapping[str, DomainDataset],
+    label_map: LabelMap | None = None,
 ) -> None:
-    """Refuses an order of domains that cannot be trained and scored as it stands."""
+    """Refuses an order of domains that cannot be trained and scored as it stands, and a map of labels for no domain."""
     if not domains:
         raise ValueError("`train_dataset` has no domain. Give rows of at least one.")
+    for name in label_map or ():
+        if name not in train and name not in test:
+            known = did_you_mean(name, dict.fromkeys([*train, *test]))
+            raise ValueError(f"`label_map` has the domain {name!r}, which no dataset has. {known}")
     for place, name in enumerate(domains):
         if name in domains[:place]:
             raise ValueError(f"`domains` has {name!r} twice. Each domain has one turn: leave one out, or rename it.")

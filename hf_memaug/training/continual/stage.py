@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training on one domain: a `DomainTrainer` that minimises what a strategy says."""
 
+from typing import Any
+
 import torch
 
 from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.forward_pass import ForwardPass
 
-OptimizerState = dict[str, dict[str, torch.Tensor]]
+OptimizerState = dict[str, dict[str, Any]]
 
 
 class ColumnsOfInnerModel:
@@ -67,7 +69,7 @@ def named_state(optimizer, model) -> OptimizerState:
     names = {id(parameter): name for name, parameter in model.named_parameters()}
     return {
         names[id(parameter)]: {
-            key: value.detach().cpu().clone() for key, value in state.items() if torch.is_tensor(value)
+            key: value.detach().cpu().clone() if torch.is_tensor(value) else value for key, value in state.items()
         }
         for parameter, state in optimizer.state.items()
         if id(parameter) in names
@@ -80,7 +82,7 @@ def adopt_state(optimizer, model, stored: OptimizerState, appends_rows: bool) ->
     old ones keep theirs and the new ones begin with zeros; a parameter of another shape begins with none.
     """
     for name, parameter in model.named_parameters():
-        values = {key: value for key, value in stored.get(name, {}).items() if value.ndim}
+        values = {key: value for key, value in stored.get(name, {}).items() if getattr(value, "ndim", 0)}
         if not parameter.requires_grad or name not in stored:
             continue
         shapes = {value.shape for value in values.values()}
@@ -90,6 +92,9 @@ def adopt_state(optimizer, model, stored: OptimizerState, appends_rows: bool) ->
             continue
         state = {}
         for key, value in stored[name].items():
+            if not torch.is_tensor(value):
+                state[key] = value
+                continue
             if value.ndim and not same:
                 padded = torch.zeros(parameter.shape, dtype=value.dtype)
                 padded[tuple(map(slice, value.shape))] = value
