@@ -12,14 +12,32 @@ from pathlib import Path
 
 
 def read_runs(path: Path) -> list[dict]:
-    """All whole lines; a kill may have cut the last."""
+    """All runs; a kill may have cut the last line, which is then left out."""
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.is_file() else []
     found = []
-    for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else []:
+    for number, line in enumerate(lines, start=1):
         try:
             found.append(json.loads(line))
         except json.JSONDecodeError:
-            continue
+            if line.endswith("\n"):
+                raise ValueError(
+                    f"Line {number} of {path} is no run. Delete that line: its model runs again."
+                ) from None
+            print(f"{path} ends in the middle of a run, which is left out and runs again.", file=sys.stderr)
     return found
+
+
+def _without_cut_line(path: Path) -> None:
+    """What is written next begins a line."""
+    whole = path.read_bytes() if path.is_file() else b""
+    if whole and not whole.endswith(b"\n"):
+        # A last line without its end is whole all the same, if it can be read.
+        last = whole[whole.rfind(b"\n") + 1 :]
+        try:
+            json.loads(last)
+            path.write_bytes(whole + b"\n")
+        except ValueError:
+            path.write_bytes(whole[: len(whole) - len(last)])
 
 
 def keep_runs(path: Path, runs: Iterable[dict]) -> None:
@@ -38,6 +56,7 @@ def run_in_processes(jobs: list, work: Callable, arguments: tuple, processes: in
     from hf_memaug.reporting.results import here
 
     record.parent.mkdir(parents=True, exist_ok=True)
+    _without_cut_line(record)
     begin, made_with, number, failed = time.time(), here(), 0, {}
     pool = multiprocessing.get_context("spawn").Pool(processes)
     with pool, open(record, "a", encoding="utf-8") as file:

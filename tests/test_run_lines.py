@@ -41,6 +41,21 @@ def test_a_job_that_fails_says_so_when_the_others_are_done(tmp_path):
     assert [json.loads(line)["job"] for line in record.read_text().splitlines()] == [0.0, 0.01]
 
 
+def test_a_record_that_a_kill_has_cut_goes_on(tmp_path, capsys):
+    from run_lines import read_runs, run_in_processes
+
+    record = tmp_path / "record.jsonl"
+    for last, kept in (('{"job": 0.0, "sa', []), ('{"job": 0.0}', [0.0])):
+        record.write_text('{"job": 9.0}\n' + last)
+        assert [one["job"] for one in read_runs(record)] == [9.0, *kept]
+        assert ("ends in the middle of a run" in capsys.readouterr().err) == (not kept)
+        list(run_in_processes([0.01], work, ("hello",), 1, record))
+        assert [one["job"] for one in read_runs(record)] == [9.0, *kept, 0.01]
+    record.write_text('{"job": 9.0}\n{"jo\n{"job": 1.0}\n')
+    with pytest.raises(ValueError, match="Line 2 of .*record.jsonl is no run. Delete that line"):
+        read_runs(record)
+
+
 class Circle:
     """Something that only a collection of what points at itself lets go."""
 

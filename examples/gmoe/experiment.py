@@ -220,7 +220,11 @@ def select(records: list[dict], sources: list[str], anneal_steps: int = 0) -> di
     averaged = [record for record in records if record.get("averaged")]
     if averaged:
         return averaged[-1]
-    late = [record for record in records if record["step"] > anneal_steps] or records
+    late = [record for record in records if record["step"] > anneal_steps]
+    if not late:
+        raise ValueError(
+            f"no evaluation lies after `anneal_steps`, {anneal_steps}: take more steps, or evaluate more often"
+        )
     return max(late, key=lambda record: sum(record["accuracy"][name]["out"] for name in sources))
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from hf_memaug.evaluation import read_records
+from hf_memaug.evaluation.records import Record, write_records
 from hf_memaug.reporting.domain_tables import main as tables
 from hf_memaug.training.sweep import Job, keep_winners, plan_jobs, run_jobs, runner
 from hf_memaug.training.sweep.__main__ import main
@@ -94,6 +95,32 @@ def test_the_best_trial_and_draw_are_kept(tmp_path):
     (folders[0] / "winner.json").unlink()
     with pytest.raises(RuntimeError, match="are gone. Delete"):
         keep_winners(jobs, tmp_path)
+
+
+def test_weights_wait_for_a_run_that_may_choose_them(tmp_path):
+    made = {"trials": 1, "selection": "leave_one_out", "steps": 10, "checkpoint_every": 10}
+    jobs = plan_jobs({"d": ("digits", list("abc"))}, {"m": ""}, ["erm"], **made)
+
+    def finish(job):
+        folder = tmp_path / "jobs" / job.name
+        accuracy = {name: {"in": 0.5, "out": 0.5} for name in "abc"}
+        record = Record("d", "erm", "m", job.test_envs, 0, 0, 10, accuracy, args={"job": job.name, "steps": 10})
+        write_records(folder / "records.jsonl", [record])
+        if job.keep != "none":
+            (folder / "weights" / "step-10").mkdir(parents=True)
+            (folder / "weights" / "step-10" / "config.json").write_text(job.name)
+        (folder / "done").touch()
+
+    for job in jobs:
+        job.write(tmp_path / "jobs" / job.name)
+    failed = next(job for job in jobs if job.test_envs == ("a", "b"))
+    for job in jobs:
+        if job is not failed:
+            finish(job)
+    assert [path.name for path in keep_winners(jobs, tmp_path, "leave_one_out")] == ["c"]
+    finish(failed)
+    assert sorted(path.name for path in keep_winners(jobs, tmp_path, "leave_one_out")) == ["a", "b", "c"]
+    assert not list(tmp_path.glob("jobs/*/weights"))
 
 
 def test_all_weights_can_be_kept(tmp_path):

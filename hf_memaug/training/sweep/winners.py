@@ -23,7 +23,8 @@ def keep_winners(
     Selects among the finished jobs of a folder, those of earlier calls too. Puts for each data set, model, algorithm
     and test domain (single-source: domain trained on) the chosen checkpoint into
     `selected/<data set>/<model>/<algorithm>/<domain>`, with a `winner.json`, and returns these folders. The weights of
-    the jobs are then deleted, unless `keep_checkpoints`.
+    the jobs are then deleted, unless `keep_checkpoints`. Where each domain is judged by runs without it and another
+    (`"leave_one_out"`), they stay until all of a group have ended: whom the last one makes the winner is not known yet.
     """
     folder = Path(folder)
     before = [Job.read(path.parent) for path in sorted(folder.glob("jobs/*/job.json"))]
@@ -33,10 +34,15 @@ def keep_winners(
         return []
     records = read_records(*(job_folder(folder, job) / "records.jsonl" for job in done.values()))
     winners = [_keep(choice, selection, done, jobs, folder) for choice in best_of_trials(choose(records, selection))]
-    if not keep_checkpoints:
-        for job in done.values():
+    waiting = {_group(job) for job in jobs if job.name not in done} if selection == "leave_one_out" else set()
+    for job in done.values():
+        if not keep_checkpoints and _group(job) not in waiting:
             shutil.rmtree(job_folder(folder, job) / "weights", ignore_errors=True)
     return winners
+
+
+def _group(job: Job) -> tuple[str, str, str]:
+    return job.dataset, job.model, job.algorithm
 
 
 def _keep(choice: Choice, selection: str, done: dict[str, Job], jobs: Sequence[Job], folder: Path) -> Path:
@@ -45,7 +51,7 @@ def _keep(choice: Choice, selection: str, done: dict[str, Job], jobs: Sequence[J
     left_out = choice.test_env if choice.source is None else None
     parts = (record.dataset, record.model, record.algorithm, left_out or f"trained_on_{choice.source}")
     target = folder / "selected" / Path(*map(file_name, parts))
-    group = [job for job in jobs if (job.dataset, job.model, job.algorithm) == parts[:3]]
+    group = [job for job in jobs if _group(job) == parts[:3]]
     group = [job for job in group if set(record.test_envs) <= set(job.test_envs)]
     winner = {
         "dataset": record.dataset,
