@@ -13,7 +13,7 @@ from typing import Any
 
 from hf_memaug.cli import fields
 from hf_memaug.cli.errors import UsageError
-from hf_memaug.cli.options import ColumnOptions
+from hf_memaug.cli.options import DataOptions
 from hf_memaug.data.messages import did_you_mean
 
 # What `hf-memaug options` calls the columns that `--help` has no room for.
@@ -88,8 +88,10 @@ def list_options(call) -> int:
     if of not in (None, COLUMNS, *known):
         raise UsageError(f"There are no options of {of!r}. {did_you_mean(of, (COLUMNS, *known))}")
     if of in (None, COLUMNS):
-        print("\ncolumns of train, compare, evaluate and predict, of tags in continual, of molecules in sweep")
-        for one in dataclasses.fields(ColumnOptions):
+        print(
+            "\ncolumns of train, compare, evaluate and predict, of tags in continual, of molecules in sweep; what cannot be read, of all"
+        )
+        for one in (one for one in dataclasses.fields(DataOptions) if one.metadata["hidden"]):
             default = "" if one.default is None else f" (default: {one.default})"
             print(f"  {fields.option_name(one.name)} {one.metadata['metavar']}{default}\n      {one.metadata['help']}")
     for name in known if of is None else [of] if of in known else ():

@@ -28,6 +28,7 @@ from hf_memaug.data import (
     split_domains,
 )
 from hf_memaug.data.hub_names import is_hub_name, load_from_hub
+from hf_memaug.data.messages import did_you_mean
 from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
 from hf_memaug.training.sweep.building import GENERATED, MNIST, load_rows
 
@@ -37,12 +38,14 @@ COLUMNS = ("text", "text_pair", "label", "domain")
 # How the library's errors name what is an option here.
 _AS_OPTIONS = {
     '`on_overlap="drop"`': "`--on-overlap drop`",
+    '`broken="skip"`': "`--broken skip`",
     "`source`": "`--data`",
     "`rows`": "`--data`",
     "`max_length`": "`--max-length`",
     ", or lower `stride`": "",
     "give a dict {domain: source}": f"give `--domain {NO_DOMAINS}` where all are of one domain",
 }
+BROKEN = ("refuse", "skip")
 MADE_HERE = {**GENERATED, "generated_graphs": generated_graphs}
 
 
@@ -77,13 +80,17 @@ def source_of(options: Any) -> dict[str, Any]:
     found = {name: getattr(options, name, None) for name in (*names, "split", "dev_split", "test_split")}
     if task == REPLIES:
         found["text_pair"] = found["text_pair"] or "text_pair"
-    return {"data": where, **found, **({"task": task} if task in TASKS else {})}
+    broken = getattr(options, "broken", "refuse")
+    if broken not in BROKEN:
+        raise UsageError(f"`--broken` is {broken!r}. {did_you_mean(broken, BROKEN)}")
+    own = {"task": task} if task in TASKS else {}
+    return {"data": where, **found, **own, **({"broken": broken} if broken != "refuse" else {})}
 
 
 def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDataset:
     """All rows, with the labels of a model that is there already."""
     try:
-        return shuffled(_checked(_read(source, source["split"], labels)))
+        return shuffled(_checked(_read(source, source["split"], labels), source))
     except (ValueError, OSError, TypeError, KeyError, ImportError) as error:
         raise DataRefused(as_options(error)) from error
 
@@ -102,11 +109,11 @@ def load_dev(source: Mapping[str, Any]) -> DomainDataset | None:
 def _loaded(source: str) -> tuple[DomainDataset, DomainDataset | None, DomainDataset | None]:
     source = json.loads(source)
     try:
-        rows = _checked(_read(source, source["split"]))
+        rows = _checked(_read(source, source["split"]), source)
         # Tags that are in one split alone are labels all the same.
         labels = None if source.get("task") == TAGS else rows.label_names
         others = [
-            None if source.get(name) is None else _checked(_read(source, source[name], labels))
+            None if source.get(name) is None else _checked(_read(source, source[name], labels), source)
             for name in ("test_split", "dev_split")
         ]
         if labels is None:
@@ -116,10 +123,10 @@ def _loaded(source: str) -> tuple[DomainDataset, DomainDataset | None, DomainDat
     return rows, *others
 
 
-def _checked(rows: DomainDataset) -> DomainDataset:
+def _checked(rows: DomainDataset, source: Mapping[str, Any]) -> DomainDataset:
     with bars():
         check = {"image": check_images, "graph": check_graphs}.get(kind_of(rows))
-        return rows if check is None else check(rows)
+        return rows if check is None else check(rows, source.get("broken", "refuse"))
 
 
 def as_options(error: Exception) -> str:

@@ -34,7 +34,7 @@ from hf_memaug.files import alike, write_atomically
 from hf_memaug.reporting.results import results_table, write_results
 from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.sweep.__main__ import check_settings
-from hf_memaug.training.sweep.building import SMALL, load_rows
+from hf_memaug.training.sweep.building import SMALL, load_rows, whole_images
 from hf_memaug.training.sweep.building import build as build_plain
 from hf_memaug.training.sweep.hyperparameters import known_names
 from hf_memaug.training.sweep.plan import Job, plan_jobs
@@ -123,6 +123,7 @@ def _plan(options, several: Mapping[str, Chosen], settings, source, rows, target
                 checkpoint_every=options.checkpoint_every,
                 holdout=options.holdout,
                 on_overlap=options.on_overlap,
+                broken_images=source.get("broken", "refuse"),
                 columns={} if made_here else columns,
                 training=training,
                 max_length=options.max_length,
@@ -149,6 +150,8 @@ def build(job: Job):
         plain = backbone if asked["row"] == ERM else f"gmoe:{backbone}"
         return build_plain(dataclasses.replace(job, checkpoint=plain))
     rows = load_rows(job.data, **job.columns)
+    if job.broken_images == "skip":
+        rows = whole_images(rows, "skip")
     trained = rows.select(number for number, name in enumerate(rows["domain"]) if name not in job.test_envs)
     if asked["row"] in DROPOUT and "dropout" in job.hparams:
         settings.setdefault(DROPOUT[asked["row"]], job.hparams["dropout"])
@@ -166,7 +169,7 @@ def build(job: Job):
 def _built_on_graphs(one: Chosen, job: Job, backbone: str, settings: dict):
     """Networks that read the values of all rows, those of the domains left out too. What is drawn is their dropout."""
     names = (*data.COLUMNS, "smiles", "split")
-    rows, _ = data.load({**dict.fromkeys(names), **job.columns, "data": job.data})
+    rows, _ = data.load({**dict.fromkeys(names), **job.columns, "data": job.data, "broken": job.broken_images})
     trained = rows.select(number for number, name in enumerate(rows["domain"]) if name not in job.test_envs)
     if "dropout" in job.hparams:
         settings.setdefault("dropout", job.hparams["dropout"])
@@ -193,7 +196,7 @@ def _check_folder(options, folder: RunFolder, source: Mapping[str, Any], jobs: S
         training_arguments={},
         max_length=options.max_length,
         on_overlap=options.on_overlap,
-        broken_images="refuse",
+        broken_images=source.get("broken", "refuse"),
         build=BUILD,
         data=[f"{data_name(source['data'])}={source['data']}"],
         models=[f"{job.model}={job.checkpoint}" for job in {job.model: job for job in jobs}.values()],

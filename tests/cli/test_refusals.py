@@ -35,6 +35,18 @@ def test_wrong_usage(command, columns, words, said):
     assert code == 2 and said in error, error
 
 
+def test_images_that_cannot_be_read_are_refused_or_skipped(command, pictures):
+    (next(pictures.glob("*/*")) / "broken.png").write_bytes(b"no image")
+    words = ["--data", pictures, "--methods", "gmoe", "--backbone", "small", "--dry-run"]
+    for name in ("compare", "sweep"):
+        code, _, error = command(name, *words)
+        assert code == 3 and "leave them out with `--broken skip`" in error, error
+        code, out, error = command(name, *words, "--broken", "skip")
+        assert code == 0 and "to do" in out, error
+        code, _, error = command(name, *words, "--broken", "skp")
+        assert code == 2 and "`--broken` is 'skp'. Did you mean 'skip'?" in error
+
+
 def test_no_data_is_wrong_usage(command):
     code, _, error = command("compare")
     assert code == 2 and "`--data` is missing" in error and "generated_reviews" in error
