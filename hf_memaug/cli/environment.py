@@ -88,9 +88,7 @@ def list_options(call) -> int:
     if of not in (None, COLUMNS, *known):
         raise UsageError(f"There are no options of {of!r}. {did_you_mean(of, (COLUMNS, *known))}")
     if of in (None, COLUMNS):
-        print(
-            "\ncolumns of train, compare, evaluate and predict, of tags in continual, of molecules in sweep; what cannot be read, of all"
-        )
+        print("\ncolumns of train, compare, evaluate and predict, of tags in continual, of molecules in sweep")
         for one in (one for one in dataclasses.fields(DataOptions) if one.metadata["hidden"]):
             default = "" if one.default is None else f" (default: {one.default})"
             print(f"  {fields.option_name(one.name)} {one.metadata['metavar']}{default}\n      {one.metadata['help']}")

@@ -24,7 +24,9 @@ class RowsOptions:
     label: str = option("label", "column with the class", "COLUMN")
     domain: str = option("domain", "column that says where a row comes from, or none", "COLUMN")
     split: str | None = option(None, "split to read, where the data has several", "NAME")
-    broken: str = option("refuse", "images and graphs that cannot be read: refuse, skip", "WHAT", hidden=True)
+    broken: str = option(
+        "refuse", "of all commands: images and graphs that cannot be read: refuse, skip", "WHAT", hidden=True
+    )
     max_length: int | None = option(None, "longest text in tokens", "N")
 
 
