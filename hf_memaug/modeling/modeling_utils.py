@@ -130,17 +130,17 @@ class MemoryModelMixin:
 
     @staticmethod
     def _check_bank(name_or_path, model, info: dict) -> None:
-        """A bank of slots is in the weights and in the configuration, or in neither."""
-        missing, unexpected = (
-            [name for name in info[kind] if name.endswith("memory.slot_keys")]
-            for kind in ("missing_keys", "unexpected_keys")
+        """Banks of slots are in the weights and in the model, or in neither. One may have more of them: a decoder's."""
+        own, missing, unexpected = (
+            {name for name in names if name.endswith("memory.slot_keys")}
+            for names in (model.state_dict(), info["missing_keys"], info["unexpected_keys"])
         )
-        if missing or unexpected:
-            have, say = ("no memory", "one") if missing else ("a memory", "none")
+        if (own and own <= missing) or (unexpected and not own):
+            have, say = ("no memory", "one") if own else ("a memory", "none")
             raise ValueError(
                 f"The weights in `{name_or_path}` have {have} and its configuration says that there is {say} "
-                f"(`memory_slots={model.config.memory_slots}`; {(missing + unexpected)[0]}). Put the `config.json` "
-                "there that was written with these weights."
+                f"(`memory_slots={model.config.memory_slots}`). Put the `config.json` there that was written with these "
+                "weights."
             )
 
     @classmethod

@@ -8,7 +8,7 @@ import json
 import pytest
 import torch
 from families import CASES, SENTENCES, Case, features_of, memory_rnn_config
-from transformers import AutoTokenizer
+from transformers import AutoModel, AutoTokenizer
 
 from hf_memaug import MemoryRNNForConditionalGeneration, MemoryRNNForSequenceClassification, MemoryRNNModel
 from hf_memaug.data import new_words, word_tokenizer
@@ -372,6 +372,13 @@ def test_a_bank_is_in_the_weights_and_the_configuration_or_in_neither(saved, sai
     (tmp_path / "config.json").write_text(json.dumps(config))
     model, info = MemoryRNNForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
     assert model.config.memory_slots == saved and not info["missing_keys"]
+
+
+def test_an_encoder_can_be_had_without_its_decoder(tmp_path):
+    whole = MemoryRNNForConditionalGeneration(memory_rnn_config())
+    whole.save_pretrained(tmp_path)
+    encoder = AutoModel.from_pretrained(tmp_path)
+    assert torch.equal(encoder.layer.memory.slot_keys, whole.rnn.layer.memory.slot_keys)
 
 
 def test_domain_after_domain(tmp_path):
