@@ -139,8 +139,8 @@ class MemoryModelMixin:
             have, say = ("no memory", "one") if own else ("a memory", "none")
             raise ValueError(
                 f"The weights in `{name_or_path}` have {have} and its configuration says that there is {say} "
-                f"(`memory_slots={model.config.memory_slots}`). Put the `config.json` there that was written with these "
-                "weights."
+                f"(`memory_slots={model.config.memory_slots}`). Put the `config.json` there that was written with "
+                "these weights."
             )
 
     @classmethod
