@@ -135,7 +135,9 @@ class MemoryModelMixin:
             {name for name in names if name.endswith("memory.slot_keys")}
             for names in (model.state_dict(), info["missing_keys"], info["unexpected_keys"])
         )
-        if (own and own <= missing) or (unexpected and not own):
+        # Where no weight at all fits, transformers says so.
+        has_weights = not info["missing_keys"] >= {name for name, _ in model.named_parameters()}
+        if (own and own <= missing and has_weights) or (unexpected and not own):
             have, say = ("no memory", "one") if own else ("a memory", "none")
             raise ValueError(
                 f"The weights in `{name_or_path}` have {have} and its configuration says that there is {say} "
