@@ -194,13 +194,6 @@ def replies(model, pairs: Pairs, tokenizer, job: Job, device: str) -> list[list[
     return found
 
 
-def words_of(tokenizer, text: str) -> list[str]:
-    """As the tokenizer parts them, known or not."""
-    backend = tokenizer.backend_tokenizer
-    text = backend.normalizer.normalize_str(text) if backend.normalizer is not None else text
-    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)]
-
-
 def begin(job: Job, parts: dict[str, Pairs], device: str, graphs: bool = False) -> tuple:
     """A fresh model that has learned the first domain of its line, its tokenizer, and the steps that it took."""
     import torch
@@ -269,6 +262,7 @@ def begin_once(job: Job, parts: dict[str, Pairs], device: str, graphs: bool, pla
 def run(job: Job, folder: str, device: str = "cpu", graphs: bool = False, kept: Path | None = None) -> dict:
     import torch
 
+    from hf_memaug.configuration.words import parted
     from hf_memaug.data import new_words, read_word_vectors
     from hf_memaug.evaluation import bleu, embedding_similarity
 
@@ -304,7 +298,7 @@ def run(job: Job, folder: str, device: str = "cpu", graphs: bool = False, kept: 
     for name, parts in data.items():
         whole = replies(model, parts["test"], tokenizer, job, device)
         said = [[word for word in words if word != tokenizer.unk_token] for words in whole]
-        wanted = [words_of(tokenizer, reply) for _, reply in parts["test"]]
+        wanted = [parted(tokenizer.backend_tokenizer, reply) for _, reply in parts["test"]]
         # An unknown word is left out, or one of the reply's words that is never right.
         scores[name] = {"bleu2": 100 * bleu(said, wanted), "bleu2_with_unknown": 100 * bleu(whole, wanted)}
         if job.vectors:

@@ -29,10 +29,7 @@ def check_new_words(words: Iterable[str], tokenizer=None) -> list[str]:
             )
         backend = check_word_tokenizer(tokenizer)
         for word in words:
-            text = backend.normalizer.normalize_str(word) if backend.normalizer is not None else word
-            read = (
-                [part for part, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
-            )
+            read = parted(backend, word)
             if read != [word]:
                 raise ValueError(
                     f"`words` has {word!r}, which the tokenizer would never find: it reads {_some(read)} there. "
@@ -56,6 +53,12 @@ def add_words(tokenizer, words: Iterable[str]) -> None:
     first = max(vocabulary.values()) + 1
     vocabulary |= {word: first + place for place, word in enumerate(words)}
     tokenizer.backend_tokenizer.model = models.WordLevel(vocabulary, unk_token=model.unk_token)
+
+
+def parted(backend, text: str) -> list[str]:
+    """A text as the backend of a tokenizer of whole words parts it, known words or not."""
+    text = backend.normalizer.normalize_str(text) if backend.normalizer is not None else text
+    return [word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text)] if backend.pre_tokenizer else [text]
 
 
 def check_word_tokenizer(tokenizer):

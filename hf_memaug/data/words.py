@@ -83,46 +83,45 @@ def read_word_vectors(path: str | Path, words: Iterable[str]) -> dict:
     import torch
 
     wanted, found, width = set(words), {}, None
-    with open(path, encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            parts = line.rstrip().split(" ")
-            if number == 1 and len(parts) == 2:
-                continue  # word2vec's files begin with the number of words and of numbers
-            width = width or len(parts) - 1
-            word = " ".join(parts[:-width])  # a few of GloVe's words have spaces
-            if word in wanted:
-                try:
-                    found[word] = torch.tensor([float(part) for part in parts[-width:]])
-                except ValueError:
-                    raise ValueError(
-                        f"Line {number} of `{path}` has no vector of {width} numbers for {word!r}. A line is a word "
-                        "and its numbers, with spaces between."
-                    ) from None
+    for number, parts in _vector_lines(path):
+        width = width or len(parts) - 1
+        word = " ".join(parts[:-width])  # a few of GloVe's words have spaces
+        if word in wanted:
+            try:
+                found[word] = torch.tensor([float(part) for part in parts[-width:]])
+            except ValueError:
+                raise ValueError(
+                    f"Line {number} of `{path}` has no vector of {width} numbers for {word!r}. A line is a word and "
+                    "its numbers, with spaces between."
+                ) from None
     return found
 
 
 def vector_width(path: str | Path) -> int:
     """How many numbers the vectors of such a file have."""
-    with open(path, encoding="utf-8") as lines:
-        first = next(lines, "").rstrip().split(" ")
-        if len(first) == 2:
-            first = next(lines, "").rstrip().split(" ")
+    _, first = next(_vector_lines(path), (1, []))
     if len(first) < 2:
         raise ValueError(f"`{path}` has no word vectors. A line is a word and its numbers, with spaces between.")
     return len(first) - 1
 
 
+def _vector_lines(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """Each line with its number, in parts."""
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, start=1):
+            parts = line.rstrip().split(" ")
+            # word2vec's files begin with the number of words and of numbers.
+            if number > 1 or len(parts) != 2:
+                yield number, parts
+
+
 def _count(backend, texts: Iterable[str]) -> Counter:
+    from hf_memaug.configuration.words import parted
+
     counts = Counter()
     for text in texts:
-        counts.update(_words(backend, text))
+        counts.update(parted(backend, text))
     return counts
-
-
-def _words(backend, text: str) -> Iterator[str]:
-    if backend.normalizer is not None:
-        text = backend.normalizer.normalize_str(text)
-    return (word for word, _ in backend.pre_tokenizer.pre_tokenize_str(text))
 
 
 def _by_count(counts: Counter, min_count: int, known: set[str]) -> list[str]:

@@ -136,7 +136,7 @@ class MemoryModelMixin:
             for names in (model.state_dict(), info["missing_keys"], info["unexpected_keys"])
         )
         # Where no weight at all fits, transformers says so.
-        has_weights = not info["missing_keys"] >= {name for name, _ in model.named_parameters()}
+        has_weights = not set(info["missing_keys"]) >= {name for name, _ in model.named_parameters()}
         if (own and own <= missing and has_weights) or (unexpected and not own):
             have, say = ("no memory", "one") if own else ("a memory", "none")
             raise ValueError(

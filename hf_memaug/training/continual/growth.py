@@ -30,6 +30,13 @@ class _Growing(FineTuning):
         # The configuration in the folder knows the sizes.
         return type(model).from_pretrained(folder)
 
+    def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
+        return self.grow_network(model)
+
+    def grow_network(self, model: nn.Module) -> dict[str, Any]:
+        """What grows, but words."""
+        return {}
+
 
 class GrowMemory(_Growing):
     """`F+M`, the method of the paper: `slots` new slots of memory for each domain."""
@@ -37,10 +44,7 @@ class GrowMemory(_Growing):
     needs = ("grow_memory",)
     options = {"slots": 500}
 
-    def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
-        return self.grow_more(model)
-
-    def grow_more(self, model: nn.Module) -> dict[str, Any]:
+    def grow_network(self, model: nn.Module) -> dict[str, Any]:
         model.grow_memory(self.slots)
         return {"slots": self.slots}
 
@@ -89,14 +93,10 @@ class GrowVocabulary(_Growing):
 
     def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
         words, vectors = self.find_words(rows, processing_class)
-        more = self.grow_more(model)
+        more = self.grow_network(model)
         if words:
             model.grow_vocabulary(words, vectors, tokenizer=processing_class)
         return {**more, "words": len(words)}
-
-    def grow_more(self, model: nn.Module) -> dict[str, Any]:
-        """What grows beside the vocabulary."""
-        return {}
 
 
 class GrowMemoryAndVocabulary(GrowMemory, GrowVocabulary):
@@ -104,7 +104,6 @@ class GrowMemoryAndVocabulary(GrowMemory, GrowVocabulary):
 
     needs = ("grow_memory", "grow_vocabulary")
     options = {**GrowMemory.options, **GrowVocabulary.options}
-    grow = GrowVocabulary.grow
 
 
 class GrowHidden(_Growing):
@@ -126,10 +125,7 @@ class GrowHidden(_Growing):
                 f'`{type(model).__name__}` does not have. Say `strategy_kwargs={{"units": ...}}`.'
             )
 
-    def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
-        return self.grow_more(model)
-
-    def grow_more(self, model: nn.Module) -> dict[str, Any]:
+    def grow_network(self, model: nn.Module) -> dict[str, Any]:
         units = model.units_for(self.slots) if self.units is None else self.units
         model.grow_hidden(units)
         return {"units": units}
@@ -140,7 +136,6 @@ class GrowHiddenAndVocabulary(GrowHidden, GrowVocabulary):
 
     needs = ("grow_hidden", "grow_vocabulary")
     options = {**GrowHidden.options, **GrowVocabulary.options}
-    grow = GrowVocabulary.grow
 
 
 def _texts(rows: DomainDataset) -> Iterator[str]:
