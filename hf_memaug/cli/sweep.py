@@ -34,7 +34,7 @@ from hf_memaug.files import alike, write_atomically
 from hf_memaug.reporting.results import results_table, write_results
 from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.sweep.__main__ import check_settings
-from hf_memaug.training.sweep.building import SMALL, load_rows, whole_images
+from hf_memaug.training.sweep.building import SMALL, rows_of
 from hf_memaug.training.sweep.building import build as build_plain
 from hf_memaug.training.sweep.hyperparameters import known_names
 from hf_memaug.training.sweep.plan import Job, plan_jobs
@@ -149,9 +149,7 @@ def build(job: Job):
     if asked["row"] in (ERM, "gmoe") and not settings:
         plain = backbone if asked["row"] == ERM else f"gmoe:{backbone}"
         return build_plain(dataclasses.replace(job, checkpoint=plain))
-    rows = load_rows(job.data, **job.columns)
-    if job.broken_images == "skip":
-        rows = whole_images(rows, "skip")
+    rows = rows_of(job)
     trained = rows.select(number for number, name in enumerate(rows["domain"]) if name not in job.test_envs)
     if asked["row"] in DROPOUT and "dropout" in job.hparams:
         settings.setdefault(DROPOUT[asked["row"]], job.hparams["dropout"])

@@ -64,16 +64,20 @@ def check_checkpoint(checkpoint: str) -> None:
         ) from None
 
 
+def rows_of(job: Job) -> DomainDataset:
+    """All rows of a job; without images that cannot be decoded, where that was asked for."""
+    rows = load_rows(job.data, **job.columns)
+    # Else the sweep has looked at them already.
+    return whole_images(rows, "skip") if job.broken_images == "skip" else rows
+
+
 def build(job: Job) -> tuple[Any, Any, DomainDataset]:
     """
     (model, tokenizer or image processor, rows of all domains). `job.checkpoint` is a folder or a repository of the hub;
     `"small"`, a small model of random weights; or one of these behind `"gmoe:"`, a vision transformer whose
     feed-forward networks become experts (`ViTGMoEForImageClassification.from_vit`).
     """
-    rows = load_rows(job.data, **job.columns)
-    if job.broken_images == "skip":
-        # Else the sweep has looked at them already.
-        rows = whole_images(rows, "skip")
+    rows = rows_of(job)
     if "image" in rows.column_names:
         return *_image_model(job, rows), rows
     if job.checkpoint.startswith(GMOE):
