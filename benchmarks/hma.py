@@ -6,7 +6,7 @@ queue repeated for each row, as the paper writes it (section 4.2). On a GPU, `re
 and `read_graphed` has ours recorded as a CUDA graph, which is how examples/hma trains on images. `train` and
 `train_no_momentum` are training steps of a ViT with HMA, with and without momentum encoder, beside the same ViT.
 `queue_...` and `batch_...` are how much longer a read takes, and how much more memory, when queue or batch grow to
-that; linear growth is given beside it.
+that; linear growth is given beside it. Memory is what a read takes beside its weights, rows and queue.
 
     python benchmarks/hma.py --output docs/results/benchmarks/hma_h200.json     # on a GPU
     python benchmarks/hma.py --output docs/results/benchmarks/hma_cpu.json      # on a CPU
@@ -119,11 +119,11 @@ def main() -> None:
     ours, repeated = reads(batch, queue, width, device, autocast)
     rows.append(compare("read", against, repeated, ours, device, rounds, repeats))
     if on_gpu:
-        rows.append(memory_row("read_memory", against, peak(repeated), peak(ours)))
+        rows.append(memory_row("read_memory", against, peak(repeated, beside=True), peak(ours, beside=True)))
         rows.append(compare("read_graphed", against, repeated, graphed(ours), device, rounds, repeats))
         slow = reads(batch, queue, width, device, contextlib.nullcontext)[::-1]
         rows.append(compare("read_fp32", against, *slow, device, rounds, repeats))
-        rows.append(memory_row("read_fp32_memory", against, *(peak(one) for one in slow)))
+        rows.append(memory_row("read_fp32_memory", against, *(peak(one, beside=True) for one in slow)))
     for what, larger in (
         (f"queue_{32 * queue}", (batch, 32 * queue)),
         (f"batch_{8 * batch}", (8 * batch, queue)),
@@ -132,7 +132,7 @@ def main() -> None:
         linear = f"batch {batch}, queue {queue} (linear: {larger[0] * larger[1] // (batch * queue)})"
         rows.append(compare(what, linear, ours, grown, device, rounds, repeats))
         if on_gpu:
-            rows.append(memory_row(f"{what}_memory", linear, peak(ours), peak(grown)))
+            rows.append(memory_row(f"{what}_memory", linear, peak(ours, beside=True), peak(grown, beside=True)))
     write_result("hma", name, setting, rows, options.output)
     plain = vit_step(options, device, images, autocast)
     for what, momentum in (("train_no_momentum", "none"), ("train", "copy")):

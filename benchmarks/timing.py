@@ -69,16 +69,20 @@ def inference(model, inputs, autocast, graphed: bool = False):
     return lambda: run(inputs)
 
 
-def peak(step) -> float:
-    """GiB that a step needs at most."""
+def peak(step, beside: bool = False) -> float:
+    """
+    GiB that a step needs at most, with all that lies on the GPU; `beside`: beside what lay there before it, which may
+    belong to another step.
+    """
     import torch
 
     step()
     torch.cuda.synchronize()
     torch.cuda.reset_peak_memory_stats()
+    resident = torch.cuda.memory_allocated() if beside else 0
     step()
     torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() / 2**30
+    return (torch.cuda.max_memory_allocated() - resident) / 2**30
 
 
 def kernels(step, repeats: int = 5) -> tuple[float, float]:

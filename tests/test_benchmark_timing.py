@@ -42,3 +42,12 @@ def test_kernels_are_summed_and_counted_by_the_step(monkeypatch):
     kernels, launches = timing["compare_kernels"]("train", "ViT", step([1000.0, 1000.0]), step([1000.0] * 3))
     assert kernels == {"what": "train_kernels", "value": 3.0, "unit": "ms", "against": "ViT 2.00 ms", "ratio": 1.5}
     assert launches["what"] == "train_launches" and (launches["value"], launches["ratio"]) == (3.0, 1.5)
+
+
+def test_what_lay_on_the_gpu_before_a_step_can_be_left_out(monkeypatch):
+    """Two reads in memory would hide what one needs."""
+    for name, value in {"synchronize": None, "reset_peak_memory_stats": None, "memory_allocated": 3 * 2**30}.items():
+        monkeypatch.setattr(torch.cuda, name, lambda value=value: value)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 7 * 2**29)
+    peak = runpy.run_path(str(TIMING))["peak"]
+    assert peak(lambda: None) == 3.5 and peak(lambda: None, beside=True) == 0.5

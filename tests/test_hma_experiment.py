@@ -150,6 +150,26 @@ def test_graphs_of_every_network(monkeypatch):
         assert 0 <= run(made, "")["scores"]["independent"]["test"] <= 100
 
 
+def test_size_shift_of_both_sets(monkeypatch):
+    """Table 6: small graphs to train on, large ones to test, scored by Matthews correlation."""
+    import tasks
+    from tables import TABLES
+
+    from hf_memaug.data import generated_graphs
+
+    asked, whole = [], generated_graphs("size", rows_per_domain=30)
+    monkeypatch.setattr(tasks, "_tu", lambda folder, name: asked.append(name) or whole)
+    for table in ("size_shift", "size_shift_imdb"):
+        (name,), (setting,), (backbone,), _ = TABLES[table]
+        task = tasks.TASKS[name]("", setting, backbone, 0)
+        nodes = {
+            part: torch.cat([b["graph_index"].bincount() for b in rows.batches(50, 0)])
+            for part, rows in task.parts.items()
+        }
+        assert task.metric == "mcc" and nodes["train"].max() < nodes["test"].min()
+    assert asked == ["PROTEINS", "IMDB-BINARY"]
+
+
 def test_packed_molecules_are_the_molecules(tmp_path):
     pytest.importorskip("rdkit")
     from pack_graphs import PARTS, pack

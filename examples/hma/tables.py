@@ -9,6 +9,7 @@ dev rows.
     python examples/hma/tables.py coloured --backbones mlp                     # Figure 2: coloured MNIST
     python examples/hma/tables.py graphs                                       # Table 4: PROTEINS and IMDB-BINARY
     python examples/hma/tables.py size_shift                                   # Table 6: small graphs to large ones
+    python examples/hma/tables.py size_shift_imdb                              # the same of IMDB-BINARY
     python examples/hma/tables.py memory_sizes                                 # Figure 5, on BACE
     python examples/hma/tables.py images --device cuda                         # Table 1 form: CIFAR-10, PACS by domain
     python examples/hma/tables.py head_tuning --device cuda                    # Table 2 form: a frozen backbone
@@ -60,6 +61,7 @@ TABLES = {
     ),
     "graphs": (["proteins", "imdb-binary"], FOLDS, ["gin-3x64"], GRAPHS),
     "size_shift": (["proteins_size"], ["size"], ["gin-3x64"], GRAPHS),
+    "size_shift_imdb": (["imdb-binary_size"], ["size"], ["gin-3x64"], GRAPHS),
     "images": (["cifar10", "pacs"], None, ["vit-s8-64"], PRETRAINED),
     "head_tuning": (["cifar10", "pacs"], None, ["vit-s8-64"], HEAD_TUNING),
     "text": (["amazon"], ["books", "dvd", "electronics", "kitchen"], ["minilm"], PRETRAINED),

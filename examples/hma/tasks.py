@@ -229,6 +229,7 @@ TASKS = {
     "proteins": tu("PROTEINS", "accuracy"),
     "imdb-binary": tu("IMDB-BINARY", "accuracy"),
     "proteins_size": tu("PROTEINS", "mcc"),
+    "imdb-binary_size": tu("IMDB-BINARY", "mcc"),
     "cifar10": images("cifar10"),
     "pacs": images("pacs"),
     "amazon": amazon,

@@ -24,6 +24,32 @@ AUGMENTATIONS = {
     "abd+syn": ("synthetic reader", "between rows", "synthetic"),
     "hma": ("real reader", "real", "synthetic reader", "between rows", "synthetic"),
 }
+_ROW = "The feature and an embedding of its unknown label"
+# What a model card says of those that are less than the whole: what it is, and how it is done.
+_WORDS = {
+    "none": ("the backbone and a linear head, without a memory", "A linear head reads the backbone's feature."),
+    "param": (
+        "two readers that have nothing to read but the row itself, without a memory",
+        f"{_ROW} pass the two readers of HMA, which read that row and nothing else (PARAM).",
+    ),
+    "rma": (
+        "a backbone's feature reads the last rows of training",
+        f"{_ROW} read the real memory, a queue of features and true labels (RMA, Eq. 5).",
+    ),
+    "abd": (
+        "the features of a batch read each other, without a memory",
+        f"{_ROW} make up a row, and the rows of a batch read each other (ABD, Eq. 3).",
+    ),
+    "abd+rma": (
+        "a backbone's feature reads the last rows of training, and the rows of its batch",
+        f"{_ROW} read the real memory, a queue of features and true labels (RMA, Eq. 5); then rows read each other "
+        "(ABD, Eq. 3).",
+    ),
+    "abd+syn": (
+        "a backbone's feature reads learned slots for each class, and the rows of its batch",
+        f"{_ROW} make up a row, and rows read each other and the synthetic memory (SMA, Eq. 6).",
+    ),
+}
 
 
 @strict
@@ -34,7 +60,8 @@ class HMAConfig(PreTrainedConfig):
 
     Args:
         backbone_config (`PreTrainedConfig` or `dict`, *optional*):
-            Any model that `AutoModel` can load. None for a head alone, and where the backbone is a module of yours.
+            Any model that `AutoModel` can load and that reads a text, or an image, alone. None for a head alone, and
+            where the backbone is a module of yours.
         feature_size (`int`, *optional*):
             `d_1`, the width of a feature. Left out, what `backbone_config` says of its width.
         pooling (`str`, *optional*, defaults to `"auto"`):
@@ -171,12 +198,23 @@ class HMAConfig(PreTrainedConfig):
         return f"{prompts}+{self.augmentation}" if self.reads_memory else prompts
 
     @property
-    def without_memory(self) -> str:
-        """What a model card calls `augmentation="none"`."""
-        if not self.prompt_tokens:
-            return "the backbone and a linear head, without a memory"
+    def has_memory(self) -> bool:
+        """Whether there is a memory, and not its readers alone."""
+        return self.has("real") or self.has("synthetic")
+
+    @property
+    def how_read(self) -> str | None:
+        """`inference`, where it makes a difference to a score."""
+        return self.inference if self.has("between rows") else None
+
+    @property
+    def in_words(self) -> tuple[str, str] | None:
+        """What a model card says that it is, and how it is done; None for the whole, which the registry describes."""
+        if self.reads_memory or not self.prompt_tokens:
+            return _WORDS.get(self.augmentation)
         where = {"input": "at its input", "all": "at each of its layers"}[self.prompt_depth]
-        return f"a linear head on a backbone that has {self.prompt_tokens} learned prompt tokens {where}"
+        what = f"a linear head on a backbone that has {self.prompt_tokens} learned prompt tokens {where}"
+        return what, _WORDS["none"][1]
 
     @property
     def hidden_size(self) -> int:

@@ -116,10 +116,12 @@ def load_molecules(source: Any, *, smiles: str = "smiles", broken: str = "refuse
         smiles (`str`, *optional*, defaults to `"smiles"`):
             The column with the SMILES. It is kept under the name `smiles`.
         broken (`str`, *optional*, defaults to `"refuse"`):
-            See `molecule_graphs`.
+            See `molecule_graphs`. `"skip"` leaves out empty ones too.
         kwargs (*optional*):
             `label`, `domain`, `split`, `labels`, `on_empty` of `load_domains`.
     """
+    if broken == "skip":
+        kwargs.setdefault("on_empty", "drop")
     rows = load_domains(source, text=smiles, text_pair=None, **kwargs)
     # Not as `text`, which is compared without regard to case: in a SMILES, c1ccccc1 and C1CCCCC1 are two molecules.
     return molecule_graphs(rows.with_columns(smiles=rows["text"]).without_columns("text"), broken=broken)

@@ -15,10 +15,10 @@ from torch.nn import functional as F
 _SCALE = None  # the kernels' own, 1 / sqrt(size)
 
 
-def can_fuse(query: torch.Tensor) -> bool:
-    """Whether there are kernels for it. What is traced keeps to plain operations."""
-    # On a GPU a row must be whole vectors of 16 bytes, in half precision as well.
-    fits = query.device.type == "cpu" or (query.device.type == "cuda" and query.shape[-1] % 8 == 0)
+def can_fuse(device: torch.device, size: int) -> bool:
+    """Whether there are kernels for heads of this size. What is traced keeps to plain operations."""
+    # On a GPU a head's row must be whole vectors of 16 bytes, in half precision as well.
+    fits = device.type == "cpu" or (device.type == "cuda" and size % 8 == 0)
     return fits and not torch.compiler.is_compiling()
 
 

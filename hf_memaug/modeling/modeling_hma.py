@@ -10,11 +10,13 @@ from transformers import Cache, PreTrainedModel
 from transformers.utils import auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
+from hf_memaug.layers.prompt_tokens import PromptTokens
 from hf_memaug.modeling.modeling_hma_backbones import (
     for_the_backbone,
     freeze,
     keep_weights,
     make_backbone,
+    paired,
     pooled_feature,
     pooling_for,
     see_prompts,
@@ -90,9 +92,12 @@ class HMAForClassification(HMAPreTrainedModel):
         if width is not None:
             kwargs.setdefault("feature_size", width)
         model = cls(cls.config_class.from_backbone_config(copy.deepcopy(theirs), **kwargs), backbone=backbone)
-        first = next(backbone.parameters(), None)
+        first = next((p for p in backbone.parameters() if p.is_floating_point()), None)
         if first is not None:
-            model.to(device=first.device, dtype=first.dtype)
+            # What is new follows the backbone, whose own parts keep their types.
+            for module in model.modules():
+                if module is model.head or isinstance(module, PromptTokens):
+                    module.to(device=first.device, dtype=first.dtype)
         if theirs is not None:
             model.config._name_or_path = theirs._name_or_path
         if "attn_implementation" in how:
@@ -202,9 +207,7 @@ class HMAForClassification(HMAPreTrainedModel):
     @torch.no_grad()
     def _follow(self, momentum: float) -> None:
         """`E_m = λ E_m + (1 - λ) E` (section 4.2), the running statistics too."""
-        leading = {**dict(self.backbone.named_parameters()), **dict(self.backbone.named_buffers())}
-        following = {**dict(self.momentum_backbone.named_parameters()), **dict(self.momentum_backbone.named_buffers())}
-        pairs = [(value, leading[name]) for name, value in following.items() if name in leading]
+        pairs = paired(self.momentum_backbone, self.backbone)
         floating = [(ours, theirs) for ours, theirs in pairs if ours.is_floating_point()]
         if floating:
             ours, theirs = zip(*floating, strict=True)

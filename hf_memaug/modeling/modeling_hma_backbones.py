@@ -9,10 +9,20 @@ from collections.abc import Iterable
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import MODEL_MAPPING, AutoConfig, AutoModel, Cache, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    MODEL_FOR_TEXT_ENCODING_MAPPING,
+    MODEL_MAPPING,
+    AutoConfig,
+    AutoModel,
+    AutoModelForTextEncoding,
+    Cache,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
     MODEL_FOR_MASKED_LM_MAPPING_NAMES,
+    MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES,
 )
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
@@ -25,19 +35,26 @@ def make_backbone(config: PreTrainedConfig) -> PreTrainedModel:
     """A fresh one, without a head, and without a pooler that has weights."""
     if config.model_type == GraphNetworkModel.config_class.model_type:
         return GraphNetworkModel(config)
-    return AutoModel.from_config(config, **_without_pooler(config))
+    return _auto_class(config).from_config(config, **_without_pooler(config))
 
 
 def load_backbone(name_or_path, how: dict) -> PreTrainedModel:
     """The same, from a checkpoint."""
     config = AutoConfig.from_pretrained(name_or_path, **{name: how[name] for name in WHERE if name in how})
-    return AutoModel.from_pretrained(name_or_path, use_safetensors=True, **how, **_without_pooler(config))
+    auto_class = _auto_class(config)
+    return auto_class.from_pretrained(name_or_path, use_safetensors=True, **how, **_without_pooler(config))
+
+
+def _auto_class(config: PreTrainedConfig) -> type:
+    """Of a T5 and its kin the encoder alone: the decoder waits for a text of its own."""
+    encoder = MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.get(config.model_type, "")
+    return AutoModelForTextEncoding if encoder.endswith("EncoderModel") else AutoModel
 
 
 def take_backbone(backbone, how: dict) -> nn.Module:
     """One that is ours: loaded, or a copy."""
     if not isinstance(backbone, nn.Module):
-        return load_backbone(backbone, how)
+        return _checked(load_backbone(backbone, how))
     foreign = sorted(set(how) - {"attn_implementation"})
     if foreign:
         raise TypeError(
@@ -47,25 +64,62 @@ def take_backbone(backbone, how: dict) -> nn.Module:
     if isinstance(backbone, PreTrainedModel) and _without_pooler(backbone.config):
         # A checkpoint of the whole would be loaded without it, and predict something else.
         backbone.pooler = None
-    return backbone
+    return _checked(backbone)
+
+
+def _classes_for(config: PreTrainedConfig) -> tuple[type, ...]:
+    """What `make_backbone` builds; nothing where transformers does not know."""
+    is_encoder = _auto_class(config) is AutoModelForTextEncoding
+    found = (MODEL_FOR_TEXT_ENCODING_MAPPING if is_encoder else MODEL_MAPPING).get(type(config), ())
+    return tuple(found) if isinstance(found, tuple | list) else (found,)
 
 
 def _encoder_of(model: nn.Module) -> nn.Module:
     encoder = getattr(model, "base_model", model)
-    if not isinstance(model, PreTrainedModel) or model.config.model_type != "timm_wrapper":
+    if not isinstance(model, PreTrainedModel):
         return encoder
-    # A network of timm, which has its configuration from the wrapper of transformers, and its head in it.
-    wrapper = MODEL_MAPPING[type(model.config)]
-    if isinstance(model, wrapper):
-        return model
-    encoder = wrapper(copy.deepcopy(model.config))
-    encoder.load_state_dict(model.state_dict(), strict=False)
+    made = _classes_for(model.config)
+    if isinstance(model, made):
+        return model  # `base_model` of some is their stack of layers alone
+    # A network of timm has its configuration from the wrapper of transformers, and its head in it.
+    if model.config.model_type != "timm_wrapper" and _auto_class(model.config) is AutoModel:
+        return encoder
+    encoder = made[0](copy.deepcopy(model.config))
+    if encoder.load_state_dict(model.state_dict(), strict=False).missing_keys:
+        return model  # a part of one
     return encoder.to(device=model.device, dtype=model.dtype)
 
 
+@torch.no_grad()
+def _checked(backbone: nn.Module) -> nn.Module:
+    """Refuses models of transformers that make no feature of a text, or of an image, alone."""
+    if not isinstance(backbone, PreTrainedModel):
+        return backbone
+    name, config = type(backbone).__name__, backbone.config
+    if hasattr(backbone, "get_text_features") and hasattr(backbone, "get_image_features"):
+        parts = [getattr(config, kind, None) for kind in ("vision_config", "text_config")]
+        known = [one.__name__ for part in parts if part is not None for one in _classes_for(part)]
+        mend = f"Load {' or '.join(f'`{one}`' for one in known)}" if known else "Load one half of it"
+        raise ValueError(f"`{name}` reads images and texts together. {mend} from its checkpoint, and pass that.")
+    made = _classes_for(config)
+    if made and not isinstance(backbone, made):
+        raise ValueError(
+            f"`{name}` would come back from a checkpoint as `{made[0].__name__}`, which its configuration says. Pass "
+            "that, or a module of yours around this one, with `feature_size`."
+        )
+    if getattr(config, "is_encoder_decoder", False):
+        try:
+            backbone(input_ids=torch.ones((1, 2), dtype=torch.long, device=backbone.device))
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"`{name}` makes no feature of a text alone ({error}). Choose an encoder, or a network whose decoder "
+                "reads the same text, such as `BartModel`; of T5 and mT5 the encoder is taken."
+            ) from error
+    return backbone
+
+
 def _without_pooler(config: PreTrainedConfig) -> dict:
-    model_class = MODEL_MAPPING.get(type(config), None)
-    model_class = model_class[0] if isinstance(model_class, tuple | list) else model_class
+    model_class = next(iter(_classes_for(config)), None)
     takes = {} if model_class is None else inspect.signature(model_class.__init__).parameters
     return {"add_pooling_layer": False} if "add_pooling_layer" in takes else {}
 
@@ -166,6 +220,19 @@ def pooling_for(config: HMAConfig) -> str:
     return "last" if config.pooling == "auto" and decodes else config.pooling
 
 
+def paired(following: nn.Module, leading: nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Parameters and buffers of the momentum encoder, each with the backbone's."""
+    ours, theirs = ({**dict(one.named_parameters()), **dict(one.named_buffers())} for one in (following, leading))
+    odd = sorted(ours.keys() ^ theirs.keys())
+    if odd:
+        raise ValueError(
+            f"The momentum encoder cannot follow the backbone: one of them has `{odd[0]}`, and the other has not. Give "
+            'an adapter to both: by the ends of their names, `target_modules=["q_proj"]`, and without '
+            '`exclude_modules`. Or choose `momentum_encoder="none"`.'
+        )
+    return [(value, theirs[name]) for name, value in ours.items()]
+
+
 @torch.no_grad()
 def share_fresh_adapters(leading: nn.Module, following: nn.Module) -> None:
     """
@@ -173,10 +240,11 @@ def share_fresh_adapters(leading: nn.Module, following: nn.Module) -> None:
     not differ yet in what they say, but a mean of two B would be multiplied with a mean of two A that have nothing to
     do with each other: the copy begins with the same A.
     """
+    paired(following, leading)  # or an adapter is in one alone
     theirs, ours = dict(leading.named_parameters()), dict(following.named_parameters())
     for name, value in ours.items():
         second = name.replace(".lora_A.", ".lora_B.")
-        if second != name and name in theirs and not theirs[second].any() and not ours[second].any():
+        if second != name and not theirs[second].any() and not ours[second].any():
             value.copy_(theirs[name])
 
 
@@ -209,7 +277,7 @@ def _pooled(output, pooling: str, attention_mask: torch.Tensor | None) -> torch.
     attention_mask = attention_mask[:, -output.shape[1] :]  # without a prefix, which has keys but no output
     seen = attention_mask.to(output.dtype)
     if pooling == "mean":
-        return (output * seen[..., None]).sum(dim=1) / seen.sum(dim=1, keepdim=True)
+        return (output * seen[..., None]).sum(dim=1) / seen.sum(dim=1, keepdim=True).clamp(min=1)
     places = torch.arange(output.shape[1], device=output.device)
     # Of the tokens that are seen, the last, or the first: padding may be on either side.
     chosen = (places * attention_mask if pooling == "last" else attention_mask).argmax(dim=1)

@@ -44,6 +44,17 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         config.check_memory()
         super().__init__(config, *args, **kwargs)
 
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        wanted = kwargs.pop("output_loading_info", False)
+        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+        fresh = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
+        memory = getattr(model, "head", model).memory
+        # Rows of another size, or with embeddings of labels that are no more (`ignore_mismatched_sizes`), are none.
+        if model.config.has("real") and any("memory.queue." in n or "memory.label_embedding." in n for n in fresh):
+            memory.queue.clear()
+        return (model, info) if wanted else model
+
     @torch.no_grad()
     def _init_weights(self, module):
         super()._init_weights(module)
@@ -77,6 +88,8 @@ class HMAHead(HMAPreTrainedModel):
         self.classifier = nn.Linear(config.augmented_size, config.num_labels)
         # Rows of this optimizer step, which are written after it.
         self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
+        # Labels of the first batch are checked on a GPU too.
+        self._checked: set[str] = set()
         self.post_init()
 
     @classmethod
@@ -114,16 +127,26 @@ class HMAHead(HMAPreTrainedModel):
         """
         if features is None:
             raise ValueError("`features` are missing: a tensor of shape (batch, feature_size).")
+        given = {"features": features, "momentum_features": momentum_features, "support_features": support_features}
+        for name, rows in given.items():
+            if rows is not None and (rows.ndim != 2 or rows.shape[-1] != self.config.hidden_size):
+                raise ValueError(
+                    f"`{name}` have the shape {tuple(rows.shape)}; it must be (rows, {self.config.hidden_size}), as "
+                    "`feature_size` says. Pool them to one vector a row, or build the head with their width."
+                )
         if support_features is not None and not self.config.has("synthetic reader"):
             raise ValueError(
                 "`support_features` are read beside the synthetic slots, and "
                 f'`augmentation="{self.config.augmentation}"` reads none. Use one with attention between datapoints.'
             )
         for name, given in (("labels", labels), ("support_classes", support_classes)):
-            check_labels(name, given, self.config.num_labels)
+            if given is not None and not torch.compiler.is_compiling():
+                check_labels(name, given, self.config.num_labels, wait=name not in self._checked)
+                self._checked.add(name)
         rows, weights = features.to(self.classifier.weight.dtype), []
         if self.memory is not None:
-            plain = output_memory_weights or self.config._attn_implementation == "eager" or not can_fuse(features)
+            fits = can_fuse(features.device, self.config.memory_width // self.config.memory_heads)
+            plain = output_memory_weights or self.config._attn_implementation == "eager" or not fits
             rows, weights = self.memory(
                 rows,
                 support_features,

@@ -59,7 +59,7 @@ class HeterogenousMemory(nn.Module):
     def aggregate(self, features: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:
         """`C^1 = [h^1; e]` (section 4.1). Without `labels` they are unknown, as they are of every row that asks."""
         if labels is None:
-            labels = torch.full((len(features),), self.unknown, device=features.device)
+            labels = torch.full(features.shape[:1], self.unknown, device=features.device)
         return torch.cat([features, self.label_embedding(labels).to(features.dtype)], dim=-1)
 
     def synthetic_memory(self, rows: torch.Tensor) -> torch.Tensor:
@@ -85,13 +85,14 @@ class HeterogenousMemory(nn.Module):
         between_rows: bool = True,
         read=read_slots,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        rows, weights = self.aggregate(features), []
+        # By its shape: `len` would be a constant in an exported program.
+        rows, weights, count = self.aggregate(features), [], features.shape[0]
         if support_features is not None:
             rows = torch.cat([rows, self.aggregate(support_features.to(features.dtype), support_classes)])
         rows, real_weights = self.after_real_memory(rows, read)
-        if self.real_reader is not None:
-            weights.append(real_weights)
-        rows, support = rows[: len(features)], rows[len(features) :]
+        if real_weights is not None:
+            weights.append(real_weights[:count])
+        rows, support = rows[:count], rows[count:]
         if self.synthetic_reader is not None:
             slots = torch.cat([self.synthetic_memory(rows), support])
             between_rows = between_rows and self.config.has("between rows")
@@ -100,9 +101,9 @@ class HeterogenousMemory(nn.Module):
         return rows, weights
 
 
-def check_labels(name: str, labels: torch.Tensor | None, num_labels: int) -> None:
-    """On a CPU: a GPU would have to be waited for, and stops by itself."""
-    if labels is None or labels.device.type != "cpu" or torch.compiler.is_compiling() or not labels.numel():
+def check_labels(name: str, labels: torch.Tensor, num_labels: int, wait: bool = False) -> None:
+    """On a CPU; with `wait` on a GPU too, which has to be waited for. Unasked it stops by itself, and says little."""
+    if not labels.numel() or not (wait or labels.device.type == "cpu"):
         return
     wrong = labels[(labels < 0) | (labels >= num_labels)]
     if len(wrong):

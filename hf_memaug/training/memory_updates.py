@@ -4,6 +4,9 @@
 
 from transformers import TrainerCallback
 
+# In the log of an evaluation: how a model with two ways to read its rows read them.
+HOW_READ = "eval_inference"
+
 
 class UpdateMemory(TrainerCallback):
     """Among the default callbacks of `Trainer`: after each optimizer step, a model that has `update_memory` hears."""
@@ -26,6 +29,12 @@ class UpdateMemory(TrainerCallback):
     def on_optimizer_step(self, args, state, control, **kwargs):
         if self.writer is not None:
             self.writer.update_memory()
+
+    def on_evaluate(self, args, state, control, model=None, **kwargs):
+        # It may be set otherwise by the time a card is written.
+        inference = getattr(getattr(model, "config", None), "how_read", None)
+        if inference is not None and state.log_history:
+            state.log_history[-1][HOW_READ] = inference
 
     def on_train_end(self, args, state, control, **kwargs):
         self.writer, self.waiting = None, []

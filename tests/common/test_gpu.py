@@ -29,6 +29,22 @@ def test_bf16_autocast_on_the_gpu(case: Case):
     assert (features_of(output).float().cpu() - expected).norm() / expected.norm() < 0.05
 
 
+@pytest.mark.parametrize("head_size", [10, 24, 126])
+def test_heads_of_any_size_read_their_memories(head_size):
+    """Features of 8, 64 and 472 are whole vectors; of the heads, 24 alone."""
+    case = Case("hma", "HMAHead")
+    model = case.model(feature_size=4 * head_size - 32, label_embedding_size=32, inference="batch").train()
+    features, labels = torch.randn(6, model.config.feature_size), torch.arange(6) % 3
+    results = []
+    for device in ("cpu", "cuda"):
+        model.to(device).zero_grad()
+        output = model(features.to(device), labels=labels.to(device))
+        output.loss.backward()
+        results.append([one.cpu() for one in (output.logits, *(p.grad for p in model.parameters()))])
+    for expected, found in zip(*results, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
+
+
 @pytest.mark.parametrize("case", KV_CASES, ids=str)
 def test_reading_the_memory_never_waits_for_the_device(case: Case):
     """A read-back would stop the GPU at every step. (The encoder's own mask has one; the memory adds none.)"""

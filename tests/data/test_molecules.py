@@ -111,6 +111,12 @@ class TestRows:
         with pytest.raises(ValueError, match="`smiles` is 'text', but `dataset` has the columns"):
             molecule_graphs(self.rows, smiles="text")
 
+    def test_empty_ones_are_broken_too(self):
+        rows = [{"structure": text, "label": 0, "domain": "a"} for text in ("CC", "", "CCO")]
+        with pytest.raises(ValueError, match="`structure` is empty in 1 row"):
+            load_molecules(rows, smiles="structure")
+        assert load_molecules(rows, smiles="structure", broken="skip")["smiles"] == ["CC", "CCO"]
+
     def test_from_files(self, tmp_path):
         (tmp_path / "bbbp.train.csv").write_text("structure,label\nCCO,0\nc1ccccc1,1\n")
         dataset = load_molecules(tmp_path, smiles="structure", split="train")

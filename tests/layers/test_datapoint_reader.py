@@ -101,8 +101,13 @@ def test_the_fused_twin_keeps_to_autocast():
 
 
 def test_what_is_traced_is_not_fused():
-    assert can_fuse(torch.zeros(1))
-    assert torch.compile(can_fuse, backend="eager")(torch.zeros(1)) is False
+    assert can_fuse(torch.device("cpu"), 7)
+    assert torch.compile(can_fuse, backend="eager")(torch.device("cpu"), 7) is False
+
+
+def test_on_a_gpu_a_head_is_whole_vectors():
+    assert all(can_fuse(torch.device("cuda"), size) for size in (8, 24, 112, 208))
+    assert not any(can_fuse(torch.device("cuda"), size) for size in (10, 18, 22, 66, 126))
 
 
 @pytest.mark.gpu

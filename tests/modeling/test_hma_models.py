@@ -12,6 +12,7 @@ from torch import nn
 
 from hf_memaug import HMAConfig, HMAForImageClassification, HMAForSequenceClassification, HMAHead
 from hf_memaug.configuration.configuration_hma import AUGMENTATIONS
+from hf_memaug.modeling import modeling_hma_head
 
 HEAD, IMAGES, TEXT = (
     Case("hma", name) for name in ("HMAHead", "HMAForImageClassification", "HMAForSequenceClassification")
@@ -84,6 +85,12 @@ class TestAugmentations:
         same, nothing = head("abd+syn").memory.after_real_memory(rows)
         assert same is rows and nothing is None
 
+    def test_kernels_are_asked_about_a_head_and_not_about_a_feature(self, monkeypatch):
+        asked = []
+        monkeypatch.setattr(modeling_hma_head, "can_fuse", lambda device, size: asked.append(size) or True)
+        head("hma", label_embedding_size=40)(features())
+        assert asked == [(32 + 40) // 4]
+
     def test_param_has_as_many_weights_as_all_but_the_slots(self):
         count = {name: sum(p.numel() for p in head(name).parameters()) for name in ("param", "hma")}
         assert count["hma"] - count["param"] == 3 * 2 * 32
@@ -150,6 +157,25 @@ class TestInference:
         together = model(torch.cat([rows, support])).logits[:2]
         torch.testing.assert_close(model(rows, support_features=support).logits, together, rtol=0, atol=1e-12)
 
+    @pytest.mark.parametrize("augmentation", ["hma", "abd+rma", "param", "abd+syn", "abd"])
+    def test_what_is_read_beside_a_support_set(self, augmentation):
+        model, rows, support = head(augmentation), features(2), features(4, seed=9)
+        found = model(rows, support_features=support, output_memory_weights=True).memory_weights
+        readers = sum("reader" in part for part in AUGMENTATIONS[augmentation])
+        torch.testing.assert_close(found.sum(-1), torch.full((2, 4), float(readers)).double())
+        # The real memory is read as it is without a support set, and the support is read once.
+        alone = model(rows, output_memory_weights=True).memory_weights
+        real = model.config.real_memory_size if model.config.has("real") else 0
+        assert torch.equal(found[..., :real], alone[..., :real]) and found.shape[-1] == alone.shape[-1] + 4
+
+    @pytest.mark.parametrize("shape", [(5, 31), (32,), (5, 7, 32)])
+    def test_features_of_another_shape_are_refused(self, shape):
+        model = HEAD.model()
+        with pytest.raises(ValueError, match=r"`features` have the shape .*must be \(rows, 32\), as `feature_size`"):
+            model(torch.randn(shape))
+        with pytest.raises(ValueError, match="`support_features` have the shape"):
+            model(torch.randn(5, 32), support_features=torch.randn(shape))
+
     def test_a_support_set_needs_a_reader(self):
         with pytest.raises(ValueError, match='`support_features` .* `augmentation="rma"` reads none'):
             head("rma")(features(), support_features=features())
@@ -159,6 +185,16 @@ class TestInference:
         support = model.features(**IMAGES.inputs(rows=4, seed=8))
         found = model(**inputs, support_features=support).logits
         assert found.shape == (3, 3) and not torch.allclose(found, model(**inputs).logits)
+
+    @pytest.mark.parametrize("inference", ["batch", "independent"])
+    def test_an_exported_program_takes_any_number_of_rows(self, inference):
+        model, rows = head("hma"), torch.export.Dim("rows", min=2, max=64)
+        model.config.inference = inference
+        program = torch.export.export(
+            model, (features(6),), dynamic_shapes={"features": {0: rows}}, strict=False
+        ).module()
+        for count in (2, 9):
+            torch.testing.assert_close(program(features(count)).logits, model(features(count)).logits)
 
 
 class TwoLayers(nn.Module):
@@ -206,6 +242,20 @@ class TestBackbones:
         expected = {"first": kept[0], "last": kept[-1], "mean": kept.mean(dim=0)}[pooling]
         torch.testing.assert_close(model.features(**inputs)[1], expected)
 
+    def test_a_row_of_padding_alone_spoils_no_other(self):
+        model, inputs = TEXT.model(pooling="mean", inference="batch"), TEXT.inputs()
+        inputs["attention_mask"][1] = 0
+        assert torch.isfinite(model(**inputs).logits).all()
+
+    def test_a_module_keeps_its_types(self):
+        module = TwoLayers().bfloat16()
+        module.norm.float()
+        model = HMAForImageClassification.from_backbone(module, feature_size=12, **MEMORY)
+        for backbone in (model.backbone, model.momentum_backbone):
+            types = [(name, value.dtype) for name, value in backbone.state_dict().items()]
+            assert types == [(name, value.dtype) for name, value in module.state_dict().items()]
+        assert {p.dtype for p in model.head.parameters()} == {torch.bfloat16}
+
     def test_a_convolutional_network(self):
         sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
         resnet = transformers.ResNetModel(transformers.ResNetConfig(**sizes))
@@ -224,6 +274,45 @@ class TestBackbones:
         expected = torch.stack([states[0, -1], states[1, 5], states[2, -1]])
         torch.testing.assert_close(model.features(**inputs), expected)
 
+    def test_of_a_t5_the_encoder_is_taken(self, tmp_path):
+        """Its decoder waits for a text of its own."""
+        sizes = {"d_model": 32, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 4, "vocab_size": 99}
+        t5 = transformers.T5ForConditionalGeneration(transformers.T5Config(**sizes)).eval()
+        t5.save_pretrained(tmp_path / "t5")
+        inputs = TEXT.inputs()
+        expected = t5.get_encoder()(**{n: inputs[n] for n in ("input_ids", "attention_mask")}).last_hidden_state[:, 0]
+        inputs.pop("token_type_ids", None)
+        for given in (t5, transformers.T5EncoderModel.from_pretrained(tmp_path / "t5"), str(tmp_path / "t5")):
+            model = HMAForSequenceClassification.from_backbone(given, **MEMORY)
+            assert torch.equal(model.features(**inputs), expected)
+        model.save_pretrained(tmp_path / "whole")
+        again = HMAForSequenceClassification.from_pretrained(tmp_path / "whole")
+        assert torch.equal(again(**inputs).logits, model(**inputs).logits)
+        with pytest.raises(ValueError, match="`T5Stack` would come back from a checkpoint as `T5EncoderModel`"):
+            HMAForSequenceClassification.from_backbone(t5.get_encoder(), **MEMORY)
+
+    def test_a_model_whose_base_is_its_layers_alone_is_taken_whole(self, tmp_path):
+        small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 48}
+        given = transformers.DINOv3ViTModel(transformers.DINOv3ViTConfig(image_size=16, patch_size=4, **small))
+        assert type(given.base_model) is not type(given)
+        model = HMAForImageClassification.from_backbone(given, real_memory_size=8, synthetic_slots=2).eval()
+        assert type(model.backbone) is transformers.DINOv3ViTModel
+        model.save_pretrained(tmp_path)
+        images = torch.randn(2, 3, 16, 16)
+        again = HMAForImageClassification.from_pretrained(tmp_path).eval()
+        torch.testing.assert_close(again(images).logits, model(images).logits, rtol=0, atol=0)
+
+    def test_models_that_read_no_text_or_image_alone_are_refused(self):
+        part = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+        config = transformers.CLIPConfig(text_config=part, vision_config={**part, "image_size": 16, "patch_size": 4})
+        clip = transformers.CLIPModel(config)
+        with pytest.raises(ValueError, match="`CLIPModel` reads images and texts together. Load `CLIPVisionModel` or"):
+            HMAForImageClassification.from_backbone(clip, **MEMORY)
+        sizes = {f"{part}_{name}": 1 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
+        pegasus = transformers.PegasusModel(transformers.PegasusConfig(d_model=32, vocab_size=99, **sizes))
+        with pytest.raises(ValueError, match="`PegasusModel` makes no feature of a text alone.*such as `BartModel`"):
+            HMAForSequenceClassification.from_backbone(pegasus, **MEMORY)
+
     @pytest.mark.parametrize("pooling", ["auto", "first"])
     def test_the_first_token_is_no_padding(self, pooling):
         model, inputs = TEXT.model(pooling=pooling), TEXT.inputs()
@@ -236,6 +325,24 @@ class TestBackbones:
         model = HMAForImageClassification.from_pretrained(tmp_path, momentum_encoder="copy")
         leading, following = model.backbone.state_dict(), model.momentum_backbone.state_dict()
         assert all(torch.equal(value, following[name]) for name, value in leading.items())
+
+    @pytest.mark.parametrize("case", [IMAGES, HEAD], ids=str)
+    @pytest.mark.parametrize(
+        ("other", "written"),
+        [
+            ({"real_memory_size": 48}, 0),
+            ({"label_embedding_size": 16}, 0),
+            ({"num_labels": 5}, 0),  # its rows carry embeddings of labels that are no more
+            ({"synthetic_slots": 4}, 20),
+        ],
+    )
+    def test_a_queue_that_does_not_fit_what_is_asked_for_is_empty(self, case, other, written, tmp_path):
+        case.model().save_pretrained(tmp_path)
+        kwargs = {**other, "ignore_mismatched_sizes": True}
+        model, info = case.model_class.from_pretrained(tmp_path, output_loading_info=True, **kwargs)
+        queue = getattr(model, "head", model).memory.queue
+        assert int(queue.written) == written and queue.slots.any().item() is bool(written)
+        assert queue.slot_labels.any().item() is bool(written) and info["mismatched_keys"]
 
     def test_a_module_of_ones_own(self, tmp_path):
         torch.manual_seed(0)

@@ -177,7 +177,7 @@ class TestBackbones:
         swin = transformers.SwinModel(transformers.SwinConfig(image_size=32, embed_dim=8, depths=[1], num_heads=[2]))
         bert = transformers.BertModel(transformers.BertConfig(vocab_size=99, is_decoder=True, **small))
         for backbone in (resnet, gpt2, dinov3, swin, bert):
-            name = type(backbone.base_model).__name__
+            name = type(backbone).__name__
             with pytest.raises(ValueError, match=f"`prompt_tokens=2` is for .* `{name}`. Leave `prompt_tokens` out"):
                 HMAForImageClassification.from_backbone(backbone, prompt_tokens=2, **MEMORY)
         with pytest.raises(ValueError, match="`prompt_tokens=2` is for .* `GraphNetworkModel`. Leave"):

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from transformers import TrainerCallback
 
 from hf_memaug.data.sampling import DomainAfterDomainSampler
+from hf_memaug.layers.real_memory import RealMemory
 from hf_memaug.training.algorithms import ALGORITHMS, MLDG, SWAD, DomainBatch, Fish, GroupDRO, Mixup
 from training.domain_runs import DOMAINS, domain_trainer, rows, weights
 
@@ -273,6 +274,18 @@ class TestSWAD:
                 algorithm.after_evaluation({"eval_loss": loss})
             algorithm.after_training(model)
             assert model.weight.item() == pytest.approx(whole)
+
+    def test_a_real_memory_is_that_of_the_end_of_the_average(self):
+        options = {"start_patience": 3, "end_patience": 2}
+        algorithm = SWAD(arguments(algorithm_kwargs=options), list(DOMAINS), None)
+        queue = RealMemory(4, 1)
+        model = nn.Sequential(queue, nn.Linear(1, 1))
+        for number, loss in enumerate([3.0, 2.0, 1.0, 1.1, 1.2, 1.3, 1.5, 1.4, 1.6, 1.7, 0.1]):
+            queue.write(torch.full((1, 1), float(number)), torch.tensor([number]))
+            algorithm.after_step(model, is_last=False)
+            algorithm.after_evaluation({"eval_loss": loss})
+        algorithm.after_training(model)
+        assert queue.slot_labels.tolist() == [4, 5, 6, 7] == queue.slots.flatten().tolist() and queue.written == 8
 
     def test_what_it_needs_is_asked_for(self, tmp_path):
         for option in ("tolerance", "start_patience", "end_patience"):

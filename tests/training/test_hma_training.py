@@ -14,6 +14,7 @@ from families import Case, leave_together
 from transformers import ResNetConfig, ResNetModel, Trainer, TrainerCallback, TrainingArguments
 
 from hf_memaug import DomainTrainer, HMAForImageClassification
+from hf_memaug.modeling.modeling_hma_memory import check_labels
 from training.image_runs import image_trainer
 
 IMAGES = Case("hma", "HMAForImageClassification")
@@ -138,6 +139,19 @@ class TestRefusals:
         with pytest.raises(ValueError, match="`support_classes` has the label 5"):
             model(**inputs, support_features=support, support_classes=torch.tensor([0, 5]))
 
+    def test_the_first_labels_on_a_gpu_are_waited_for(self):
+        class OnGpu(torch.Tensor):
+            device = property(lambda self: torch.device("cuda"))
+
+        wrong, right = (torch.tensor(labels).as_subclass(OnGpu) for labels in ([0, 3, 1], [0, 2, 1]))
+        check_labels("labels", wrong, 3)  # not asked to wait
+        model, inputs = empty(), IMAGES.inputs()
+        with pytest.raises(ValueError, match="`labels` has the label 3"):
+            model(**inputs, labels=wrong)
+        model(**inputs, labels=right)
+        with pytest.raises(IndexError):  # the loss itself
+            model(**inputs, labels=wrong)
+
     def test_a_batch_that_does_not_fit(self):
         with pytest.raises(ValueError, match="`real_memory_size=24` is less than a batch of 25.*`real_memory_size=25`"):
             empty().train()(**IMAGES.inputs(rows=25, labels=True))
@@ -235,6 +249,28 @@ class TestMomentum:
             whole.update_memory()
         torch.testing.assert_close(leading[name], following[name])
 
+    @pytest.mark.parametrize(
+        "reaches",
+        [
+            {"target_modules": r"backbone\.layers\.\d+\.attention\.q_proj"},
+            {"target_modules": ["q_proj"], "exclude_modules": r"momentum_backbone.*"},
+        ],
+    )
+    def test_adapters_that_the_copy_would_not_follow_are_refused(self, reaches):
+        from peft import LoraConfig, get_peft_model
+
+        model = get_peft_model(empty(), LoraConfig(r=2, **reaches)).train()
+        with pytest.raises(
+            ValueError, match=r"cannot follow .*q_proj.*`target_modules=\[.q_proj.\]`.*`momentum_encoder"
+        ):
+            model(**IMAGES.inputs(labels=True))
+        # On a memory that is full it is said at the first step.
+        model = get_peft_model(IMAGES.model(), LoraConfig(r=2, **reaches)).train()
+        with pytest.raises(ValueError, match="cannot follow"):
+            model(**IMAGES.inputs(labels=True))
+        alone = get_peft_model(empty(momentum_encoder="none"), LoraConfig(r=2, **reaches)).train()
+        alone(**IMAGES.inputs(labels=True)).loss.backward()
+
     def test_fresh_adapters_on_a_full_memory_are_the_same_in_the_copy(self):
         from peft import LoraConfig, get_peft_model
 
@@ -267,13 +303,26 @@ def test_a_memory_comes_back_with_a_resumed_run(tmp_path):
         assert torch.equal(value, again.state_dict()[name]), name
 
 
-@pytest.mark.parametrize("algorithm", ["erm", "coral", "dann", "fish", "mldg"])
+@pytest.mark.parametrize("algorithm", ["erm", "coral", "dann", "fish", "mldg", "swad"])
 def test_algorithms_of_domain_trainer(algorithm, tmp_path):
     pytest.importorskip("sklearn")
     model = empty(num_labels=10, real_memory_size=64)
     run = image_trainer("gmoe", tmp_path, model=model, algorithm=algorithm)
     run.train()
     assert run.state.global_step == 3 and int(model.head.memory.queue.written) >= 18
+
+
+def test_swad_keeps_the_rows_of_the_real_memory(tmp_path):
+    """A mean of rows, or of rows and empty slots, is no row that training has seen."""
+    model, queues = empty(num_labels=10, real_memory_size=64), []
+
+    class Queues(TrainerCallback):
+        def on_step_end(self, args, state, control, model=None, **kwargs):
+            queues.append({name: value.clone() for name, value in model.head.memory.queue.state_dict().items()})
+
+    image_trainer("gmoe", tmp_path, model=model, algorithm="swad", callbacks=[Queues()], max_steps=6).train()
+    found = model.head.memory.queue.state_dict()
+    assert any(all(torch.equal(value, queue[name]) for name, value in found.items()) for queue in queues[3:])
 
 
 def _several() -> None:

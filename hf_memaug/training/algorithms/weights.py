@@ -7,6 +7,7 @@ from collections import deque
 import torch
 from torch import nn
 
+from hf_memaug.layers.real_memory import RealMemory
 from hf_memaug.training.algorithms.base import ERM
 
 State = dict[str, torch.Tensor]
@@ -85,7 +86,7 @@ class SWAD(ERM):
 
     def after_step(self, model: nn.Module, is_last: bool) -> None:
         if not self.is_over:
-            self.segment.add(model.state_dict())
+            self.segment.add(model.state_dict(), records=_records(model))
 
     def after_evaluation(self, metrics: dict[str, float]) -> None:
         if "eval_loss" not in metrics:
@@ -139,29 +140,36 @@ class SWAD(ERM):
 
 
 class _Mean:
-    """A mean of weights."""
+    """A mean of weights, and what has none as it was last: whole numbers, and the `records`, by their names."""
 
-    def __init__(self, values: State | None = None, count: int = 0):
-        self.values, self.count = values or {}, count
+    def __init__(self, values: State | None = None, count: int = 0, records: tuple[str, ...] = ()):
+        self.values, self.count, self.records = values or {}, count, records
 
     @torch.no_grad()
-    def add(self, values: State, count: int = 1) -> None:
+    def add(self, values: State, count: int = 1, records: tuple[str, ...] = ()) -> None:
         """`values` count as much as `count` of what the mean is over."""
         if not count:
             return
         self.count += count
+        self.records = records
         if not self.values:
             self.values = _copied(values)
             return
-        # Whole numbers, such as how many batches a norm has seen, have no mean.
-        numbers = [name for name, mine in self.values.items() if mine.is_floating_point()]
+        # Whole numbers: how many batches a norm has seen, for one.
+        numbers = [name for name, mine in self.values.items() if mine.is_floating_point() and name not in records]
         mine, given = ([of[name] for name in numbers] for of in (self.values, values))
         torch._foreach_lerp_(mine, given, count / self.count)
         for name in self.values.keys() - set(numbers):
             self.values[name].copy_(values[name])
 
     def join(self, other: "_Mean") -> None:
-        self.add(other.values, other.count)
+        self.add(other.values, other.count, other.records)
+
+
+def _records(model: nn.Module) -> tuple[str, ...]:
+    """Rows that a real memory holds: the mean of two is none that training has seen."""
+    queues = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, RealMemory))
+    return tuple(name for name, _ in model.named_buffers() if name.startswith(queues))
 
 
 def _learners(model: nn.Module) -> dict[str, nn.Parameter]:
