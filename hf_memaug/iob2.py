@@ -18,6 +18,8 @@ def entities(tags: Sequence[str], strict: bool = False) -> list[Entity]:
     found: list[Entity] = []
     begin, kind = 0, None
     for place, tag in enumerate([*tags, "O"]):
+        if not isinstance(tag, str):
+            raise ValueError(f"the tag {tag!r} at place {place} is no name: a tag is O, B-TYPE or I-TYPE.")
         prefix, _, name = tag.partition("-")
         if tag != "O" and (prefix not in ("B", "I") or not name):
             raise ValueError(f"the tag {tag!r} at place {place} is not IOB2: a tag is O, B-TYPE or I-TYPE.")

@@ -283,3 +283,15 @@ def test_what_read_in_pretraining_keeps_its_gates(here, folders):
         torch.testing.assert_close(model.gmap.state_dict()[name], value, rtol=0, atol=0)
     with pytest.raises(ValueError, match="leave `memory_layers` out"):
         build_model(dataclasses.replace(job, memory_layers=(1, 2)), str(encoders), task)
+
+
+def test_the_loss_of_a_logits_fusion_is_that_of_the_fused_logits(here):
+    from fusion import LogitsFusion
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 8}
+    encoder = transformers.BertModel(transformers.BertConfig(vocab_size=20, **sizes), add_pooling_layer=False)
+    model = LogitsFusion(encoder, num_labels=3).eval()
+    ids, labels = torch.arange(12).view(2, 6), torch.tensor([0, 2])
+    found = model(input_ids=ids, general_hidden_states=10 * torch.randn(2, 1, 6, 8), labels=labels)
+    assert torch.equal(found.loss, nn.functional.cross_entropy(found.logits, labels))

@@ -39,7 +39,10 @@ class PlainClassifier(nn.Module):
         self.encoder.set_attn_implementation(name)
 
     def forward(self, labels: torch.Tensor | None = None, **inputs) -> SequenceClassifierOutput:
-        logits = self.classifier(self.encoder(**inputs).last_hidden_state[:, 0])
+        return self.scored(self.classifier(self.encoder(**inputs).last_hidden_state[:, 0]), labels)
+
+    @staticmethod
+    def scored(logits: torch.Tensor, labels: torch.Tensor | None) -> SequenceClassifierOutput:
         loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
         return SequenceClassifierOutput(loss=loss, logits=logits)
 
@@ -51,11 +54,11 @@ class LogitsFusion(PlainClassifier):
         super().__init__(encoder, num_labels)
         self.general_classifier = head(encoder.config, num_labels)
 
-    def forward(self, general_hidden_states: torch.Tensor, **inputs) -> SequenceClassifierOutput:
-        outputs = super().forward(**inputs)
+    def forward(
+        self, general_hidden_states: torch.Tensor, labels: torch.Tensor | None = None, **inputs
+    ) -> SequenceClassifierOutput:
         first = general_hidden_states[:, -1, 0].to(self.encoder.dtype)
-        outputs.logits = outputs.logits + self.general_classifier(first)
-        return outputs
+        return self.scored(super().forward(**inputs).logits + self.general_classifier(first), labels)
 
 
 def ensemble(logits: list[torch.Tensor]) -> torch.Tensor:

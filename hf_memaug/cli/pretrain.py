@@ -18,6 +18,8 @@ from hf_memaug.cli.recipes import write_recipe
 from hf_memaug.files import differing, told_plainly, write_atomically
 
 RECORD = "pretraining.json"
+# The first texts of a stream, of whose words a small encoder is made.
+FIRST_TEXTS = 10_000
 
 
 class HeldOutTexts:
@@ -42,6 +44,8 @@ def pretrain(call) -> int:
     options = call.options
     if options.held_out < 0 or options.held_out == 1:
         raise UsageError("`--held-out` 1 leaves nothing to train on: choose 2 or more, or 0 for none.")
+    if options.stream and call.resolved.settings.get("max_steps", 0) <= 0:
+        raise UsageError("`--stream` asks for `--max-steps`: a stream does not say how long it is.")
     own = {
         name: value for name, value in call.resolved.settings.items() if name not in fields.trainer_fields("masked_lm")
     }
@@ -88,7 +92,8 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     try:
-        texts = list(HeldOutTexts(options.corpus, options.field, options.held_out, False))
+        corpus = HeldOutTexts(options.corpus, options.field, options.held_out, False)
+        texts = list(islice(corpus, FIRST_TEXTS if options.stream else None))
         if not texts:
             raise ValueError("`--corpus` has no text that is not held out.")
     except (ValueError, OSError) as error:
@@ -109,8 +114,8 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
             evaluated[name] = list(islice(packed, options.evaluate_rows))
         except (ValueError, OSError) as error:
             raise DataRefused(str(error).replace("`files`", "`--also`")) from error
-    train = list(PackedTexts(texts, tokenizer, length))
-    if not train:
+    train = PackedTexts(corpus, tokenizer, length) if options.stream else list(PackedTexts(texts, tokenizer, length))
+    if next(iter(train), None) is None:
         raise DataRefused(f"`--corpus` holds less than one row of `--length` {length} tokens. Give more text.")
     model = _model(options, backbone, own)
     if torch.cuda.is_available():

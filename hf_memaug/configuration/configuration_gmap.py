@@ -33,8 +33,8 @@ class GMAPConfig(PreTrainedConfig):
             reading with the same weights, mixed in by a gate for each head.
         memory_layers (`list[int]`, *optional*):
             The layers of `domain` that read the memory, counted from 1. Left out, the paper's choice for 12 layers,
-            scaled to the depth: layer 9 for `"single"` and `"gated"`, layers 6 and 12 for `"chunk_gated"`, all for
-            `"multiple"`.
+            scaled to the depth: layer 9 for `"single"` and `"gated"` (of two that are as near, the even one: layer 4
+            of 6), layers 6 and 12 for `"chunk_gated"`, all for `"multiple"`.
         freeze_general (`bool`, *optional*, defaults to `True`):
             Whether `general` stays as it is: no gradient, no graph, no dropout.
         classifier_layers (`int`, *optional*, defaults to 1):
@@ -135,6 +135,13 @@ class GMAPConfig(PreTrainedConfig):
                 f"({self.domain.hidden_size})."
             )
         layers, depth = self.augmented_layers, self.domain.num_hidden_layers
+        if self.strategy == "chunk_gated" and depth < 2:
+            raise ValueError(
+                f'`strategy="chunk_gated"` reads in two layers, and the domain encoder has {depth}. Choose "single", '
+                '"gated" or "multiple".'
+            )
+        if not layers:
+            raise ValueError("`memory_layers` is empty, so that nothing is read. Name a layer, or leave it out.")
         wrong = [layer for layer in layers if not 1 <= layer <= depth]
         if wrong:
             raise ValueError(

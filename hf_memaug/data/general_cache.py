@@ -23,6 +23,11 @@ ROWS_A_FILE = 1024
 MANIFEST = "cache.json"
 COLUMN = "general_hidden_states"
 _READ_BY_ENCODERS = ("input_ids", "token_type_ids", "attention_mask")
+# What the same weights make of the same tokens depends on these, as BERT, RoBERTa and GPT-2 call them.
+_CONFIGURATION = (
+    "model_type num_attention_heads hidden_act activation_function layer_norm_eps layer_norm_epsilon pad_token_id "
+    "scale_attn_weights scale_attn_by_inverse_layer_idx"
+).split()
 
 
 class CachedRows(torch.utils.data.Dataset):
@@ -30,7 +35,7 @@ class CachedRows(torch.utils.data.Dataset):
 
     def __init__(self, rows, folder: str | os.PathLike, indices: Sequence[int] | None = None):
         self.rows, self.folder = rows, Path(folder)
-        self.manifest = json.loads((self.folder / MANIFEST).read_text(encoding="utf-8"))
+        self.manifest = _read_manifest(self.folder / MANIFEST)
         self.indices = range(len(rows)) if indices is None else list(indices)
         starts = np.cumsum([0, *self.manifest["tokens"]])
         self._starts = starts - starts[np.arange(len(starts)) // ROWS_A_FILE * ROWS_A_FILE]
@@ -91,7 +96,7 @@ def cache_general_states(
         raise ValueError("`rows` must be tokenized and not empty: use `rows.tokenize(tokenizer)`.")
     folder = Path(folder)
     manifest = {
-        "general": _weights_digest(encoders.general),
+        "general": _encoder_digest(encoders.general),
         "rows": _rows_digest(rows),
         # Strategies that read the same share a cache.
         "layers": encoders.config.states_read,
@@ -102,7 +107,7 @@ def cache_general_states(
     missing = [number for number in range(files) if not (folder / _file_name(number)).exists()]
     if missing:
         _write(encoders, rows, folder, missing, batch_size, progress)
-    _check_files(folder, manifest["tokens"], files)
+    _check_files(folder, manifest["tokens"], files, [len(manifest["layers"]), encoders.config.hidden_size])
     return CachedRows(rows, folder)
 
 
@@ -172,6 +177,12 @@ def _write(encoders, rows, folder: Path, missing: list[int], batch_size: int, pr
             for place, row in enumerate(chosen):
                 found[row] = stacked[place, : len(rows[row]["input_ids"])]
             bar.update(len(chosen))
+        broken = next((row for row in some if not found[row].isfinite().all()), None)
+        if broken is not None:
+            raise ValueError(
+                f"The general encoder's states of row {broken} are no numbers, or larger than fp16, the cache's, can "
+                "hold. Train without a cache."
+            )
         whole = torch.cat([found[row] for row in some])
         with _name_of_its_own(path) as temporary:
             save_file({"states": whole}, temporary)
@@ -193,7 +204,7 @@ def _check_manifest(folder: Path, manifest: dict) -> None:
     path = folder / MANIFEST
     if not path.exists():
         _write_manifest(path, manifest)
-    stored = json.loads(path.read_text(encoding="utf-8"))
+    stored = _read_manifest(path)
     said = {
         "general": "another general encoder",
         "rows": "other rows, or the same rows by another tokenizer",
@@ -203,6 +214,18 @@ def _check_manifest(folder: Path, manifest: dict) -> None:
     for name, what in said.items():
         if stored.get(name) != manifest[name]:
             raise ValueError(f"`folder` {folder} holds a cache of {what}. Choose another folder, or delete this one.")
+
+
+def _read_manifest(path: Path) -> dict:
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        stored = None
+    if not isinstance(stored, dict):
+        raise ValueError(
+            f"`folder` {path.parent}: {path.name} is broken. Delete this folder, and the cache is made anew."
+        )
+    return stored
 
 
 def _write_manifest(path: Path, manifest: dict) -> None:
@@ -224,19 +247,21 @@ def _write_manifest(path: Path, manifest: dict) -> None:
             os.replace(temporary, path)
 
 
-def _check_files(folder: Path, tokens: list[int], files: int) -> None:
+def _check_files(folder: Path, tokens: list[int], files: int, of_a_token: list[int]) -> None:
     from safetensors import SafetensorError, safe_open
 
     for number in range(files):
         path = folder / _file_name(number)
-        wanted = sum(tokens[number * ROWS_A_FILE : (number + 1) * ROWS_A_FILE])
+        wanted = [sum(tokens[number * ROWS_A_FILE : (number + 1) * ROWS_A_FILE]), *of_a_token]
         try:
             with safe_open(path, framework="pt") as file:
-                count = file.get_slice("states").get_shape()[0]
+                shape = file.get_slice("states").get_shape()
         except (SafetensorError, OSError) as error:
             raise ValueError(f"`folder` {folder}: {path.name} is broken ({error}). Delete that file.") from error
-        if count != wanted:
-            raise ValueError(f"`folder` {folder}: {path.name} has {count} tokens, not {wanted}. Delete that file.")
+        if shape != wanted:
+            raise ValueError(
+                f"`folder` {folder}: {path.name} has tokens, layers and width {shape}, not {wanted}. Delete that file."
+            )
 
 
 def _column(rows, name: str) -> Sequence:
@@ -248,8 +273,8 @@ def _file_name(number: int) -> str:
     return f"states-{number:05d}.safetensors"
 
 
-def _weights_digest(encoder: torch.nn.Module) -> str:
-    digest = hashlib.sha256()
+def _encoder_digest(encoder) -> str:
+    digest = hashlib.sha256(repr([getattr(encoder.config, name, None) for name in _CONFIGURATION]).encode())
     for name, value in sorted(encoder.state_dict().items()):
         digest.update(f"{name}{tuple(value.shape)}{value.dtype}".encode())
         digest.update(value.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())

@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of named-entity recognition and of extractive question answering, to tokens and back. Rows are dictionaries."""
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
+from typing import Any, NamedTuple
 
 from hf_memaug.iob2 import entities
 
@@ -14,6 +15,9 @@ IGNORED = -100
 def tag_names(rows: Iterable[dict], column: str = "ner_tags") -> list[str]:
     """The tags that occur, "O" first: the labels of a model."""
     found = {tag for row in rows for tag in row[column]}
+    numbers = [tag for tag in found if not isinstance(tag, str)]
+    if numbers:
+        raise ValueError(f"`rows` has the tag {numbers[0]!r}, which is no name. Give tags by name, such as B-Disease.")
     return ["O", *sorted(found - {"O"})]
 
 
@@ -21,6 +25,9 @@ def check_tags(rows: Iterable[dict], column: str = "ner_tags") -> None:
     """Refuses rows whose tags are not IOB2, or not one for each word."""
     for number, row in enumerate(rows):
         words, tags = row["tokens"], row[column]
+        for name, given in (("tokens", words), (column, tags)):
+            if isinstance(given, str) or not hasattr(given, "__len__"):
+                raise ValueError(f"`rows`: row {number} has no list in `{name}` ({given!r:.40}). Give each word a tag.")
         if len(words) != len(tags):
             raise ValueError(f"`rows`: row {number} has {len(words)} words and {len(tags)} tags. Give each word a tag.")
         try:
@@ -34,7 +41,8 @@ def tokenize_tags(
 ) -> list[dict]:
     """
     Rows with `tokens` and IOB2 tags to rows for token classification. A word's first token has its tag; the others are
-    not scored. Words beyond `max_length` tokens are cut off.
+    not scored. Words beyond `max_length` tokens are cut off: their tags' ids are in `cut_off`, which
+    `tags_from_logits` needs, and no model.
 
     Args:
         labels: the names of the tags, in the order of their ids, such as `tag_names(rows)`.
@@ -55,13 +63,15 @@ def tokenize_tags(
             IGNORED if word is None or word == before else ids[tags[word]]
             for word, before in zip(word_ids, places, strict=True)
         ]
-        found.append(dict(encoded))
+        held = max((word for word in word_ids if word is not None), default=-1) + 1
+        found.append({**encoded, "cut_off": [ids[tag] for tag in tags[held:]]})
     return found
 
 
 def tags_from_logits(logits, rows: Sequence[dict], labels: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
     """
-    Predicted and true tags of the scored tokens of each row, for `entity_f1`.
+    Predicted and true tags of the words of each row, for `entity_f1`. Words that were cut off are predicted to be "O":
+    an entity there is missed.
 
     Args:
         logits: `(row, token, label)`; what is padded is padded on the right.
@@ -70,15 +80,26 @@ def tags_from_logits(logits, rows: Sequence[dict], labels: Sequence[str]) -> tup
     predicted, true = [], []
     for scores, row in zip(logits, rows, strict=True):
         scored = [place for place, label in enumerate(row["labels"]) if label != IGNORED]
-        predicted.append([labels[int(scores[place].argmax())] for place in scored])
-        true.append([labels[row["labels"][place]] for place in scored])
+        cut_off = [labels[label] for label in row.get("cut_off", ())]
+        predicted.append([*(labels[int(scores[place].argmax())] for place in scored), *("O" for _ in cut_off)])
+        true.append([*(labels[row["labels"][place]] for place in scored), *cut_off])
     return predicted, true
 
 
 def check_questions(rows: Iterable[dict]) -> None:
-    """Refuses rows whose answers do not lie where they say."""
+    """Refuses rows whose answers are not as SQuAD has them, or do not lie where they say."""
     for number, row in enumerate(rows):
         _span(number, row)
+
+
+def are_answers(one: Any) -> bool:
+    """Whether it holds `text`, strings, and `answer_start`, as many whole numbers."""
+    if not isinstance(one, Mapping) or not {"text", "answer_start"} <= set(one):
+        return False
+    texts, starts = one["text"], one["answer_start"]
+    if not all(isinstance(several, (list, tuple)) for several in (texts, starts)) or len(texts) != len(starts):
+        return False
+    return all(isinstance(text, str) for text in texts) and all(isinstance(start, Integral) for start in starts)
 
 
 def tokenize_questions(rows: Iterable[dict], tokenizer, max_length: int = 384, stride: int = 128) -> list[dict]:
@@ -200,10 +221,20 @@ def _check_tokenizer(tokenizer) -> None:
 
 def _span(number: int, row: dict) -> tuple[int, int] | None:
     """Where the first answer lies in the context."""
+    if not are_answers(row["answers"]):
+        raise ValueError(
+            f"`rows`: row {number}: `answers` must hold `text`, strings, and `answer_start`, as many whole numbers; it "
+            f"is {row['answers']!r:.80}. Write them as SQuAD does, empty where there is no answer."
+        )
     texts, starts = row["answers"]["text"], row["answers"]["answer_start"]
     if not texts:
         return None
     for text, start in zip(texts, starts, strict=True):
+        if not text.strip():
+            raise ValueError(
+                f"`rows`: row {number}: the answer {text!r} holds nothing. Leave it out: where there is no answer, "
+                "`text` and `answer_start` are empty."
+            )
         if start < 0 or row["context"][start : start + len(text)] != text:
             lies = row["context"].find(text)
             mend = f"It lies at {lies}: mend `answer_start`." if lies >= 0 else "It is nowhere in it: leave it out."

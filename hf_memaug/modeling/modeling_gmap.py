@@ -3,17 +3,16 @@
 """G-MAP: a domain encoder that reads the memory of a frozen general encoder (Wan et al., 2022, section 2)."""
 
 import copy
-import os
 from contextlib import nullcontext
 
 import torch
 from torch import nn
-from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
+from transformers import AutoModelForMaskedLM, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.models.bert.modeling_bert import BertLMPredictionHead
-from transformers.models.roberta.modeling_roberta import RobertaLMHead
+from transformers.models.roberta.modeling_roberta import RobertaClassificationHead, RobertaLMHead
 from transformers.utils import auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_gmap import GMAPConfig
@@ -22,6 +21,7 @@ from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
 from hf_memaug.modeling.modeling_gmap_encoders import (
     DECODERS,
     augment,
+    check_tokenizers,
     domain_twin,
     layer_states,
     load_encoder,
@@ -117,7 +117,7 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         how, kwargs = split_arguments(kwargs)
         takes = WHERE | {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code", "variant"}
         check_arguments("from_general_and_domain", cls.config_class, how, kwargs, takes)
-        _check_vocabularies(general, domain, {name: how[name] for name in WHERE if name in how})
+        check_tokenizers(general, domain, {name: how[name] for name in WHERE if name in how})
         plain = general if isinstance(general, PreTrainedModel) else load_encoder(general, how)
         if not isinstance(domain, PreTrainedModel):
             domain = (
@@ -149,25 +149,6 @@ def _copy_weights(source: nn.Module, into: nn.Module, name: str) -> None:
     into.load_state_dict({key: value for key, value in stored.items() if key in wanted}, strict=False)
 
 
-def _check_vocabularies(general, domain, where: dict) -> None:
-    """Two encoders may have as many words and still not the same."""
-    tokenizers = []
-    for one in (general, domain):
-        if isinstance(one, PreTrainedModel):
-            return
-        try:
-            tokenizers.append(AutoTokenizer.from_pretrained(one, **where))
-        except (OSError, ValueError):
-            return  # No tokenizer lies with it: the sizes of the vocabularies are compared later.
-    words = [tokenizer.get_vocab() for tokenizer in tokenizers]
-    if words[0] != words[1]:
-        differing = min(word for word, _ in set(words[0].items()) ^ set(words[1].items()))
-        raise ValueError(
-            f"`general` ({os.fspath(general)}) and `domain` ({os.fspath(domain)}) have different vocabularies: they "
-            f"disagree about {differing!r}. Both read the same tokens: choose two encoders with one tokenizer."
-        )
-
-
 @auto_docstring
 class GMAPModel(GMAPPreTrainedModel):
     def __init__(self, config: GMAPConfig):
@@ -176,6 +157,11 @@ class GMAPModel(GMAPPreTrainedModel):
             if found not in MEMORY_LAYERS:
                 known = ", ".join(MEMORY_LAYERS)
                 raise ValueError(f"`{name}` is a `{found}` encoder. There are memory layers for: {known}.")
+            if found not in DECODERS and getattr(config, name).is_decoder:
+                raise ValueError(
+                    f"`{name}` is a `{found}` with `is_decoder=True`, and the memory is read both ways. Load it with "
+                    "`is_decoder=False`."
+                )
         kinds = [getattr(config, name).model_type for name in ("general", "domain")]
         if (kinds[0] in DECODERS) != (kinds[1] in DECODERS):
             raise ValueError(
@@ -221,12 +207,13 @@ class GMAPModel(GMAPPreTrainedModel):
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()), self._own_precision():
             return layer_states(self.general, max(self.config.states_read), **inputs)
 
-    def _checked(self, states: torch.Tensor) -> torch.Tensor:
-        depth = self.config.num_hidden_layers
-        if states.ndim != 4 or states.shape[1] not in (len(self.config.states_read), depth):
+    def _checked(self, states: torch.Tensor, rows: int, tokens: int) -> torch.Tensor:
+        depth, width = self.config.num_hidden_layers, self.config.hidden_size
+        if states.shape not in [(rows, layers, tokens, width) for layers in (len(self.config.states_read), depth)]:
             raise ValueError(
                 f"`general_hidden_states` has the shape {tuple(states.shape)}. It is (batch, layers, tokens, width), "
-                f"with layers 1 to {depth} and without the embeddings, as `general_states` gives them."
+                f"here ({rows}, {depth}, {tokens}, {width}), with layers 1 to {depth} and without the embeddings, as "
+                "`general_states` gives them for the same tokens."
             )
         return states
 
@@ -275,7 +262,8 @@ class GMAPModel(GMAPPreTrainedModel):
                 inputs["attention_mask"] = shared_mask(self.domain, self.general, **inputs)
             states = self.general_states(**inputs)
         else:
-            states = self._checked(general_hidden_states)
+            given = input_ids if inputs_embeds is None else inputs_embeds
+            states = self._checked(general_hidden_states, *given.shape[:2])
         memories, memory_weights = self.memory(states)
         del states  # of all layers: what is read of them is in the memories
         if memory_mask is not None:
@@ -363,15 +351,19 @@ class GMAPHead(GMAPPreTrainedModel):
 class GMAPForSequenceClassification(GMAPHead):
     def __init__(self, config):
         super().__init__(config)
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size) if config.classifier_layers == 2 else None
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+        # All of the head has this name, by which PEFT knows what to train and to save beside an adapter.
+        if config.classifier_layers == 2:
+            self.classifier = RobertaClassificationHead(config)
+        else:
+            self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
     def _logits(self, hidden_states, attention_mask):
-        features = self.dropout(self._pooled(hidden_states, attention_mask))
-        if self.dense is not None:
-            features = self.dropout(torch.tanh(self.dense(features)))
-        return self.classifier(features)
+        features = self._pooled(hidden_states, attention_mask)
+        if self.config.classifier_layers == 2:
+            # It has its own dropout, and takes the first token itself.
+            return self.classifier(features[:, None])
+        return self.classifier(self.dropout(features))
 
     def _pooled(self, hidden_states, attention_mask):
         """The first token; where tokens know only those before them, the last that is not padding."""

@@ -4,7 +4,7 @@
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, PreTrainedModel
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
@@ -12,6 +12,9 @@ from hf_memaug.modeling.modeling_utils import WHERE
 
 # Read from left to right: what a token knows comes from those before it.
 DECODERS = ("gpt2",)
+# Upper case, an accent, spaces, a number: what tokenizers of one vocabulary may treat differently. It begins with a
+# space, for whether one is put there is no difference between encoders.
+_PROBE = " A Café of 1,000 TEAS,  isn't it?"
 
 
 def make_encoder(config) -> PreTrainedModel:
@@ -27,6 +30,43 @@ def load_encoder(name_or_path, how: dict) -> PreTrainedModel:
 
 def _without_pooler(config) -> dict:
     return {"add_pooling_layer": False} if config.model_type in ("bert", "roberta") else {}
+
+
+def check_tokenizers(general, domain, where: dict) -> None:
+    """Two encoders may have as many words and still not the same. Where a tokenizer is missing, their number counts."""
+    tokenizers = [_tokenizer_of(one, where) for one in (general, domain)]
+    if None in tokenizers:
+        return
+    words = [tokenizer.get_vocab() for tokenizer in tokenizers]
+    read = [tokenizer(_PROBE, add_special_tokens=False)["input_ids"] for tokenizer in tokenizers]
+    if words[0] == words[1] and read[0] == read[1]:
+        return
+    wrong = f"one vocabulary, and read the text {_PROBE.strip()!r} differently"
+    if words[0] != words[1]:
+        differing = min(word for word, _ in set(words[0].items()) ^ set(words[1].items()))
+        wrong = f"different vocabularies: they disagree about {differing!r}"
+    names = [getattr(one, "name_or_path", one) for one in (general, domain)]
+    raise ValueError(
+        f"`general` ({names[0]}) and `domain` ({names[1]}) have {wrong}. Both read the same tokens: choose two "
+        "encoders with one tokenizer."
+    )
+
+
+def _tokenizer_of(encoder, where: dict):
+    """What lies with a checkpoint, or with the one that a model was loaded from; None if nothing does."""
+    name, is_model = encoder, isinstance(encoder, PreTrainedModel)
+    if is_model:
+        name = encoder.name_or_path
+        where = {key: value for key, value in where.items() if key not in ("revision", "subfolder")}
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, **where)
+        # Resized since it was loaded: the tokenizer there is no longer its own.
+        if is_model and AutoConfig.from_pretrained(name, **where).vocab_size != encoder.config.vocab_size:
+            return None
+    except (OSError, ValueError):
+        return None
+    # Where no tokenizer lies, transformers makes one of special tokens alone.
+    return None if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens) else tokenizer
 
 
 def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:

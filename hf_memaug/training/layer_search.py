@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class LayerTrial:
-    """One short or full training: the layers, the share of the steps it was given, and its score on dev rows."""
+    """One short or full training: the layers, the share of the steps that it took, and its score on dev rows."""
 
     memory_layers: list[int]
     share: float
@@ -23,7 +23,7 @@ class LayerSearch:
         memory_layers: the best, for the configuration's field of that name.
         score: their score in the longest training.
         trials: all that was tried, in order.
-        cost: of the search, in full trainings.
+        cost: of the steps that were taken, in full trainings.
     """
 
     memory_layers: list[int]
@@ -34,14 +34,18 @@ class LayerSearch:
 
 def candidate_layers(strategy: str, depth: int) -> list[list[int]]:
     """
-    What a strategy can choose from, as the paper does: one layer; two layers half the depth apart; or, where each layer
-    reads its own, the upper layers from some layer on.
+    What a strategy can choose from, as the paper does: one layer; two layers half the depth apart, and the default
+    ones; or, where each layer reads its own, the upper layers from some layer on.
     """
     if strategy in ("single", "gated"):
         return [[layer] for layer in range(1, depth + 1)]
     if strategy == "chunk_gated":
         half = depth // 2
-        return [[layer, layer + half] for layer in range(1, depth - half + 1)]
+        if half == 0:
+            raise ValueError(f'`depth` is {depth}, and "chunk_gated" reads in two layers. Choose another `strategy`.')
+        found = [[layer, layer + half] for layer in range(1, depth - half + 1)]
+        # Of an odd depth the default layers are one further apart.
+        return sorted([*found, [half, depth]]) if depth % 2 else found
     if strategy == "multiple":
         return [list(range(first, depth + 1)) for first in range(1, depth + 1)]
     raise ValueError(f'`strategy` is {strategy!r}: choose "single", "multiple", "gated" or "chunk_gated".')
@@ -76,31 +80,54 @@ def search_memory_layers(
     counts = [len(left)]
     while len(counts) < rounds:
         counts.append(math.ceil(counts[-1] / 2))
-    share = min(1.0, budget / sum(count * 2**turn for turn, count in enumerate(counts)))
+    least = sum(count * 2**turn for turn, count in enumerate(counts))
+    share = min(1.0, budget / least)
     search = LayerSearch([], -math.inf)
     for _ in range(rounds):
         scored = []
         for layers in left:
-            score = _trial(make_trainer(layers), share, metric)
-            search.trials.append(LayerTrial(layers, share, score))
-            search.cost += share
+            trainer = make_trainer(layers)
+            taken = _give_steps(trainer, share, budget, least)
+            score = _score(trainer, metric)
+            search.trials.append(LayerTrial(layers, taken, score))
+            search.cost += taken
             # A training that came to nothing is the worst.
             worth = -math.inf if math.isnan(score) else score if greater_is_better else -score
             scored.append((worth, layers))
         scored.sort(key=lambda one: -one[0])
+        if scored[0][0] == -math.inf:
+            raise ValueError(
+                f"`metric` {metric!r} is no number after any of the {len(scored)} trainings: they came to nothing. "
+                "Lower the learning rate, or look at the data."
+            )
         left = [layers for _, layers in scored[: max(1, math.ceil(len(scored) / 2))]]
+        if share == 1.0:
+            # Trained in full: once more would show the same.
+            break
         share = min(1.0, 2 * share)
     search.memory_layers = left[0]
     search.score = next(t.score for t in reversed(search.trials) if t.memory_layers == left[0])
     return search
 
 
-def _trial(trainer, share: float, metric: str) -> float:
+def _give_steps(trainer, share: float, budget: float, least: int) -> float:
+    """Sets the steps of a trial, whole ones; returns the share of all that they are."""
     if trainer.args.max_steps <= 0:
         raise ValueError(
             "`make_trainer` gives a trainer without `max_steps`, of which a trial takes its share. Set it."
         )
-    trainer.args.max_steps = max(1, round(share * trainer.args.max_steps))
+    whole = trainer.args.max_steps
+    steps = math.floor(share * whole + 1e-6)
+    if steps == 0:
+        raise ValueError(
+            f"`budget` is {budget}, which leaves less than a step of the {whole} to each candidate. Give at least "
+            f"{math.ceil(100 * least / whole) / 100:g}, or fewer `candidates`."
+        )
+    trainer.args.max_steps = steps
+    return steps / whole
+
+
+def _score(trainer, metric: str) -> float:
     trainer.train()
     metrics = trainer.evaluate()
     if metric not in metrics:

@@ -6,7 +6,7 @@ from torch import nn
 from torch.utils.data import IterableDataset
 from transformers import Trainer
 
-from hf_memaug.data.sampling import SeededRows, SeededRowsSampler
+from hf_memaug.data.sampling import SeededRows, SeededRowsSampler, SeededStream
 from hf_memaug.training.callbacks import EpochOrder
 from hf_memaug.training.snapshots import SnapshotTrainer
 
@@ -16,7 +16,8 @@ class MaskedLMTrainer(SnapshotTrainer, Trainer):
     [`Trainer`] for masked language models. In training, their head sees only the tokens that have a label, one in
     seven: the loss is the same, and the scores of all other tokens over the vocabulary are not made. They are most of
     what a small encoder keeps in memory. Evaluation is `Trainer`'s. Masks that are drawn anew follow from the seed, the
-    epoch and the place of a row, so that a run that was broken off goes on to the same end.
+    epoch and the place of a row, so that a run that was broken off goes on to the same end. A stream without a length,
+    such as `PackedTexts`, begins again where it ends, until `max_steps`.
     """
 
     def __init__(self, *args, **kwargs):
@@ -27,17 +28,21 @@ class MaskedLMTrainer(SnapshotTrainer, Trainer):
         self.add_callback(EpochOrder(self))
 
     def _get_dataloader(self, dataset, *args, is_training: bool = False, **kwargs):
-        # A stream has no places that its masks could go by.
-        if is_training and self._draws_masks and not isinstance(dataset, IterableDataset):
-            dataset = SeededRows(dataset)
+        if is_training and self._draws_masks:
+            if not isinstance(dataset, IterableDataset):
+                dataset = SeededRows(dataset)
+            elif not hasattr(dataset, "__len__"):
+                dataset = SeededStream(dataset, self._data_seed())
         return super()._get_dataloader(dataset, *args, is_training=is_training, **kwargs)
 
     def _get_train_sampler(self, train_dataset=None):
         sampler = super()._get_train_sampler(train_dataset)
         if self._draws_masks and sampler is not None:
-            seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
-            sampler = self._sampler = SeededRowsSampler(sampler, seed)
+            sampler = self._sampler = SeededRowsSampler(sampler, self._data_seed())
         return sampler
+
+    def _data_seed(self) -> int:
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
     def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
         # Under `DataParallel` each device has its own part of the batch.

@@ -1,30 +1,28 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Trainers for extractive questions: places in a context instead of labels, and answers that are scored."""
+"""
+Trainers for what is a span of a text: extractive questions, with places in a context instead of labels and answers that
+are scored, and tags of words, of which whole entities are.
+"""
 
 import numpy as np
 from transformers import EvalPrediction
 
-from hf_memaug.data.spans import answers_from_logits
-from hf_memaug.evaluation.spans import answer_scores
+from hf_memaug.data.spans import answers_from_logits, tags_from_logits
+from hf_memaug.evaluation.spans import answer_scores, entity_f1
 from hf_memaug.training.continual.stage import StageTrainer
 from hf_memaug.training.continual_trainer import ContinualTrainer
 from hf_memaug.training.domain_trainer import DomainTrainer
 
 
-class AnswerScores:
-    """
-    For a `DomainTrainer`: exact match (`exact_match`) and F1 (`f1`) of the answers of each domain. A context that is
-    too long for the model is several rows, of which the best answer counts.
-    """
+class RowScores:
+    """For a `DomainTrainer` whose scores ask for more of a row than its logits and labels: `_row_scores` says how."""
 
     def __init__(self, model=None, args=None, **kwargs):
-        if args is not None and args.label_smoothing_factor:
-            raise ValueError("`label_smoothing_factor` smooths labels, and questions have none. Leave it out.")
         self._asked = None
         super().__init__(model=model, args=args, **kwargs)
         if kwargs.get("compute_metrics") is None:
-            self._score = self._answer_scores
+            self._score = self._row_scores
 
     def evaluation_loop(self, dataloader, *args, **kwargs):
         self._asked = getattr(dataloader, "dataset", None)
@@ -35,10 +33,54 @@ class AnswerScores:
 
     def _score_by_domain(self, prediction: EvalPrediction) -> dict[str, float]:
         # The numbers of the rows, of which each domain's stay with its predictions.
-        prediction.inputs = np.arange(len(prediction.predictions[0]))
+        prediction.inputs = np.arange(len(_logits(prediction)))
         return super()._score_by_domain(prediction)
 
-    def _answer_scores(self, prediction: EvalPrediction) -> dict[str, float]:
+
+def _logits(prediction: EvalPrediction) -> np.ndarray:
+    return prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
+
+
+class TagScores(RowScores):
+    """
+    For a `DomainTrainer`: F1 of whole entities (`f1`) and the accuracy of the words' tags (`accuracy`) of each domain.
+    Rows are those of `tokenize_tags` with a `domain`. Words that were cut off count as tagged "O".
+    """
+
+    def _row_scores(self, prediction: EvalPrediction) -> dict[str, float]:
+        names = [self.model.config.id2label[number] for number in range(self.model.config.num_labels)]
+        rows = [self._asked[int(number)] for number in prediction.inputs]
+        predicted, true = tags_from_logits(_logits(prediction), rows, names)
+        right = [mine == theirs for two in zip(predicted, true, strict=True) for mine, theirs in zip(*two, strict=True)]
+        return {"f1": entity_f1(predicted, true)["f1"], "accuracy": float(np.mean(right))}
+
+
+class TagTrainer(TagScores, DomainTrainer):
+    """`DomainTrainer` for tags. All arguments are those of `DomainTrainer`."""
+
+
+class TagStageTrainer(TagScores, StageTrainer):
+    """A stage of `ContinualTagTrainer`."""
+
+
+class ContinualTagTrainer(TagScores, ContinualTrainer):
+    """`ContinualTrainer` for the rows of `TagTrainer`."""
+
+    stage_class = TagStageTrainer
+
+
+class AnswerScores(RowScores):
+    """
+    For a `DomainTrainer`: exact match (`exact_match`) and F1 (`f1`) of the answers of each domain. A context that is
+    too long for the model is several rows, of which the best answer counts.
+    """
+
+    def __init__(self, model=None, args=None, **kwargs):
+        if args is not None and args.label_smoothing_factor:
+            raise ValueError("`label_smoothing_factor` smooths labels, and questions have none. Leave it out.")
+        super().__init__(model=model, args=args, **kwargs)
+
+    def _row_scores(self, prediction: EvalPrediction) -> dict[str, float]:
         asked: dict[int, dict] = {}
         features = []
         for number in prediction.inputs:

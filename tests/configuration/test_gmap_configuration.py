@@ -50,6 +50,9 @@ def test_the_whole_answers_for_the_domain_encoder():
         ({"memory_layers": [2]}, "makes 2 memory representations.*Name 2 layers"),
         ({"strategy": "gated", "memory_layers": [2, 4]}, "makes 1 memory representation, .*Name 1 layer"),
         ({"num_attention_heads": 5}, "must divide `hidden_size`"),
+        ({"strategy": "multiple", "memory_layers": []}, "`memory_layers` is empty.*Name a layer, or leave it out"),
+        ({"num_hidden_layers": 1}, 'reads in two layers, and the domain encoder has 1. Choose "single"'),
+        ({"is_decoder": True}, "`general` is a `roberta` with `is_decoder=True`.*Load it with `is_decoder=False`"),
     ],
 )
 def test_a_wrong_field_is_refused_when_a_model_is_built(wrong, message):

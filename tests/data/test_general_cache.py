@@ -10,6 +10,7 @@ import pytest
 import torch
 import transformers
 from families import SENTENCES, gmap_config, tiny_tokenizer
+from safetensors.torch import load_file, save_file
 
 from hf_memaug import GeneralStatesCollator, GMAPForSequenceClassification, cache_general_states, load_domains
 from hf_memaug.data import general_cache
@@ -185,6 +186,42 @@ def test_a_truncated_cache_is_refused(rows, tokenizer, tmp_path):
     path.write_bytes(path.read_bytes()[:-100])
     with pytest.raises(ValueError, match="states-00000.safetensors is broken.*Delete that file"):
         cache_general_states(model, rows, tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", '{"general": "ab', "[]"])
+def test_a_broken_manifest_is_refused(text, rows, tokenizer, tmp_path):
+    model = make_model(tokenizer)
+    cache_general_states(model, rows, tmp_path, progress=False)
+    (tmp_path / "cache.json").write_text(text)
+    with pytest.raises(ValueError, match="cache.json is broken. Delete this folder"):
+        cache_general_states(model, rows, tmp_path)
+
+
+def test_a_file_with_fewer_layers_is_refused(rows, tokenizer, tmp_path):
+    model = make_model(tokenizer)
+    cache_general_states(model, rows, tmp_path, progress=False)
+    path = tmp_path / "states-00000.safetensors"
+    save_file({"states": load_file(path)["states"][:, :2].contiguous()}, path)
+    with pytest.raises(
+        ValueError, match=r"tokens, layers and width \[\d+, 2, 32\], not \[\d+, 4, 32\]. Delete that file"
+    ):
+        cache_general_states(model, rows, tmp_path)
+
+
+def test_states_that_fp16_cannot_hold_are_refused(rows, tokenizer, tmp_path):
+    model = make_model(tokenizer)
+    with torch.no_grad():
+        model.gmap.general.encoder.layer[1].output.LayerNorm.bias[3] = 70000.0
+    with pytest.raises(ValueError, match="states of row 0 are no numbers, or larger than fp16.*Train without a cache"):
+        cache_general_states(model, rows, tmp_path, progress=False)
+    assert not list(tmp_path.glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("other", [{"num_attention_heads": 2}, {"hidden_act": "relu"}, {"layer_norm_eps": 1e-3}])
+def test_the_same_weights_in_another_configuration_are_another_encoder(other, rows, tokenizer, tmp_path):
+    cache_general_states(make_model(tokenizer), rows, tmp_path, progress=False)
+    with pytest.raises(ValueError, match="another general encoder"):
+        cache_general_states(make_model(tokenizer, **other), rows, tmp_path)
 
 
 def test_what_cannot_be_cached_is_refused(rows, tokenizer, tmp_path):

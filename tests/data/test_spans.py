@@ -11,11 +11,14 @@ from families import tiny_tokenizer
 from hf_memaug.data.spans import (
     IGNORED,
     answers_from_logits,
+    check_questions,
+    check_tags,
     tag_names,
     tags_from_logits,
     tokenize_questions,
     tokenize_tags,
 )
+from hf_memaug.evaluation import entity_f1
 
 kinds = pytest.mark.parametrize("kind", ["roberta", "bert"])
 NER = [
@@ -99,6 +102,36 @@ def test_tags_that_are_not_iob2_are_refused():
         tokenize_tags([{"tokens": ["a"], "ner_tags": ["B-X"]}], tokenizer, ["O"])
 
 
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        ([0, 3], "row 1: the tag 0 at place 0 is no name.*Convert the tags"),
+        (["O", None], "row 1: the tag None at place 1 is no name"),
+        (None, r"row 1 has no list in `ner_tags` \(None\)"),
+        ("OO", r"row 1 has no list in `ner_tags` \('OO'\)"),
+    ],
+)
+def test_tags_that_are_no_names_are_refused(tags, message):
+    rows = [NER[1], {"tokens": ["a", "b"], "ner_tags": tags}]
+    for check in (check_tags, lambda rows: tokenize_tags(rows, tiny_tokenizer("bert"), ["O", "B-Y"])):
+        with pytest.raises(ValueError, match=message):
+            check(rows)
+    if isinstance(tags, list):
+        with pytest.raises(ValueError, match="which is no name. Give tags by name, such as B-Disease"):
+            tag_names(rows)
+
+
+def test_an_entity_that_is_cut_off_is_missed():
+    words = ["the", "film", *["bad"] * 39, "battery"]
+    given = [{"tokens": words, "ner_tags": ["O", "B-X", *["O"] * 39, "B-X"]}]
+    labels = tag_names(given)
+    rows = tokenize_tags(given, ner_tokenizer("bert"), labels, max_length=16)
+    logits = [np.eye(2)[[max(label, 0) for label in rows[0]["labels"]]]]
+    predicted, true = tags_from_logits(logits, rows, labels)
+    assert true == [given[0]["ner_tags"]] and predicted == [["O", "B-X", *["O"] * 40]]
+    assert entity_f1(predicted, true) == pytest.approx({"precision": 1.0, "recall": 0.5, "f1": 2 / 3})
+
+
 @kinds
 @pytest.mark.parametrize("max_length", [64, 26])
 def test_answers_come_back(kind, max_length):
@@ -127,6 +160,26 @@ def test_an_answer_outside_its_context_is_refused():
         ValueError, match="row 0: the answer 'aspirin' is not at 900.*It is nowhere in it: leave it out"
     ):
         tokenize_questions([question("aspirin", 900)], tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("texts", "starts"),
+    [(["phone"], ["4"]), (["phone"], [4.0]), (["phone"], [None]), ([4], [4]), (["phone", "is"], [4]), ("phone", 4)],
+)
+def test_answers_that_are_not_squads_are_refused(texts, starts):
+    row = {**question(None), "answers": {"text": texts, "answer_start": starts}}
+    for rows in ([row], [{**row, "answers": None}], [{**row, "answers": {"text": []}}]):
+        with pytest.raises(ValueError, match="row 0: `answers` must hold `text`, strings.*Write them as SQuAD does"):
+            check_questions(rows)
+        with pytest.raises(ValueError, match="row 0: `answers` must hold"):
+            tokenize_questions(rows, tiny_tokenizer("bert"))
+
+
+@pytest.mark.parametrize(("text", "start"), [("", 99999), (" ", 3), ("", 0)])
+def test_an_answer_that_holds_nothing_is_refused(text, start):
+    row = {**question(None), "answers": {"text": [text], "answer_start": [start]}}
+    with pytest.raises(ValueError, match=r"row 0: the answer '\s?' holds nothing. Leave it out"):
+        check_questions([row])
 
 
 @kinds

@@ -105,3 +105,25 @@ def test_shared_weights_are_not_offloaded_to_disk(tmp_path):
     device_map = {"general": "cpu", "domain": "disk", "memory": "cpu"}
     with pytest.raises(ValueError, match="is stored as `domain.*`device_map` leaves on disk"):
         hf_memaug.GMAPModel.from_pretrained(tmp_path, device_map=device_map, offload_folder=tmp_path / "offload")
+
+
+@every_kind
+@pytest.mark.parametrize("fusion", ["memory_attention", "cross_attention", "gate_attention"])
+def test_all_that_is_fresh_learns_beside_lora_and_is_saved_with_it(kind, fusion, tmp_path):
+    """By the guide's recipe, with a head of two layers."""
+    from peft import LoraConfig, get_peft_model
+
+    backbone = save_backbone(kind, tmp_path / "backbone")
+    model = hf_memaug.GMAPForSequenceClassification.from_general_and_domain(
+        backbone, backbone, classifier_layers=2, fusion=fusion
+    )
+    fresh = {name for name, _ in model.named_parameters() if "memory" in name or not name.startswith("gmap.")}
+    saved = ["memory", "memory_reader"] if fusion == "cross_attention" else ["memory"]
+    lora = LoraConfig(task_type="SEQ_CLS", modules_to_save=saved, exclude_modules=r".*general\..*")
+    adapted = get_peft_model(model, lora)
+    learning = {name for name, parameter in adapted.named_parameters() if parameter.requires_grad}
+    copies = {name.replace(".modules_to_save.default", "").removeprefix("base_model.model.") for name in learning}
+    assert len(fresh) > 4 and fresh <= copies
+    adapted.save_pretrained(tmp_path / "adapter")
+    stored = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
+    assert fresh <= {name.removeprefix("base_model.model.") for name in stored}

@@ -16,7 +16,7 @@ from hf_memaug.training import candidate_layers, search_memory_layers
 def test_candidates_are_the_papers():
     assert candidate_layers("gated", 3) == candidate_layers("single", 3) == [[1], [2], [3]]
     assert candidate_layers("chunk_gated", 12) == [[i, i + 6] for i in range(1, 7)]
-    assert candidate_layers("chunk_gated", 5) == [[1, 3], [2, 4], [3, 5]]
+    assert candidate_layers("chunk_gated", 5) == [[1, 3], [2, 4], [2, 5], [3, 5]]
     assert candidate_layers("multiple", 3) == [[1, 2, 3], [2, 3], [3]]
     with pytest.raises(ValueError, match="`strategy` is 'both'"):
         candidate_layers("both", 3)
@@ -98,7 +98,42 @@ def test_the_budget_is_kept(count):
     found = search_memory_layers(
         lambda layers: Pretended(layers, 10**6, log), candidate_layers("gated", count), budget=1.5
     )
-    assert found.cost == pytest.approx(1.5) and found.memory_layers == [count]
+    assert 1.4999 < found.cost <= 1.5 and found.memory_layers == [count]
+    assert found.cost == pytest.approx(sum(steps for _, steps in log) / 10**6)
+
+
+def test_a_budget_of_less_than_a_step_is_refused():
+    log = []
+    twelve = candidate_layers("gated", 12)
+    with pytest.raises(ValueError, match=r"`budget` is 0.5, which leaves less than a step of the 10.*at least 5.2"):
+        search_memory_layers(lambda layers: Pretended(layers, 10, log), twelve, budget=0.5)
+    assert not log
+    found = search_memory_layers(lambda layers: Pretended(layers, 10, log), twelve, budget=5.2)
+    assert found.cost == pytest.approx(sum(steps for _, steps in log) / 10) and found.cost <= 5.2
+
+
+def test_a_full_training_is_not_done_again():
+    log = []
+    found = search_memory_layers(lambda layers: Pretended(layers, 10, log), candidate_layers("gated", 12), budget=100)
+    assert log == [(layer, 10) for layer in range(1, 13)] and found.cost == 12 and found.memory_layers == [12]
+
+
+def test_trainings_that_all_came_to_nothing_have_no_winner():
+    class Broken(Pretended):
+        def evaluate(self):
+            return {"eval_f1": float("nan")}
+
+    with pytest.raises(ValueError, match="`metric` 'eval_f1' is no number after any of the 3 trainings"):
+        search_memory_layers(lambda layers: Broken(layers, 8, []), [[1], [2], [3]])
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4, 5, 7, 12])
+def test_the_default_layers_are_among_the_candidates(depth):
+    for strategy in ("single", "multiple", "gated", "chunk_gated"):
+        config = gmap_config("gmap", num_hidden_layers=depth, strategy=strategy)
+        assert config.augmented_layers in candidate_layers(strategy, depth)
+    with pytest.raises(ValueError, match="`depth` is 1"):
+        candidate_layers("chunk_gated", 1)
 
 
 def test_a_training_that_came_to_nothing_does_not_win():

@@ -5,7 +5,13 @@
 import pytest
 import torch
 from families import SENTENCES, tiny_tokenizer
-from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, Trainer, TrainingArguments
+from transformers import (
+    AutoModelForMaskedLM,
+    AutoModelForSequenceClassification,
+    Trainer,
+    TrainerCallback,
+    TrainingArguments,
+)
 
 from hf_memaug import GMAPForMaskedLM
 from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
@@ -56,6 +62,51 @@ def test_it_trains_as_trainer_does(kind, accumulation, backbones, tmp_path):
     assert {len(shape) for shape in seen[:half]} == {3}, "Trainer scores all tokens"
     trained = seen[half : half + 3 * accumulation]
     assert {len(shape) for shape in trained} == {2} and all(shape[0] < 4 * 16 / 3 for shape in trained)
+
+
+class StopAt(TrainerCallback):
+    def __init__(self, step: int | None):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            control.should_save = control.should_training_stop = True
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("texts", [SENTENCES * 8, SENTENCES * 2], ids=["a part of the stream", "more than once"])
+def test_a_streamed_run_goes_on_to_the_same_end(texts, workers, backbones, tmp_path):
+    tokenizer = tiny_tokenizer("roberta")
+
+    def run(name: str, stop: int | None = None, resume: bool = False) -> dict:
+        torch.manual_seed(0)
+        model = load("roberta", backbones)
+        arguments = TrainingArguments(
+            str(tmp_path / name),
+            per_device_train_batch_size=2,
+            max_steps=8,
+            learning_rate=1e-2,
+            remove_unused_columns=False,
+            dataloader_num_workers=workers,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+        )
+        trainer = MaskedLMTrainer(
+            model,
+            arguments,
+            train_dataset=PackedTexts(texts, tokenizer, length=16),
+            data_collator=WholeWordMasking(tokenizer),
+            callbacks=[StopAt(stop)],
+        )
+        trainer.train(resume_from_checkpoint=resume)
+        assert trainer.state.global_step == (stop or 8)
+        return dict(model.named_parameters())
+
+    whole = run("whole")
+    run("broken", stop=5)
+    again = run("broken", resume=True)
+    assert not [name for name, value in whole.items() if not torch.equal(again[name], value)]
 
 
 def test_a_model_without_a_masked_lm_head_is_refused(backbones, tmp_path):
