@@ -265,3 +265,18 @@ def test_the_names_that_help_needs_without_torch_are_those_of_the_library(here):
     assert set(EVERY) == set(ALGORITHMS)
     for kind in ("rotated", "coloured"):
         assert sorted(MNIST[f"{kind}_mnist"][0]) == sorted(generated_digits(kind, rows_per_domain=4).domains)
+
+
+def test_a_single_source_of_digits_has_the_settings_of_digits(here):
+    from argparse import Namespace
+
+    from tables import MNIST, make_jobs
+
+    options = Namespace(data="rotated_mnist:x", name="small", seeds=1, targets=["15"], learning_rate=None)
+    for name in ("algorithms", "models", "size", "steps", "eval_steps"):
+        setattr(options, name, None)
+    of = {table: make_jobs(Namespace(**vars(options), table=table), [], {}) for table in ("single_source", "mnist")}
+    vit, gmoe = of["single_source"]
+    assert (vit.model, gmoe.model) == ("vit", "gmoe") and gmoe.single_source
+    assert gmoe.steps == MNIST["rotated_mnist"][1]["steps"] and gmoe.learning_rate == 1e-3 and not gmoe.augment
+    assert len(of["mnist"]) == 24 and not of["mnist"][0].single_source

@@ -8,6 +8,7 @@ is held out of the domains that are trained on). What has run already is not run
     python examples/gmoe/tables.py algorithms --backbone vit=FOLDER           # both with CORAL, Fish and SWAD
     python examples/gmoe/tables.py table13 --backbone vit=FOLDER              # where the experts are, and which router
     python examples/gmoe/tables.py single_source --backbone vit=FOLDER        # trained on one domain (section 5.3)
+    python examples/gmoe/tables.py single_source --data rotated_mnist:FOLDER  # the same with small fresh models
     python examples/gmoe/tables.py tune --backbone vit=FOLDER                 # the learning rate, on the sources
     python examples/gmoe/tables.py mnist --data rotated_mnist:FOLDER          # all algorithms, small fresh models
 """
@@ -66,7 +67,8 @@ def make_jobs(options, names: list[str], done: dict[Job, dict]) -> list[Job]:
     models, algorithms, single = TABLES[options.table]
     first = TUNING_SEEDS if options.table == "tune" else 0
     rates = options.rates if options.table == "tune" else [options.learning_rate]
-    own = {"augment": False, "size": 28, **MNIST[data_name(options.data)][1]} if options.table == "mnist" else {}
+    digits = MNIST.get(data_name(options.data))
+    own = {"augment": False, "size": 28, **digits[1]} if digits else {}
     own_rate = own.get("learning_rate")
     given = {name: getattr(options, name) for name in ("size", "steps", "eval_steps")}
     settings = {**own, **{name: value for name, value in given.items() if value is not None}, "single_source": single}
@@ -127,7 +129,7 @@ def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
         done[job] = result
         score = fmean(done[job]["target"].values())
         print(
-            f"{progress} {job.method} without {job.target}, seed {job.seed}, "
+            f"{progress} {job.method} {'with' if job.single_source else 'without'} {job.target}, seed {job.seed}, "
             f"rate {job.learning_rate:g}: sources {done[job]['validation']:.1f}, target {score:.1f} "
             f"(step {done[job]['step']}, {done[job]['seconds']:.0f} s)",
             flush=True,
@@ -192,9 +194,10 @@ def main() -> None:
     unknown = set(options.targets or ()) - set(names)
     if unknown:
         parser.error(f"--targets {sorted(unknown)[0]} is no domain of {options.data}: there are {', '.join(names)}")
-    if (options.table == "mnist") != (data_name(options.data) in MNIST):
+    of_digits = data_name(options.data) in MNIST
+    if options.table != "single_source" and (options.table == "mnist") != of_digits:
         parser.error(f"`mnist` is the table of --data {' and '.join(f'{name}:FOLDER' for name in MNIST)}")
-    if options.table == "mnist" and options.backbone is None:
+    if of_digits and options.backbone is None:
         options.backbone = f"{SMALL}={SMALL}"
     options.name, _, options.backbone = (options.backbone or "").partition("=")
     if not options.backbone:

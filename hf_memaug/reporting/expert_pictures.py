@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from hf_memaug.data.domains import DomainDataset
+from hf_memaug.data.images import check_images
 from hf_memaug.data.loading import load_domains
 from hf_memaug.evaluation.checks import check_name, check_same_length
 from hf_memaug.reporting import plots
@@ -310,6 +311,7 @@ def write_pictures(
     numbers: bool = False,
     split: str | None = None,
     batch_size: int = 32,
+    broken: str = "refuse",
     report: Callable[[Path], None] | None = None,
 ) -> list[Path]:
     """All pictures of a checkpoint; gives the files written. The models are read in float32.
@@ -325,6 +327,7 @@ def write_pictures(
         numbers: whether to write the expert's number on each patch.
         split: the split to read, where `folder` has several.
         batch_size: images at a time.
+        broken: "refuse" stops at images that cannot be decoded, "skip" leaves them out and names them.
         report: called with each file as soon as it is written; a large folder takes its time to be counted.
     """
     from hf_memaug.configuration.configuration_vit_gmoe import PLAIN_TYPES
@@ -332,7 +335,7 @@ def write_pictures(
     output, written = Path(output), []
     if images_per_domain < 1:
         raise ValueError(f"`images_per_domain` is {images_per_domain}: pass at least 1.")
-    dataset = image_dataset(load_domains(folder, split=split), "folder")
+    dataset = check_images(image_dataset(load_domains(folder, split=split), "folder"), broken)
     for name in classes or ():
         check_name("classes", name, dataset.label_names)
     few = dataset.select(_first_of_each_class(dataset, images_per_domain))
@@ -419,10 +422,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--numbers", action="store_true", help="write the expert's number on each patch")
     parser.add_argument("--split", help="the split to read, where the folder has several")
     parser.add_argument("--batch-size", type=int, default=32, help="images at a time (default: 32)")
+    parser.add_argument(
+        "--broken", choices=["refuse", "skip"], default="refuse", help="images that cannot be decoded (refuse)"
+    )
     try:
         write_pictures(**vars(parser.parse_args(arguments)), report=lambda path: print(path, flush=True))
     except (ImportError, OSError, ValueError) as error:
-        parser.error(str(error))
+        parser.error(str(error).replace('`broken="skip"`', "`--broken skip`"))
 
 
 if __name__ == "__main__":

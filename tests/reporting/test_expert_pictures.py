@@ -3,6 +3,7 @@
 """The pictures show the experts and the attention that the model has, and one command makes them all."""
 
 import runpy
+import shutil
 import subprocess
 import sys
 
@@ -472,7 +473,17 @@ class TestTheCommand:
         (tmp_path / "images" / "photo" / "dog").mkdir(parents=True)
         (tmp_path / "images" / "photo" / "dog" / "a.jpg").write_bytes(b"no image")
         said = self.refusal(places, tmp_path, capsys, folder=tmp_path / "images")
-        assert "cannot be decoded ('" in said and "a.jpg')" in said and "Replace it or leave it out" in said
+        assert "1 of 1 images cannot be decoded. row 0 (domain 'photo')" in said and "a.jpg" in said
+        assert "leave them out with `--broken skip`" in said
+
+    def test_images_that_cannot_be_decoded_can_be_left_out(self, places, tmp_path, caplog):
+        shutil.copytree(places / "digits", tmp_path / "images")
+        (some, *_) = sorted((tmp_path / "images").rglob("*.png"))
+        some.write_bytes(b"no image")
+        given = [str(places / "gmoe"), str(tmp_path / "images"), "--output", str(tmp_path / "out"), "--broken", "skip"]
+        expert_pictures.main(given)
+        assert some.name in caplog.text and "They are left out" in caplog.text
+        assert (tmp_path / "out" / "experts.png").exists()
 
 
 def test_importing_the_module_does_not_import_matplotlib():
