@@ -8,6 +8,7 @@ import json
 import random
 import sys
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 
@@ -239,7 +240,7 @@ def make(monkeypatch, *command: object) -> list:
 
 
 def test_tables_have_the_lines_of_the_paper(monkeypatch):
-    from tables import line_of
+    from tables import line_of, rows_of
 
     lines = [line_of(one) for one in make(monkeypatch, "table2", "--seeds", 1)]
     assert lines == [
@@ -250,6 +251,15 @@ def test_tables_have_the_lines_of_the_paper(monkeypatch):
     assert [line_of(one) for one in fourth] == ["in_domain", "multi_task", "f+v", "f+m+v", "ewc", "progressive"]
     assert fourth[0].domains == ("fiction", "government", "slate", "telephone", "travel")
     assert make(monkeypatch, "table3", "--seeds", 1) == [fourth[3]], "Table 3 is made of models of Table 4"
+    weights = ['{"fisher_weight": 1}', '{"fisher_weight": 10}']
+    some = make(monkeypatch, "table2", "--strategies", "ewc", "--options", *weights, "--seeds", 2)
+    assert [(one.options, one.seed) for one in some] == [(weight, seed) for seed in (0, 1) for weight in weights]
+    rates = make(
+        monkeypatch, "table2", "--strategies", "f+v", "--learning-rate", 3e-4, 1e-3, "--key-range", 0.3, "--seeds", 1
+    )
+    assert [(one.learning_rate, one.key_range) for one in rates] == [(3e-4, 0.3), (1e-3, 0.3)]
+    methods = [next(rows_of(one, {"final": {"government": 50.0}}, "table2"))["method"] for one in rates]
+    assert methods == ["f+v, keys 0.3", "f+v, rate 0.001, keys 0.3"]
     curve = [(one.strategy, one.slots) for one in make(monkeypatch, "figure4", "--seeds", 1)]
     assert curve == [("f+v", 500), *(("f+m+v", slots) for slots in (100, 300, 500, 1000))]
     pretrained, scratch = make(
@@ -262,6 +272,7 @@ def test_tables_have_the_lines_of_the_paper(monkeypatch):
 def test_what_a_table_does_not_take_is_refused(monkeypatch, capsys):
     for command in (
         ["figure4", "--slots", 5],
+        ["figure4", "--learning-rate", 1e-3, 1e-4],
         ["table3", "--strategies", "f"],
         ["table4", "--options", "{}"],
         ["table4", "--strategies", "f+x"],
@@ -312,8 +323,16 @@ def test_tables_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp_
         "fwt",
         "forgetting",
     }
-    for baseline in ("f+v", "in_domain"):
-        assert f"f+m+v − {baseline}, mean over domains: " in said
+    tests = json.loads((output / "table4_tests.json").read_text())["tests"]
+    assert [(one["method"], one["baseline"]) for one in tests] == [("f+m+v", "f+v"), ("f+m+v", "in_domain")]
+    of = {
+        name: [row["value"] for row in rows if (row["method"], row["metric"]) == (name, "accuracy")]
+        for name in ("f+v", "f+m+v", "in_domain")
+    }
+    for one in tests:
+        assert f"f+m+v − {one['baseline']} on memory-rnn, mean over domains: " in said
+        assert one["difference"] == pytest.approx(fmean(of["f+m+v"]) - fmean(of[one["baseline"]]), abs=1e-3)
+        assert one["seeds"] == [0, 1] and 0 <= one["t_test"] <= 1 and set(one["drawn"]) == set(DOMAINS)
     assert "over 2 seeds" in said and "f+m+v − f+m+v" not in said
     assert all(f"  {name}: " in said for name in DOMAINS) and "one-tailed Wilcoxon" in said
     assert "[6/6, 0 min left] in_domain on memory-rnn, mnli5, seed 1: fiction" in said

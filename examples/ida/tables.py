@@ -10,15 +10,18 @@ paper. What has run already is not run again. Table 3 and Figure 4 are drawn as 
     python examples/ida/tables.py figure4 --device cuda                              # new slots of each domain
     python examples/ida/tables.py amazon --backbones FOLDER --device cuda            # pretrained, with a memory
     python examples/ida/tables.py vader4 --backbones FOLDER --device cuda
-    python examples/ida/tables.py table4 --strategies ewc --options '{"fisher_weight": 100}'
+    python examples/ida/tables.py table4 --strategies ewc --options '{"fisher_weight": 100}' '{"fisher_weight": 10}'
 
-Each domain's best epoch is chosen by dev rows of that domain, and what is reported is of other rows.
+Each domain's best epoch is chosen by dev rows of that domain, and what is reported is of other rows. The tests of what
+grows a memory against the other lines lie beside the table, in `TABLE_tests.json`, but where settings are tried.
 """
 
 import argparse
+import json
 import sys
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from itertools import product
 from pathlib import Path
 from statistics import fmean
 
@@ -61,6 +64,8 @@ TABLES = {
     ),
 }
 NEW_SLOTS = [0, 100, 300, 500, 1000]
+# Settings of which a command takes several, each a line of the table.
+SEVERAL = ("options", "key_range", "learning_rate")
 # The paper's test: accuracies on so many rows, drawn so many times.
 DRAWS, DRAWN_ROWS = 10, 200
 
@@ -68,7 +73,7 @@ DRAWS, DRAWN_ROWS = 10, 200
 def make_jobs(options) -> list[Job]:
     data, domains, lines, backbone, kwargs = TABLES[options.table]
     given = {field.name: getattr(options, field.name, None) for field in fields(Job)}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: value for name, value in given.items() if value is not None and name not in SEVERAL}
     jobs = []
     for seed in range(options.seeds):
         for place in options.backbones or [backbone]:
@@ -84,8 +89,16 @@ def make_jobs(options) -> list[Job]:
                     seed=seed,
                     **{**own, "domains": domains, **given},
                 )
-                jobs += [_with_new_slots(job, slots) for slots in NEW_SLOTS] if options.table == "figure4" else [job]
+                for one in _each_of_several(job, options):
+                    jobs += (
+                        [_with_new_slots(one, slots) for slots in NEW_SLOTS] if options.table == "figure4" else [one]
+                    )
     return jobs
+
+
+def _each_of_several(job: Job, options) -> list[Job]:
+    values = (getattr(options, name) or [getattr(job, name)] for name in SEVERAL)
+    return [replace(job, **dict(zip(SEVERAL, some, strict=True))) for some in product(*values)]
 
 
 def _with_new_slots(job: Job, slots: int) -> Job:
@@ -132,6 +145,9 @@ def rows_of(job: Job, result: dict, table: str) -> Iterator[dict]:
     if job.options:
         same["options"] = job.options
         method += f", {job.options}"
+    if job.learning_rate != (Job.learning_rate if job.backbone == MEMORY_RNN else PRETRAINED["learning_rate"]):
+        same["learning_rate"] = job.learning_rate
+        method += f", rate {job.learning_rate:g}"
     if job.key_range is not None:
         same["key_range"] = job.key_range
         method += f", keys {job.key_range}"
@@ -184,32 +200,44 @@ def drawn_accuracies(right: dict[int, str], other: dict[int, str]) -> tuple[list
     return [100 * a[rows].mean() for rows in chosen], [100 * b[rows].mean() for rows in chosen]
 
 
-def compare(jobs: list[Job], done: dict[Job, dict], method: str, baseline: str) -> list[str]:
+def compare(jobs: list[Job], done: dict[Job, dict], method: str, baseline: str) -> dict:
     """A line against another: over seeds, and by the test of the paper for each domain."""
     from hf_memaug.evaluation.statistics import paired_t_test, wilcoxon
 
     of = {name: {job.seed: done[job] for job in jobs if line_of(job) == name} for name in (method, baseline)}
     seeds = sorted(set(of[method]) & set(of[baseline]))
-    if not seeds:
-        return []
     means = [[fmean(of[name][seed]["final"].values()) for seed in seeds] for name in (method, baseline)]
-    said = [
-        f"{method} − {baseline}, mean over domains: {fmean(means[0]) - fmean(means[1]):+.2f} over {len(seeds)} seeds"
-    ]
+    found = {"method": method, "baseline": baseline, "backbone": jobs[0].backbone, "seeds": seeds}
+    found["difference"] = round(fmean(means[0]) - fmean(means[1]), 4)
     if len(seeds) > 1:
-        t_test, ranks = paired_t_test(*means), wilcoxon(*means, alternative="greater")
-        said.append(
-            f"  over seeds: paired t-test p = {t_test.p_value:.3f}; one-tailed Wilcoxon p = {ranks.p_value:.3f}"
-        )
+        found["t_test"] = round(paired_t_test(*means).p_value, 4)
+        found["wilcoxon"] = round(wilcoxon(*means, alternative="greater").p_value, 4)
+    found["drawn"] = {}
     for domain in done[jobs[0]]["final"]:
         right = [{seed: of[name][seed]["right"][domain] for seed in seeds} for name in (method, baseline)]
         drawn = drawn_accuracies(*right)
         p_value = wilcoxon(*drawn, alternative="greater").p_value
-        said.append(
-            f"  {domain}: {fmean(drawn[0]) - fmean(drawn[1]):+.2f}, one-tailed Wilcoxon of {DRAWS} draws of "
-            f"{DRAWN_ROWS} rows p = {p_value:.3f}"
+        found["drawn"][domain] = {
+            "difference": round(fmean(drawn[0]) - fmean(drawn[1]), 4),
+            "wilcoxon": round(p_value, 4),
+        }
+    return found
+
+
+def say(found: dict) -> Iterator[str]:
+    yield (
+        f"{found['method']} − {found['baseline']} on {found['backbone']}, mean over domains: "
+        f"{found['difference']:+.2f} over {len(found['seeds'])} seeds"
+    )
+    if "t_test" in found:
+        yield (
+            f"  over seeds: paired t-test p = {found['t_test']:.3f}; one-tailed Wilcoxon p = {found['wilcoxon']:.3f}"
         )
-    return said
+    for domain, one in found["drawn"].items():
+        yield (
+            f"  {domain}: {one['difference']:+.2f}, one-tailed Wilcoxon of {DRAWS} draws of {DRAWN_ROWS} rows "
+            f"p = {one['wilcoxon']:.3f}"
+        )
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -232,12 +260,14 @@ def parse_arguments() -> argparse.Namespace:
     job = parser.add_argument_group("of all jobs (default: the table's own)")
     job.add_argument("--domains", nargs="+", help="in the order of their training")
     job.add_argument("--vectors", help="a text file of word vectors, such as GloVe's (default: random ones)")
-    for name in ("epochs", "learning_rate", "memory_learning_rate", "key_range"):
+    for name in ("learning_rate", "key_range"):
+        job.add_argument(f"--{name.replace('_', '-')}", type=float, nargs="+", help="several are lines each")
+    for name in ("epochs", "memory_learning_rate"):
         job.add_argument(f"--{name.replace('_', '-')}", type=float)
     for name in ("batch_size", "first_slots", "slots", "hidden_size", "max_words", "max_length"):
         job.add_argument(f"--{name.replace('_', '-')}", type=int)
     job.add_argument("--rows", type=int, help="the most training rows of a domain (default: all)")
-    job.add_argument("--options", help="of the strategy, as JSON (for one strategy)")
+    job.add_argument("--options", nargs="+", help="of the strategy, as JSON (for one strategy); several are lines each")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"], help="default: %(default)s")
     parser.add_argument("--jobs", type=int, default=1, help="models at a time (default: %(default)s)")
     parser.add_argument("--record", type=Path, default="runs/ida/runs.jsonl", help="default: %(default)s")
@@ -249,6 +279,9 @@ def parse_arguments() -> argparse.Namespace:
         parser.error(f"{options.table} is of f+m+v: leave --strategies out")
     if options.key_range is not None and {*(options.backbones or TABLES[options.table][3:4])} != {MEMORY_RNN}:
         parser.error(f"--key-range is for keys of a {MEMORY_RNN}: leave it out, or give that with --backbones")
+    options.has_several = any(len(getattr(options, name) or []) > 1 for name in SEVERAL)
+    if options.table in ("table3", "figure4") and options.has_several:
+        parser.error(f"{options.table} has one line: give one --learning-rate and one --key-range")
     if options.table == "figure4" and options.slots is not None:
         parser.error("figure4 says the slots itself: leave --slots out")
     return options
@@ -271,21 +304,29 @@ def main() -> None:
     )
     keep_runs(options.output / f"{options.table}_runs.jsonl", [done[job] for job in jobs])
     print(f"wrote {path} ({len(rows)} rows); python -m hf_memaug.reporting.results {path} --baseline LINE")
-    said, places = [], list(dict.fromkeys(job.backbone for job in jobs))
+    tests, places = [], list(dict.fromkeys(job.backbone for job in jobs))
     for place in places:
         chosen = [job for job in jobs if job.backbone == place]
         name = f"{path.stem}.png" if len(places) == 1 else f"{path.stem}_{Path(place).name}.png"
         draw(options.table, chosen, done, path.with_name(name))
-        if options.table == "figure4":
-            continue
+        if options.table == "figure4" or options.has_several:
+            continue  # these have no two lines to compare
         lines = list(dict.fromkeys(map(line_of, chosen)))
         # As the paper does, what grows a memory against every other line.
         method = next((name for name in ("f+m+v", "f+m") if name in lines), None)
-        for baseline in lines if method else ():
-            said += compare(chosen, done, method, baseline) if baseline != method else []
-    if said:
-        print("\n".join(said))
+        tests += [compare(chosen, done, method, other) for other in lines if method and other != method]
+    if tests:
+        content = {
+            "command": "python " + " ".join(sys.argv),
+            "draws": DRAWS,
+            "rows_of_a_draw": DRAWN_ROWS,
+            "tests": tests,
+        }
+        tests_at = path.with_name(f"{path.stem}_tests.json")
+        tests_at.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        print("\n".join(line for found in tests for line in say(found)))
         print("Draws of rows know nothing of other seeds: the p-values over seeds are those to go by.")
+        print(f"wrote {tests_at}")
 
 
 if __name__ == "__main__":

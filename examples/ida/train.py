@@ -27,6 +27,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -170,7 +171,9 @@ def main() -> None:
             trainer.create_model_card()
         print(f"\n{strategy}: {options.metric} in points\n{trainer.record.table()}", flush=True)
         figures = {name: value for name, value in trainer.figures().items() if value is not None}
-        summary[strategy] = {**trainer.record.final_scores(), **figures}
+        # A domain of an earlier run has no score where there are no rows of it.
+        final = {name: None if math.isnan(score) else score for name, score in trainer.record.final_scores().items()}
+        summary[strategy] = {**final, **figures}
 
     columns = [*trainer.record.trained, *(name for name in DEFINITIONS if any(name in row for row in summary.values()))]
     print("\nAt the end, in points (* the best)")

@@ -33,6 +33,7 @@ from hf_memaug.cli.methods import (
     check_method,
     check_vectors,
     chosen,
+    divide_strategy_options,
 )
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.rows import NO_TARGET
@@ -48,6 +49,7 @@ from hf_memaug.reporting.results import write_results
 from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.record import RECORD_FILE
+from hf_memaug.training.continual.rows import check_all_labels
 from hf_memaug.training.sweep.building import SMALL
 from hf_memaug.training.sweep.plan import file_name
 
@@ -73,6 +75,7 @@ def continual(call) -> int:
         if given and name not in _of_model(one):
             raise UsageError(f"`{fields.option_name(name)}` is set by the command: {mend}.")
     settings = used_settings(call.resolved, strategies, dict.fromkeys(strategies, known))
+    divide_strategy_options(settings, call.resolved.method_settings)
     for name, field in _of_model(one).items():
         for own in settings.values():
             if name in SET_HERE and name in own:
@@ -90,6 +93,8 @@ def continual(call) -> int:
     parts = _parts(source, order, options.holdout, options.dev_fraction, seeds[0], options.on_overlap)
     if options.task == TAGS:
         _check_tags(options.backbone, parts)
+    elif data.kind_of(rows) not in TASKS:
+        _check_labels(parts["train"])
     if options.metric == "auroc":
         check_two_classes({NO_TARGET: {name: _joined(of) for name, of in parts.items()}})
     specs = _plan(options, strategies, seeds, order, source, settings)
@@ -142,6 +147,13 @@ def _parts(
     return {"train": train, "dev": dev, "test": test}
 
 
+def _check_labels(train: Mapping[str, DomainDataset]) -> None:
+    try:
+        check_all_labels(train, None)
+    except ValueError as error:
+        raise DataRefused(str(error).replace("`train_dataset`", "`--data`")) from error
+
+
 def _joined(several: Mapping[str, DomainDataset]) -> DomainDataset | None:
     return DomainDataset.concatenate(list(several.values())) if several else None
 
@@ -169,7 +181,7 @@ def _check_model(
         for strategy in strategies:
             check_growth(one, strategy, STRATEGIES[strategy].needs)
         return
-    from hf_memaug.cli.scoring import check_growth_of, config_of, read_by
+    from hf_memaug.cli.scoring import check_goes_on, check_growth_of, config_of, read_by
 
     if options.general is not None:
         raise UsageError("`--general`: `--backbone` was trained before, and all that it reads is in it. Leave it out.")
@@ -197,6 +209,7 @@ def _check_model(
             f"`--backbone` was trained before, on {data.in_words(read_by(config))}, and the rows are "
             f"{data.in_words(kind)}. Give rows as those, or another backbone."
         )
+    check_goes_on(options.backbone, config, strategies, options.metric)
     for strategy in strategies:
         check_growth_of(config, strategy, STRATEGIES[strategy].needs)
     if kind == "graph":
@@ -312,8 +325,7 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
             {name: _as_tokens(of, kind, labels, model, processor, spec["max_length"]) for name, of in parts.items()},
             _as_tokens(scored, kind, labels, model, processor, spec["max_length"]),
         )
-    trainer_class, more = trainer_of(kind, labels, continual=True)
-    trainer = trainer_class(
+    trainer = trainer_of(kind, continual=True)(
         model=model,
         args=arguments,
         train_dataset=parts["train"],
@@ -322,7 +334,6 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
         processing_class=processor,
         callbacks=[Steps(say, stop, folder / "metrics.jsonl")],
         history=history,
-        **more,
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=(Path(arguments.output_dir) / RECORD_FILE).is_file() or None)

@@ -2,15 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures of a model's way through its domains: the matrix R, and a curve for each domain."""
 
+import importlib.util
 import math
 from pathlib import Path
 
 import numpy as np
 from transformers import TrainerCallback
+from transformers.utils import logging
 
 from hf_memaug.reporting import plots
 from hf_memaug.reporting.run_facts import FRACTIONS
 from hf_memaug.training.continual.record import ContinualRecord
+
+logger = logging.get_logger(__name__)
 
 MATRIX_FILE, CURVES_FILE = "continual_matrix.png", "continual_curves.png"
 _NAMES = {"acc": "ACC", "bwt": "BWT", "fwt": "FWT", "forgetting": "forgetting"}
@@ -19,7 +23,8 @@ _NAMES = {"acc": "ACC", "bwt": "BWT", "fwt": "FWT", "forgetting": "forgetting"}
 class ContinualPlots(TrainerCallback):
     """
     For `ContinualTrainer(..., callbacks=[ContinualPlots()])`: draws R and the curves after each domain, so that a run
-    can be watched, as `continual_matrix.png` and `continual_curves.png`.
+    can be watched, as `continual_matrix.png` and `continual_curves.png`. Where matplotlib is missing it says so, before
+    anything is trained, and draws nothing.
 
     Args:
         folder (`str`, *optional*): where. By default the trainer's `output_dir`.
@@ -27,8 +32,13 @@ class ContinualPlots(TrainerCallback):
 
     def __init__(self, folder: str | Path | None = None):
         self.folder = folder
+        self.can_draw = importlib.util.find_spec("matplotlib") is not None
+        if not self.can_draw:
+            logger.warning(f"No pictures are drawn. {plots.NEEDS_MATPLOTLIB}")
 
     def on_stage_end(self, args, state, control, record=None, **kwargs):
+        if not self.can_draw:
+            return
         folder = Path(self.folder or args.output_dir)
         plot_matrix(record, folder / MATRIX_FILE)
         plot_curves(record, folder / CURVES_FILE)
@@ -44,8 +54,6 @@ def plot_matrix(record: ContinualRecord, path: str | Path) -> Path:
         record: `trainer.record`, or `ContinualRecord.load(folder)`.
         path: the PNG file to write, in a folder that is made if need be.
     """
-    from matplotlib.patches import Rectangle
-
     path = plots._png_path(path)
     values, rows, columns, unit = _cells(record)
     longest = max(map(len, rows))
@@ -53,6 +61,8 @@ def plot_matrix(record: ContinualRecord, path: str | Path) -> Path:
     width = 1.6 + 0.075 * longest + 0.95 * len(columns)
     height = 1.6 + 0.5 * len(rows) + 0.06 * max(map(len, columns)) * crowded
     figure, (axes,) = plots._new_figure(max(width, 4.6), height, titles=[_title(record)], grid=False)
+    from matplotlib.patches import Rectangle  # which the figure has asked for
+
     known = values[np.isfinite(values)]
     # A scale with some room, so that one cell alone is no black spot.
     low, high = known.min(), known.max()

@@ -25,11 +25,11 @@ from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
 from hf_memaug.training.checkpoints import LAST, last_complete_checkpoint, together
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.pushing import push_stage
-from hf_memaug.training.continual.record import RECORD_FILE, ContinualRecord
+from hf_memaug.training.continual.record import RECORD_FILE, ContinualRecord, drop_old_facts, write_facts
 from hf_memaug.training.continual.rows import check_all_labels, check_dev_rows, check_domains, rows_by_domain
 from hf_memaug.training.continual.stage import ColumnsOfInnerModel, StageTrainer, named_state
 from hf_memaug.training.domain_trainer import DomainTrainer
-from hf_memaug.training.guard import RunGuard
+from hf_memaug.training.guard import RunGuard, check_labelled
 
 # `Trainer` pushes nothing that begins with "_".
 STAGES = "_stages"
@@ -105,6 +105,8 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         self.test_rows = rows_by_domain(test_dataset, "test_dataset", label_map, labels) or self.dev_rows
         self.plan = list(args.domains or self.train_rows)
         check_domains(self.plan, self.record.trained, self.train_rows, self.test_rows, label_map)
+        parts = {"train_dataset": self.train_rows, "eval_dataset": self.dev_rows, "test_dataset": self.test_rows}
+        check_labelled(model, data_collator, **parts)
         check_figures("figures", args.figures or (), len(self.record.trained) + len(self.plan))
         check_all_labels({name: self.train_rows[name] for name in self.plan}, getattr(model.config, "num_labels", None))
         check_dev_rows(args, self.plan, self.dev_rows, test_dataset is not None)
@@ -195,6 +197,7 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         if not resume_from_checkpoint and any(tuple(stage["domains"]) in stages for stage in self.record.stages):
             mend = "Make a new trainer, or go on with a run that was broken off: `resume_from_checkpoint=True`."
             raise ValueError(f"`train` has trained domains of this plan, and would delete what it left. {mend}")
+        drop_old_facts(self.model.config, self.record)
         if resume_from_checkpoint:
             self._resume()
         else:
@@ -356,11 +359,10 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         self.state.global_step = sum(stored.stages[number]["steps"] for number in done)
         last = f"{done[-1]}-{_slug(stored.stages[done[-1]]['domains'])}" if done else START
         self._load(self._folder(last))
+        write_facts(self.model.config, self.record)
 
     def _save_stage(self, folder: Path) -> None:
-        config = getattr(self.model, "config", None)
-        if hasattr(config, "run_facts") and self.record.stages:
-            config.run_facts = {**(config.run_facts or {}), "continual": self.record.to_dict()}
+        write_facts(self.model.config, self.record)
         self.save_model(str(folder), _internal_call=True)
         if self.is_world_process_zero():
             state = self.strategy.state()

@@ -151,6 +151,29 @@ def test_columns_have_no_auto_class(command, columns, tmp_path):
         assert code == 2 and "holds the columns of progressive networks, which have no `Auto` class" in error
 
 
+def test_a_run_that_cannot_go_on_is_refused_with_options(command, columns, tmp_path):
+    from families import save_backbone
+    from transformers import AutoModelForSequenceClassification
+
+    from hf_memaug.training import ContinualRecord
+
+    folder = tmp_path / "old"
+    save_backbone("bert", folder)
+    AutoModelForSequenceClassification.from_pretrained(folder).save_pretrained(folder)
+    stage = {"domains": ["shoes"], "strategy": "ewc", "growth": {}, "steps": 1, "rows": 1, "scores": {"shoes": 0.5}}
+    ContinualRecord(strategy={"name": "ewc"}, labels=["negative", "positive"], stages=[stage]).save(folder)
+    words = ["continual", *columns, "--backbone", "old", "--dry-run"]
+    code, _, error = command(*words, "--strategies", "replay")
+    assert code == 2 and "`--strategies` has 'replay', which goes on from `" in error and "such as f." in error, error
+    assert "trained by ewc" in error and "history" not in error
+    code, _, error = command(*words, "--strategies", "f", "--metric", "f1")
+    assert code == 2 and "`--metric` is 'f1', and the matrix of `--backbone` is of accuracy: give that." in error, error
+    code, _, error = command(*words, "--strategies", "multi_task")
+    assert code == 2 and "`--strategies` has 'multi_task', whose scores make no matrix" in error, error
+    code, out, error = command(*words, "--strategies", "f")
+    assert code == 0 and "to do" in out, error
+
+
 def test_vectors_that_no_strategy_reads_are_refused(command, columns, tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "old/continual.json").write_text("{}")

@@ -112,6 +112,14 @@ def test_what_cannot_be_drawn_is_refused(tmp_path):
             draw(record(), tmp_path / "matrix.pdf")
 
 
+def test_without_matplotlib_a_run_goes_on_without_pictures(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(continual_plots.importlib.util, "find_spec", lambda name: None)
+    drawn = continual_plots.ContinualPlots(tmp_path)
+    assert 'pip install "hf_memaug[report]"' in caplog.text
+    drawn.on_stage_end(None, None, None, record=None)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_run_is_drawn_as_it_goes(tmp_path):
     from training.continual_runs import continual_trainer
 

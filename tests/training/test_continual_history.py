@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from hf_memaug.evaluation import continual_scores
+from hf_memaug.reporting.run_facts import facts_from_trainer
 from hf_memaug.training import ContinualRecord
 from training.continual_runs import continual_trainer, growing, weights
 from training.domain_runs import DOMAINS, rows
@@ -51,6 +52,18 @@ class TestHistory:
         whole.train()
         assert all(torch.equal(value, weights(whole)[name]) for name, value in weights(second).items())
         assert whole.record.matrix()[2] == matrix[2]
+
+    def test_the_card_of_a_model_that_went_on_has_its_own_scores_alone(self, tmp_path):
+        first = self.first(tmp_path, test=rows(15, 2).select(n for n in range(15) if n % 3 < 2))
+        facts_from_trainer(first)
+        first.save_model()
+        assert {score["domain"] for score in first.model.config.run_facts["scores"]} == {"books", "films", "average"}
+        second = self.go_on(tmp_path, "lwf", tmp_path / "first", test=rows(15, 2).domain("phones"))
+        second.train()
+        facts = facts_from_trainer(second)
+        assert facts["domains"] == list(DOMAINS)
+        assert {score["domain"] for score in facts["scores"]} == {"phones"}, "others were not measured again"
+        assert facts["method"] == "lwf"
 
     def test_growth_goes_on(self, tmp_path):
         self.first(tmp_path, "f+m")

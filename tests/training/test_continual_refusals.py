@@ -48,6 +48,19 @@ class TestRefusals:
         with pytest.raises(ValueError, match="it finds the stage and the checkpoint itself"):
             continual_trainer("f", tmp_path).train("runs/checkpoint-3")
 
+    def test_rows_without_labels(self, tmp_path):
+        def without(given):
+            return DomainDataset({name: given[name] for name in given.column_names if "label" not in name}, [])
+
+        for name, wrong in (
+            ("train_dataset", {"train": without(rows())}),
+            ("test_dataset", {"test": without(rows(15, 2))}),
+            ("eval_dataset", {"eval_dataset": without(rows(15, 3))}),
+            ("train_dataset", {"train": {**rows().by_domain(), "books": without(rows().domain("books"))}}),
+        ):
+            with pytest.raises(ValueError, match=f"`{name}` has no labels in 'books'.*`load_domains.*label="):
+                continual_trainer("f", tmp_path, **wrong)
+
     def test_domains_that_are_not_there_empty_or_repeated(self, tmp_path):
         with pytest.raises(ValueError, match="`domains` has 'film', of which `train_dataset` has no row. Did you mean"):
             continual_trainer("f", tmp_path, domains=["books", "film"])
@@ -135,8 +148,22 @@ class TestLabels:
         with pytest.raises(ValueError, match="the domain 'filmz', which no dataset has. Did you mean 'films'"):
             self.make(tmp_path, ["low", "middle", "high"], label_map={"filmz": {"low": "high", "high": "low"}})
         # What it proposes can be taken: the name is that of the rows.
-        with pytest.raises(ValueError, match="label_map={'films': {'hihg': 'low'}}"):
+        with pytest.raises(ValueError, match="label_map={'films': {'hihg': 'high'}}"):
             self.make(tmp_path, ["poor", "middle", "hihg"], label_map={"films": {"poor": "low"}})
+
+    def test_a_map_is_proposed_where_there_are_as_many_labels(self, tmp_path):
+        with pytest.raises(ValueError, match="other labels in 'films'.*with the same `labels`.$"):
+            self.make(tmp_path, ["low", "middle", "high", "so-so"])
+
+    def test_domains_of_one_dataset_without_a_label_in_common(self, tmp_path):
+        data, tokenizer = texts(24), word_tokenizer()
+        shift = {"films": 3}
+        labels = [row["label"] + shift.get(row["domain"], 0) for row in data]
+        columns = {name: data[name] for name in data.column_names}
+        rows = DomainDataset({**columns, "label": labels}, ["low", "middle", "high", "poor", "so-so", "great"])
+        model = growing(vocab_size=len(tokenizer), num_labels=6)
+        with pytest.raises(ValueError, match="'low', 'middle'.*'poor', 'so-so'.*not one in common.*the same names"):
+            continual_trainer("f", tmp_path, model=model, train=rows, test=rows, processing_class=tokenizer)
 
     def test_the_ids_are_those_of_a_model_that_has_the_names(self, tmp_path):
         tokenizer = word_tokenizer()

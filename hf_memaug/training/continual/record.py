@@ -118,3 +118,21 @@ class ContinualRecord:
             return cls(**copy.deepcopy(dict(source)))
         except TypeError as error:
             raise ValueError(f"`history` is not a record of `ContinualTrainer`: {error}.") from None
+
+
+def write_facts(config, record: ContinualRecord) -> None:
+    """Puts a record, and the domains trained on by then, among the facts that a configuration carries."""
+    if hasattr(config, "run_facts") and record.stages:
+        facts = config.run_facts or {}
+        domains = list(dict.fromkeys([*(facts.get("domains") or ()), *record.trained]))
+        config.run_facts = {**facts, "domains": domains, "continual": record.to_dict()}
+
+
+def drop_old_facts(config, record: ContinualRecord) -> None:
+    """Before a model goes on: its scores, and the strategy that it was trained by, are those of other weights."""
+    facts = dict(getattr(config, "run_facts", None) or {})
+    if facts:
+        facts.pop("scores", None)
+        if record.stages and facts.get("method") == record.stages[-1]["strategy"]:
+            del facts["method"]
+        config.run_facts = facts

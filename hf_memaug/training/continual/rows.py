@@ -89,20 +89,26 @@ def _with_common_labels(
             wanted, first = list(dict.fromkeys(names)), repr(name)
             wanted = own if set(own) == set(wanted) else wanted
         if set(names) - set(wanted) or (set(wanted) - set(names) and not renamed):
-            stranger = next(
-                (old for old, new in zip(rows.label_names, names, strict=True) if new not in wanted),
-                rows.label_names[0],
-            )
-            raise ValueError(
-                f"`{argument}` has other labels in {name!r} ({listed(dict.fromkeys(names))}) than in {first} "
-                f"({listed(wanted)}). One head answers for all domains: load them with the same `labels`, or say which "
-                f"is which, such as `label_map={{{name!r}: {{{stranger!r}: {wanted[0]!r}}}}}`."
-            )
+            raise ValueError(_other_labels(argument, name, rows.label_names, names, first, wanted))
         column = "label" if "label" in rows.column_names else "labels"
         ids = [wanted.index(names[label]) for label in rows.labels]
         columns = {one: rows[one] for one in rows.column_names}
         found[name] = DomainDataset({**columns, column: ids}, wanted)
     return found
+
+
+def _other_labels(argument: str, name: str, old: Sequence[str], new: list[str], first: str, wanted: list[str]) -> str:
+    strange = [label for label, renamed in zip(old, new, strict=True) if renamed not in wanted]
+    lacking = [label for label in wanted if label not in new]
+    mend = "load them with the same `labels`"
+    if len(strange) == len(lacking):
+        # Which is which, the data do not say: an example of how to say it.
+        pairs = dict(zip(strange, lacking, strict=True))
+        mend += f", or say which is which, such as `label_map={{{name!r}: {pairs}}}` for `ContinualTrainer`"
+    return (
+        f"`{argument}` has other labels in {name!r} ({listed(dict.fromkeys(new))}) than in {first} ({listed(wanted)}). "
+        f"One head answers for all domains: {mend}."
+    )
 
 
 def check_domains(
@@ -156,13 +162,20 @@ def check_dev_rows(args, domains: Sequence[str], dev: Mapping[str, DomainDataset
 
 
 def check_all_labels(train: Mapping[str, DomainDataset], num_labels: int | None) -> None:
-    """Every label must be one that the model knows; a label that a domain lacks is said."""
-    everywhere: set[int] = set()
-    for rows in train.values():
-        check_labels(rows, num_labels)
-        everywhere.update(rows.labels or ())
+    """Every label must be one that the model knows. A label that a domain lacks is said; no domain lacks them all."""
+    labels = {name: set(rows.labels or ()) for name, rows in train.items()}
+    everywhere = set().union(*labels.values())
     for name, rows in train.items():
-        missing = everywhere - set(rows.labels or everywhere)
-        if missing:
-            names = [rows.label_names[label] if label < rows.num_labels else str(label) for label in sorted(missing)]
-            logger.warning(f"The domain {name!r} has no training row with the label {listed(names)}.")
+        check_labels(rows, num_labels)
+        names = {label: rows.label_names[label] if label < rows.num_labels else str(label) for label in everywhere}
+        other = next((one for one, theirs in labels.items() if theirs and not theirs & labels[name]), None)
+        if other is not None and labels[name] and rows.label_names:
+            mine, theirs = (listed([names[label] for label in sorted(labels[one])]) for one in (name, other))
+            raise ValueError(
+                f"`train_dataset`: the domain {name!r} has the labels {mine}, and {other!r} has {theirs}: not one in "
+                "common. One head answers for all domains: call the same classes by the same names in the data."
+            )
+        missing = everywhere - labels[name]
+        if missing and labels[name]:
+            lacking = listed([names[label] for label in sorted(missing)])
+            logger.warning(f"The domain {name!r} has no training row with the label {lacking}.")
