@@ -141,4 +141,8 @@ def test_strategies_beside_each_other(tmp_path):
     more = ("--epochs", 0.1, "--domains", "phones", "--checkpoint", "runs/ida/f", "--strategies", "f")
     said = run_script(script, *more, "--output", "runs/later", folder=tmp_path)
     assert re.search(r"^phones +- +- +\d", said, re.MULTILINE), "there are no test rows of the earlier domains"
+    assert re.search(r"^f +- +- +\d", said, re.MULTILINE) and "nan" not in said
+    card = (tmp_path / "runs/later/f/README.md").read_text(encoding="utf-8")
+    assert "| Domains trained on | films, books, phones |" in card
+    assert "| phones | test |" in card and "| books | test |" not in card and "| average |" not in card
     assert len(json.loads((tmp_path / "runs/later/f/continual.json").read_text())["stages"]) == 3

@@ -63,11 +63,15 @@ def committed(file: str) -> list[dict]:
 
 
 def all_tables() -> set[str]:
-    """Every accuracy table that is committed, but what was tuned, drawn or measured first."""
+    """Every accuracy table that is committed, but what was tuned, drawn, tested or measured first."""
     found = {str(path.relative_to(RESULTS).with_suffix("")) for path in RESULTS.glob("*/**/*.json")}
     left = ("benchmarks/", "gmap/first/", "hma/")
     return {
-        one for one in found if not one.startswith(left) and not {"tune", "tuning"} & {one.split("/")[-1].split("_")[0]}
+        one
+        for one in found
+        if not one.startswith(left)
+        and not one.endswith("_tests")
+        and not {"tune", "tuning"} & {one.split("/")[-1].split("_")[0]}
     }
 
 

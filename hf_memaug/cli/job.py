@@ -87,8 +87,8 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     model = one.method.build(Parts(backbone, parts["train"], processor, spec["general"], settings, others))
     check_lengths(model, *prepared.values())
     arguments = training_arguments(spec, one, len(prepared["train"]), folder)
-    of_kind = trainer_of(kind, parts["train"].label_names)
-    trainer = _trainer(one, model, arguments, prepared, processor, Steps(say, stop, folder / "metrics.jsonl"), of_kind)
+    steps = Steps(say, stop, folder / "metrics.jsonl")
+    trainer = _trainer(one, model, arguments, prepared, processor, steps, trainer_of(kind))
     if one.method.trainer == "bilevel":
         # It finds the phase and the checkpoint itself, and begins where there is none.
         trainer.train(resume_from_checkpoint=True)
@@ -212,11 +212,10 @@ def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
     }
 
 
-def _trainer(one, model, arguments, prepared: Mapping, processor, steps: Steps, of_kind: tuple[type, Mapping]):
+def _trainer(one, model, arguments, prepared: Mapping, processor, steps: Steps, of_kind: type):
     from hf_memaug.training import BilevelTrainer
 
-    plain, more = of_kind
-    classes = {"domain": plain, "bilevel": BilevelTrainer}
+    classes = {"domain": of_kind, "bilevel": BilevelTrainer}
     trainer = classes[one.method.trainer](
         model,
         arguments,
@@ -224,7 +223,6 @@ def _trainer(one, model, arguments, prepared: Mapping, processor, steps: Steps, 
         eval_dataset=prepared["dev"],
         processing_class=processor,
         callbacks=[steps],
-        **more,
     )
     trainer.remove_callback(PrinterCallback)
     return trainer

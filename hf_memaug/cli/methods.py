@@ -317,6 +317,35 @@ def check_growth(one: Chosen, strategy: str, verbs: Sequence[str]) -> None:
         )
 
 
+def divide_strategy_options(settings: dict[str, dict], own: Mapping[str, Mapping]) -> None:
+    """
+    Gives each strategy those of the `strategy_kwargs` that it has. What none of them has is refused, and so is what one
+    was given by name and has not.
+
+    Args:
+        settings: of each strategy; changed in place.
+        own: the settings that were given for one strategy, by its name.
+    """
+    from hf_memaug.training.arguments import checked_options
+    from hf_memaug.training.continual import STRATEGIES
+
+    known = {name: None for strategy in settings for name in STRATEGIES[strategy].options}
+    for strategy, several in settings.items():
+        if not several.get("strategy_kwargs"):
+            continue
+        of = STRATEGIES[strategy]
+        is_own = "strategy_kwargs" in own.get(strategy, ())
+        try:
+            given = checked_options("strategy", strategy, several["strategy_kwargs"], of.options if is_own else known)
+            several["strategy_kwargs"] = {name: value for name, value in given.items() if name in of.options}
+            of.check({**of.options, **several["strategy_kwargs"]})
+        except ValueError as error:
+            said = (
+                str(error).replace("`strategy_kwargs`", "`--strategy-kwargs`").replace("`strategy=", "`--strategies ")
+            )
+            raise UsageError(said) from None
+
+
 def check_kind(one: Chosen, kind: str) -> None:
     """Refuses a model for what it cannot read."""
     if kind not in one.method.reads:

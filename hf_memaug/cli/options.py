@@ -31,6 +31,15 @@ class RowsOptions:
 
 
 @dataclass(kw_only=True)
+class LabelsOptions:
+    """The names of classes, of commands that train."""
+
+    labels: list[str] | None = option(
+        None, "of all that train: names of the classes, in the order of their ids", "A,B", hidden=True
+    )
+
+
+@dataclass(kw_only=True)
 class TagOptions:
     """Columns of rows with tags."""
 
@@ -64,7 +73,7 @@ TASK_HELP = "classes (default), tags, questions, replies: `hf-memaug options col
 
 
 @dataclass(kw_only=True)
-class DataOptions(RowsOptions, ColumnOptions):
+class DataOptions(RowsOptions, LabelsOptions, ColumnOptions):
     """Rows to train on, and others to select and test on."""
 
     task: str = option("classes", TASK_HELP, "NAME")
@@ -140,7 +149,7 @@ class _Sweep:
 
 
 @dataclass(kw_only=True)
-class SweepOptions(RowsOptions, MoleculeOptions, _Sweep):
+class SweepOptions(RowsOptions, LabelsOptions, MoleculeOptions, _Sweep):
     """Of `sweep`, whose jobs have processes of their own."""
 
     on_overlap: str = option("raise", "training rows that are test rows too: raise, drop, ignore", "WHAT")
@@ -168,7 +177,7 @@ class _Continual:
 
 
 @dataclass(kw_only=True)
-class ContinualOptions(RunOptions, RowsOptions, ColumnOptions, _Continual):
+class ContinualOptions(RunOptions, RowsOptions, LabelsOptions, ColumnOptions, _Continual):
     """Of `continual`."""
 
     test_split: str | None = option(None, "split of other rows, to score", "NAME")
@@ -184,6 +193,7 @@ class PretrainOptions:
     backbone: str = option("small", "RoBERTa or BERT; small is made on the spot, untrained", "NAME")
     general: str | None = option(None, "G-MAP in pre-training: the frozen encoder that is read", "NAME")
     length: int = option(128, "tokens of a row", "N")
+    stream: bool = option(False, "read the corpus as it goes, in its order, for --max-steps: for a large one")
     held_out: int = option(20, "every N-th text is held out to measure the loss; 0: none", "N")
     masked: float = option(0.15, "share of the words that is masked", "X")
     evaluate_rows: int = option(500, "rows of each loss, at most", "N")

@@ -42,6 +42,7 @@ _AS_OPTIONS = {
     "`source`": "`--data`",
     "`rows`": "`--data`",
     "`max_length`": "`--max-length`",
+    "`labels`": "`--labels`",
     ", or lower `stride`": "",
     "give a dict {domain: source}": f"give `--domain {NO_DOMAINS}` where all are of one domain",
 }
@@ -84,6 +85,11 @@ def source_of(options: Any) -> dict[str, Any]:
     if broken not in BROKEN:
         raise UsageError(f"`--broken` is {broken!r}. {did_you_mean(broken, BROKEN)}")
     own = {"task": task} if task in TASKS else {}
+    labels = getattr(options, "labels", None)
+    if labels is not None:
+        if task in TASKS or is_made_here(where):
+            raise UsageError("`--labels` names classes of rows that are read from files. Leave it out.")
+        own["labels"] = [str(name) for name in labels]
     return {"data": where, **found, **own, **({"broken": broken} if broken != "refuse" else {})}
 
 
@@ -92,7 +98,8 @@ def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDat
     try:
         return shuffled(_checked(_read(source, source["split"], labels), source))
     except (ValueError, OSError, TypeError, KeyError, ImportError) as error:
-        raise DataRefused(as_options(error)) from error
+        # A model's labels are what they are.
+        raise DataRefused(as_options(error).replace(", or add the label to `--labels`", "")) from error
 
 
 def load(source: Mapping[str, Any]) -> tuple[DomainDataset, DomainDataset | None]:
@@ -139,6 +146,7 @@ def as_options(error: Exception) -> str:
 
 def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | None = None) -> DomainDataset:
     where: Any = source["data"]
+    labels = source.get("labels") if labels is None else labels
     if is_made_here(where):
         if split is not None:
             raise ValueError(f"`--split`: {where} has no splits. Leave it out.")

@@ -65,6 +65,35 @@ def check_growth_of(config, strategy: str, verbs: Sequence[str]) -> None:
             )
 
 
+def check_goes_on(backbone: str, config, strategies: Sequence[str], metric: str) -> None:
+    """Refuses a strategy, or a metric, by which a model that was trained before cannot go on."""
+    from hf_memaug.training import ContinualRecord
+    from hf_memaug.training.continual import STRATEGIES
+    from hf_memaug.training.continual.record import RECORD_FILE
+
+    folder = Path(backbone)
+    has_file = (folder / RECORD_FILE).is_file()
+    record = ContinualRecord.load(folder if has_file else config.run_facts["continual"])
+    if record.metric != metric:
+        raise UsageError(f"`--metric` is {metric!r}, and the matrix of `--backbone` is of {record.metric}: give that.")
+    for name in strategies:
+        strategy = STRATEGIES[name]
+        if strategy.kind != "sequence" or record.kind != "sequence":
+            wrong = f"`--strategies` has {name!r}" if strategy.kind != "sequence" else "`--backbone` is of a run"
+            raise UsageError(
+                f"{wrong}, whose scores make no matrix that goes on. Choose a strategy such as f, and a model that one "
+                "has trained; or give a `--backbone` that was not trained before."
+            )
+        places = (folder, folder.parent, *folder.glob("_stages/*"))
+        if strategy.needs_state and not any((place / strategy.state_file).is_file() for place in places):
+            before = record.strategy.get("name")
+            again = f"choose {before} again" if before != name else "give the folder that the earlier run left it in"
+            raise UsageError(
+                f"`--strategies` has {name!r}, which goes on from `{strategy.state_file}`, and `--backbone`, trained "
+                f"by {before}, has none: {again}, or choose a strategy that remembers nothing, such as f."
+            )
+
+
 def load_checkpoint(name: str):
     """(model, tokenizer or image processor or None, what it reads: "text", "image", "graph", or a task of `TASKS`)."""
     import transformers
@@ -121,8 +150,7 @@ def evaluate(call) -> int:
             report_to=[],
             disable_tqdm=True,
         )
-        trainer_class, more = trainer_of(kind, labels)
-        trainer = trainer_class(model, arguments, eval_dataset=prepared, processing_class=processor, **more)
+        trainer = trainer_of(kind)(model, arguments, eval_dataset=prepared, processing_class=processor)
         trainer.remove_callback(PrinterCallback)
         scores = scores_of(trainer, prepared)
     # Of those that some domains have not, for lack of a class, there is no average.

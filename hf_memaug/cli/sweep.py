@@ -95,7 +95,7 @@ def sweep(call) -> int:
 
 def _plan(options, several: Mapping[str, Chosen], settings, source, rows, targets: Sequence[str]) -> list[Job]:
     name = data_name(source["data"])
-    columns = {key: source[key] for key in (*data.COLUMNS, "smiles", "split") if source[key] is not None}
+    columns = {key: source[key] for key in (*data.COLUMNS, "smiles", "split", "labels") if source.get(key) is not None}
     of_rows = {"kind": "graph"} if data.kind_of(rows) == "graph" else {}
     backbone = str(Path(options.backbone).resolve()) if Path(options.backbone).exists() else options.backbone
     made_here = data.is_made_here(source["data"])

@@ -14,7 +14,7 @@ from typing import Any
 from hf_memaug.cli.errors import UsageError
 from hf_memaug.data import DomainDataset, load_domains
 from hf_memaug.data.messages import did_you_mean, listed, some_rows
-from hf_memaug.data.spans import check_questions, check_tags, tag_names, tokenize_questions, tokenize_tags
+from hf_memaug.data.spans import are_answers, check_questions, check_tags, tag_names, tokenize_questions, tokenize_tags
 from hf_memaug.iob2 import entities
 
 CLASSES, TAGS, QUESTIONS, REPLIES = "classes", "tags", "questions", "replies"
@@ -71,11 +71,11 @@ def _read_questions(where: Any, source: Mapping[str, Any], shared: dict, labels:
         wrong = [row for row, text in enumerate(columns[name]) if not isinstance(text, str) or not text.strip()]
         if wrong:
             raise ValueError(f"`--{name}` {source[name]!r} has no text in {some_rows(wrong)} of `--data`. Fill it in.")
-    wrong = [row for row, one in enumerate(columns["answers"]) if not _are_answers(one)]
+    wrong = [row for row, one in enumerate(columns["answers"]) if not are_answers(one)]
     if wrong:
         raise ValueError(
-            f"`--answers` {source['answers']!r} must hold `text` and `answer_start`, lists of one length, and "
-            f"{some_rows(wrong)} of `--data` do not. Write them as SQuAD does, empty where there is no answer."
+            f"`--answers` {source['answers']!r} must hold `text`, strings, and `answer_start`, as many whole numbers, "
+            f"and {some_rows(wrong)} of `--data` do not. Write them as SQuAD does, empty where there is no answer."
         )
     names = ("question", "context", "answers")
     values = zip(*(columns[name] for name in names), strict=True)
@@ -83,13 +83,6 @@ def _read_questions(where: Any, source: Mapping[str, Any], shared: dict, labels:
     # As pairs of texts, by which rows are compared.
     named = {"text": columns["question"], "text_pair": columns["context"], "answers": columns["answers"]}
     return DomainDataset({**named, "domain": columns["domain"]}, [])
-
-
-def _are_answers(one: Any) -> bool:
-    if not isinstance(one, Mapping) or not {"text", "answer_start"} <= set(one):
-        return False
-    texts, starts = one["text"], one["answer_start"]
-    return isinstance(texts, (list, tuple)) and isinstance(starts, (list, tuple)) and len(texts) == len(starts)
 
 
 def _read_replies(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequence[str] | None) -> DomainDataset:
@@ -135,24 +128,6 @@ def limit_of(tokenizer, max_length: int | None, most: int) -> int:
 
 def _dataset(rows: Sequence[Mapping], domains: list[str], labels: Sequence[str]) -> DomainDataset:
     return DomainDataset({**{name: [row[name] for row in rows] for name in rows[0]}, "domain": domains}, labels)
-
-
-def tag_scores(labels: Sequence[str]) -> Callable:
-    """For a trainer's `compute_metrics`: F1 of whole entities, and the accuracy of the words' tags."""
-
-    def scores(prediction) -> dict[str, float]:
-        from hf_memaug.data.spans import IGNORED
-        from hf_memaug.evaluation import accuracy, entity_f1
-
-        logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
-        guesses, true, kept = logits.argmax(axis=-1), prediction.label_ids, prediction.label_ids != IGNORED
-        named = [
-            [[labels[tag] for tag in row[scored]] for row, scored in zip(several, kept, strict=True)]
-            for several in (guesses, true)
-        ]
-        return {"f1": entity_f1(*named)["f1"], "accuracy": accuracy(guesses[kept], true[kept])}
-
-    return scores
 
 
 def _entity_counts(rows: DomainDataset) -> dict[str, dict[str, int]]:
@@ -241,15 +216,14 @@ def check_columns(options: Any) -> None:
             )
 
 
-def trainer_of(kind: str, labels: Sequence[str], continual: bool = False) -> tuple[type, dict[str, Any]]:
-    """The trainer of a kind of rows, or that of domain after domain, and what it is given beside what all are."""
-    from hf_memaug.training import ContinualTrainer, DomainTrainer
-    from hf_memaug.training.question_trainer import ContinualQuestionTrainer, QuestionTrainer
+def trainer_of(kind: str, continual: bool = False) -> type:
+    """The trainer of a kind of rows, or that of domain after domain."""
+    from hf_memaug.training import ContinualTrainer, DomainTrainer, question_trainer
 
-    if kind == QUESTIONS:
-        return ContinualQuestionTrainer if continual else QuestionTrainer, {}
-    plain = ContinualTrainer if continual else DomainTrainer
-    return plain, {"compute_metrics": tag_scores(labels)} if kind == TAGS else {}
+    of_kind = {QUESTIONS: ("QuestionTrainer", "ContinualQuestionTrainer"), TAGS: ("TagTrainer", "ContinualTagTrainer")}
+    if kind in of_kind:
+        return getattr(question_trainer, of_kind[kind][continual])
+    return ContinualTrainer if continual else DomainTrainer
 
 
 def with_all_tags(several: Sequence[DomainDataset | None]) -> list[DomainDataset | None]:

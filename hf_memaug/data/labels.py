@@ -47,7 +47,14 @@ def resolve_labels(
     if names is not None:
         if len(set(names)) != len(names) or not names:
             raise ValueError(f"`labels` must name at least one label and none twice, but is [{listed(names)}].")
-        return [_ids(origin, values, own or names, names) for origin, values, own in parts], names
+        # Ids beside the names of a piece are ids. Without such names, all pieces are read in one way.
+        plain = _are_names({value for _, values, own in parts if not own for value in values}, names)
+        return [
+            _ids(origin, values, own, names, _are_names({value for value in values if isinstance(value, str)}, own))
+            if own
+            else _ids(origin, values, names, names, plain)
+            for origin, values, own in parts
+        ], names
 
     distinct = {value if isinstance(value, str) else as_id(value) for _, values, _ in parts for value in set(values)}
     numbers = {value: as_id(value) for value in distinct}
@@ -71,7 +78,7 @@ def resolve_labels(
         names = [str(label) for label in ids]
     else:
         names = sorted(str(value) for value in distinct)
-    return [_ids(origin, values, names, names) for origin, values, _ in parts], names
+    return [_ids(origin, values, names, names, True) for origin, values, _ in parts], names
 
 
 def _common_names(parts: Sequence[tuple[str, list, list[str] | None]]) -> list[str] | None:
@@ -85,8 +92,23 @@ def _common_names(parts: Sequence[tuple[str, list, list[str] | None]]) -> list[s
     return list(with_names[0][1]) if with_names else None
 
 
-def _ids(origin: str, values: list, own: list[str], names: list[str]) -> list[int]:
-    """`own` names the ids that stand in `values`; `names` are the names asked for."""
+def _name(value: Any, names: list[str]) -> Any:
+    """The name that a value is, also as a number: "3" of 3 and of "3.0"."""
+    number = as_id(value)
+    return str(number) if value not in names and number is not None else value
+
+
+def _are_names(values: set, names: list[str]) -> bool:
+    """Whether numbers are meant as names, as stars from 1 to 5 are, and not as places among the names."""
+    numbers = {value: as_id(value) for value in values if as_id(value) is not None}
+    found = [_name(value, names) in names for value in numbers]
+    return any(found) and (all(found) or not set(numbers.values()) <= set(range(len(names))))
+
+
+def _ids(origin: str, values: list, own: list[str], names: list[str], named: bool) -> list[int]:
+    """
+    `own` names the ids that stand in `values`; `names` are the names asked for. `named` says whether numbers are names.
+    """
     if set(own) <= set(names):
         target = {name: names.index(name) for name in own}
     elif len(own) == len(names) and not set(own) & set(names):
@@ -100,14 +122,11 @@ def _ids(origin: str, values: list, own: list[str], names: list[str]) -> list[in
     known: dict[Any, int | None] = {}
     for value in set(values):
         number = as_id(value)
-        if isinstance(value, str) and value in target:
-            known[value] = target[value]
-        elif isinstance(value, str) and value in names:
-            known[value] = names.index(value)
-        elif number is not None and 0 <= number < len(own):
-            known[value] = target[own[number]]
+        if number is not None and not named:
+            known[value] = target[own[number]] if 0 <= number < len(own) else None
         else:
-            known[value] = None
+            name = _name(value, own)
+            known[value] = target[name] if name in target else names.index(name) if name in names else None
     unknown = [row for row, value in enumerate(values) if known[value] is None]
     if unknown:
         value = values[unknown[0]]

@@ -88,7 +88,7 @@ def _finish(piece: Piece, names: ColumnNames, split: str | None, on_empty: str) 
     if names.label is not None:
         columns["label"] = _checked_labels(columns["label"], piece.origin)
     columns["domain"] = _checked_domains(columns["domain"], piece)
-    return replace(piece, columns=_without_empty(columns, piece.origin, on_empty))
+    return replace(piece, columns=_without_empty(columns, names, piece.origin, on_empty))
 
 
 def _renamed(columns: Columns, piece: Piece, names: ColumnNames) -> Columns:
@@ -177,15 +177,16 @@ def _checked_domains(values: list, piece: Piece) -> list[str]:
     return [shared.setdefault(name, name) for name in (str(value).strip() for value in values)]
 
 
-def _without_empty(columns: Columns, origin: str, on_empty: str) -> Columns:
+def _without_empty(columns: Columns, names: ColumnNames, origin: str, on_empty: str) -> Columns:
     empty: set[int] = set()
     for name in INPUT_COLUMNS:
         rows = [
             i for i, v in enumerate(columns.get(name, ())) if is_missing(v) or (isinstance(v, (list, dict)) and not v)
         ]
         if rows and on_empty == "raise":
+            column = getattr(names, name, None) or name
             raise ValueError(
-                f'`{name}` is empty in {some_rows(rows)} of {origin}. Fill it in, or pass `on_empty="drop"` to leave '
+                f'`{column}` is empty in {some_rows(rows)} of {origin}. Fill it in, or pass `on_empty="drop"` to leave '
                 "such rows out."
             )
         empty.update(rows)

@@ -5,9 +5,10 @@
 import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import count
 
 import torch
-from torch.utils.data import Dataset, Sampler
+from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
 
 from hf_memaug.data.augmentation import SEED_COLUMN
 
@@ -199,7 +200,11 @@ class SeededRowsSampler(Sampler[tuple[int, int]]):
         return ((row, self._seed(place)) for place, row in enumerate(self.sampler))
 
     def _seed(self, place: int | str) -> int:
-        return random.Random(f"augment {self.seed} {self.epoch} {place}").getrandbits(63)
+        return _row_seed(self.seed, self.epoch, place)
+
+
+def _row_seed(seed: int, epoch: int, place: int | str) -> int:
+    return random.Random(f"augment {seed} {epoch} {place}").getrandbits(63)
 
 
 class SeededRows(Dataset):
@@ -220,6 +225,34 @@ class SeededRows(Dataset):
             row, seed = key
             return {**self.dataset[row], SEED_COLUMN: seed}
         return self.dataset[key]
+
+
+class SeededStream(IterableDataset):
+    """
+    A stream that begins again when it has ended, and its rows with seeds that follow from their place. `Trainer` does
+    not know how long a stream is: one that it went through more than once it could not resume.
+
+    Args:
+        dataset: rows that can be gone through; workers take turns at them, as those of `PackedTexts` do.
+        seed (`int`): with the place, it decides the seeds.
+    """
+
+    def __init__(self, dataset: IterableDataset, seed: int = 0):
+        self.dataset, self.seed = dataset, seed
+
+    def __iter__(self) -> Iterator[dict]:
+        worker = get_worker_info()
+        first, every = (worker.id, worker.num_workers) if worker is not None else (0, 1)
+        places = count(first, every)
+        for turn in count():
+            if hasattr(self.dataset, "set_epoch"):
+                self.dataset.set_epoch(turn)
+            row = None
+            for row in self.dataset:
+                yield {**row, SEED_COLUMN: _row_seed(self.seed, 0, next(places))}
+            if row is None:
+                # Nothing is there, or nothing more: a generator is gone through once.
+                return
 
 
 def _rows_of(domains: Sequence[str], generator: random.Random) -> dict[str, Iterator[int]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 from huggingface_hub import ModelCard, list_repo_files
 from transformers.utils import logging
 
-from hf_memaug.reporting.model_card import is_ours_to_write, model_card, reads_graphs, reads_images
+from hf_memaug.reporting.model_card import is_ours_to_write, model_card, processor_of
 
 logger = logging.get_logger(__name__)
 
@@ -23,9 +23,10 @@ def complete_folder(model, folder, repo_id: str) -> None:
         # transformers has written the tags of `push_to_hub(tags=...)` into its template.
         tags = ModelCard.load(readme).data.tags if readme.exists() else None
         model_card(model.config, type(model).__name__, repo_id, tags=tags).save(readme)
-    if reads_graphs(model.config):
+    processor = processor_of(model.config, type(model).__name__)
+    if processor is None:
         return
-    kind = "preprocessor_config" if reads_images(model.config) else "tokenizer"
+    kind = "preprocessor_config" if processor == "image_processor" else "tokenizer"
     if not list(folder.glob(f"{kind}*")) and not _has_file(repo_id, kind):
         processor = _processor_of(model)
         if processor is not None:
@@ -46,9 +47,8 @@ def _processor_of(model):
     """
     from transformers import AutoImageProcessor, AutoTokenizer
 
-    auto_class, kind = (
-        (AutoImageProcessor, "image processor") if reads_images(model.config) else (AutoTokenizer, "tokenizer")
-    )
+    is_of_images = processor_of(model.config, type(model).__name__) == "image_processor"
+    auto_class, kind = (AutoImageProcessor, "image processor") if is_of_images else (AutoTokenizer, "tokenizer")
     name_or_path = model.config._name_or_path
     if not name_or_path:
         logger.warning(f"This model came from no checkpoint, so no {kind} is pushed with it. Push it yourself.")

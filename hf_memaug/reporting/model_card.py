@@ -27,6 +27,7 @@ _TASKS = {
     "ForConditionalGeneration": ("text-generation", "the generation of text"),
     "ForImageClassification": ("image-classification", "image classification"),
     "ForGraphClassification": ("graph-ml", "graph classification"),
+    "HMAHead": ("tabular-classification", "the classification of features"),
 }
 _WITHOUT_LABELS = ("ForQuestionAnswering", "ForMaskedLM", "ForConditionalGeneration")
 # A pipeline of transformers for a task, and what to call it.
@@ -38,6 +39,13 @@ _PIPELINES = {
 }
 _FEATURES = ("feature-extraction", "feature extraction")
 _IMAGE_FEATURES = ("image-feature-extraction", "feature extraction")
+# What makes a model's inputs, by what it is fed with, and how a card speaks of it. Others have a tokenizer.
+_PROCESSORS = {
+    "pixel_values": ("image_processor", "AutoImageProcessor", "your.jpg"),
+    "node_features": None,
+    "features": None,
+}
+_TOKENIZER = ("tokenizer", "AutoTokenizer", "Your text")
 # Scores that belong to no single domain.
 _WHOLE = {"average": "mean over the domains", "all": "all domains"}
 
@@ -86,7 +94,7 @@ def model_card(
                 dataset_config=row["domain"],
                 dataset_split=row["split"],
                 metric_type=row["metric"],
-                metric_name=f"{row['metric']} ({_seeds(row)})",
+                metric_name=f"{row['metric']} ({_seeds(row)}{_mode(row)})",
                 metric_value=round(row["mean"], 2),
             )
             for row in scores
@@ -111,18 +119,19 @@ def model_card(
 
 def _task(config, architecture: str) -> tuple[str, str]:
     """The hub's name for what a class is for, and ours."""
-    features = _IMAGE_FEATURES if reads_images(config) else _FEATURES
+    features = _IMAGE_FEATURES if processor_of(config, architecture) == "image_processor" else _FEATURES
     return next((task for name, task in _TASKS.items() if architecture.endswith(name)), features)
 
 
-def reads_images(config) -> bool:
-    """Whether an image processor, and not a tokenizer, belongs to the model."""
-    return hasattr(config, "image_size")
+def processor_of(config, architecture: str) -> str | None:
+    """What belongs to a model: a tokenizer, an image processor, or neither, to graphs and to features."""
+    processor = _processor(config, architecture)
+    return processor and processor[0]
 
 
-def reads_graphs(config) -> bool:
-    """Whether the model stands on a graph network, to which no processor belongs."""
-    return getattr(getattr(config, "backbone_config", None), "model_type", None) == "graph_network"
+def _processor(config, architecture: str) -> tuple[str, str, str] | None:
+    model_class = FAMILIES[config.model_type].load(architecture)
+    return _PROCESSORS.get(model_class.main_input_name, _TOKENIZER)
 
 
 def write_trainer_card(
@@ -171,17 +180,35 @@ def write_trainer_card(
 
 
 def _opening(config, architecture, method, task_in_words, facts, data_name) -> str:
-    backbone = f"[`{_hub_name(config)}`](https://huggingface.co/{_hub_name(config)})" if _hub_name(config) else None
-    kind = FAMILIES[config.model_type].backbone
-    start = f"built on {backbone}" if backbone else f"with a {kind} encoder" if kind else "trained from scratch"
-    if reads_graphs(config):
-        start = f"with a {_network(config.backbone_config)}"
     trained = f" It was trained on {data_name}." if data_name else " It has not been trained yet."
     if facts.get("left_out"):
         trained += f" The domain **{facts['left_out']}** was left out: neither training nor selection saw it."
-    plain = getattr(config, "without_memory", "the plain encoder, for its memory has the weight 0 and is not read")
-    what = method.what if _reads_memory(config) else plain
-    return f"`{architecture}` for {task_in_words}, {start}: {what}.{trained}"
+    plain = "the plain encoder, for its memory has the weight 0 and is not read"
+    what, _ = getattr(config, "in_words", None) or (method.what if _reads_memory(config) else plain, "")
+    return f"`{architecture}` for {task_in_words}, {_start(config, architecture)}: {what}.{trained}"
+
+
+def _start(config, architecture: str) -> str:
+    """What it stands on."""
+    inner, name = getattr(config, "backbone_config", None), _hub_name(config)
+    if getattr(inner, "model_type", None) == "graph_network":
+        return f"with a {_network(inner)}"
+    if name:
+        return f"built on [`{name}`](https://huggingface.co/{name})"
+    if hasattr(config, "backbone_config"):
+        if "For" not in architecture:
+            return "on the features of another network"
+        if _needs_module(config, architecture):
+            return "on a network that is a module of its author's"
+        # A network of timm has its name in another field.
+        return f"with a {getattr(inner, 'architecture', None) or inner.model_type} encoder"
+    kind = FAMILIES[config.model_type].backbone
+    return f"with a {kind} encoder" if kind else "trained from scratch"
+
+
+def _needs_module(config, architecture: str) -> bool:
+    """Whether the backbone is a module, which is no part of the checkpoint's configuration."""
+    return "For" in architecture and getattr(config, "backbone_config", False) is None
 
 
 def _network(config) -> str:
@@ -190,7 +217,7 @@ def _network(config) -> str:
 
 
 def _reads_memory(config) -> bool:
-    return getattr(config, "reads_memory", True)
+    return getattr(config, "has_memory", getattr(config, "reads_memory", True))
 
 
 def _how_to_load(config, architecture, repo_id, base_model, adapter, carries_code) -> str:
@@ -206,6 +233,13 @@ def _how_to_load(config, architecture, repo_id, base_model, adapter, carries_cod
             f'base = {auto_class}.from_pretrained("{base_model or "the/checkpoint-it-was-trained-on"}")',
             f'model = PeftModel.from_pretrained(base, "{repo_id}")',
         ]
+    elif _needs_module(config, architecture):
+        lines = [
+            f"from hf_memaug import {architecture}",
+            "",
+            "# `backbone`: a module of the class that it was trained with",
+            f'model = {architecture}.from_pretrained("{repo_id}", backbone=backbone)',
+        ]
     elif architecture.endswith("ForGraphClassification"):
         lines = _how_to_load_graphs(auto_class, repo_id, carries_code)
     else:
@@ -213,15 +247,12 @@ def _how_to_load(config, architecture, repo_id, base_model, adapter, carries_cod
         lines = [] if carries_code else ["import hf_memaug  # registers the architecture"]
         task = _task(config, architecture)[0]
         verb = _PIPELINES.get(task)
-        reader, auto_reader, given = ("tokenizer", "AutoTokenizer", "Your text")
-        if reads_images(config):
-            reader, auto_reader, given = ("image_processor", "AutoImageProcessor", "your.jpg")
-        lines += [
-            f"from transformers import {auto_class}, {auto_reader}" + (", pipeline" if verb else ""),
-            "",
-            f'{reader} = {auto_reader}.from_pretrained("{repo_id}"{trust})',
-            f'model = {auto_class}.from_pretrained("{repo_id}"{trust})',
-        ]
+        reader, auto_reader, given = _processor(config, architecture) or (None, None, None)
+        names = [auto_class, *([auto_reader] if reader else []), *(["pipeline"] if verb else [])]
+        lines += [f"from transformers import {', '.join(names)}", ""]
+        if reader:
+            lines.append(f'{reader} = {auto_reader}.from_pretrained("{repo_id}"{trust})')
+        lines.append(f'model = {auto_class}.from_pretrained("{repo_id}"{trust})')
         if verb:
             lines += [f'{verb} = pipeline("{task}", model=model, {reader}={reader})', f'{verb}("{given}")']
     install = "pip install transformers" if carries_code else "pip install hf_memaug"
@@ -265,22 +296,20 @@ def _results(scores, facts) -> str:
     if not scores:
         return "No evaluation was run."
     columns = list(dict.fromkeys(row["metric"] for row in scores))
+    # Where a score depends on how rows are read.
+    modes = ["inference"] if any(row["inference"] for row in scores) else []
     lines = {}
     for row in scores:
         cell = f"{row['mean']:.1f}" + (f" ± {row['std']:.1f}" if row["std"] is not None else "")
-        lines.setdefault((row["domain"], row["split"], _seeds(row)), {})[row["metric"]] = cell
+        where = (row["domain"], row["split"], _seeds(row), *(row[mode] or "" for mode in modes))
+        lines.setdefault(where, {})[row["metric"]] = cell
     left_out = facts.get("left_out")
     rows = [
-        (
-            f"**{domain}** (left out)" if domain == left_out else domain,
-            split,
-            seeds,
-            *[cells.get(c, "") for c in columns],
-        )
-        for (domain, split, seeds), cells in lines.items()
+        (f"**{domain}** (left out)" if domain == left_out else domain, *where, *[cells.get(c, "") for c in columns])
+        for (domain, *where), cells in lines.items()
     ]
     return (
-        _table(("domain", "split", "seeds", *columns), rows)
+        _table(("domain", "split", "seeds", *modes, *columns), rows)
         + ("\n\nScores are in points: fractions times 100." if set(columns) & set(FRACTIONS) else "")
         + "\n\nMean ± standard deviation where there are several seeds."
     )
@@ -292,7 +321,8 @@ def _method(config, method, facts) -> str:
     names = getattr(config, "method_fields", names)
     fields = {name: getattr(config, name) for name in names if getattr(config, name, None) is not None}
     trained_as = f" Trained as `{facts['method']}` of the paper's tables." if facts.get("method") else ""
-    return f"{method.how}{trained_as} Paper: [{method.title}]({method.url}).\n\n" + _table(
+    _, how = getattr(config, "in_words", None) or ("", method.how)
+    return f"{how}{trained_as} Paper: [{method.title}]({method.url}).\n\n" + _table(
         ("field", "value"), [(f"`{name}`", f"`{value}`") for name, value in sorted(fields.items())]
     )
 
@@ -309,23 +339,29 @@ def _training(facts) -> str:
 def _summarise(scores) -> list[dict]:
     groups = {}
     for score in scores:
-        groups.setdefault((score["domain"], score["split"], score["metric"]), []).append(score)
+        key = score["domain"], score["split"], score["metric"], score.get("inference")
+        groups.setdefault(key, []).append(score)
     return [
         {
             "domain": domain,
             "split": split,
             "metric": metric,
+            "inference": mode,
             "seeds": sorted({score["seed"] for score in group}),
             "mean": statistics.fmean(score["value"] for score in group),
             "std": statistics.stdev(score["value"] for score in group) if len(group) > 1 else None,
         }
-        for (domain, split, metric), group in groups.items()
+        for (domain, split, metric, mode), group in groups.items()
     ]
 
 
 def _seeds(row) -> str:
     seeds = row["seeds"]
     return f"seed {seeds[0]}" if len(seeds) == 1 else f"{len(seeds)} seeds: {', '.join(map(str, seeds))}"
+
+
+def _mode(row) -> str:
+    return f", inference {row['inference']}" if row["inference"] else ""
 
 
 def _table(header, rows) -> str:

@@ -17,6 +17,7 @@ from hf_memaug.evaluation.checks import as_numpy, check_name, check_same_length
 from hf_memaug.evaluation.statistics import summarise
 
 FEATURE_METHODS = ("pca", "tsne")
+NEEDS_MATPLOTLIB = 'Figures need matplotlib: `pip install "hf_memaug[report]"`.'
 
 # Okabe and Ito's colours, which the colour-blind tell apart; their yellow is left out, it vanishes on white.
 _COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#4D4D4D", "#D55E00")
@@ -394,7 +395,7 @@ def _new_figure(width: float, height: float, titles: Sequence = ("",), rows: int
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError('Figures need matplotlib: `pip install "hf_memaug[report]"`.') from error
+        raise ImportError(NEEDS_MATPLOTLIB) from error
     figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
     figure.get_layout_engine().set(w_pad=0.1, h_pad=0.08)
     panels = list(figure.subplots(rows, len(titles) // rows, sharex=sharex, squeeze=False).flat)

@@ -274,13 +274,31 @@ def here() -> dict[str, str]:
     return {name: found[name] for name in MADE_WITH}
 
 
-def _report(file: str, baseline: str, cross: Sequence[str], over: str = "seeds", **wanted: str | None) -> str:
+def _with_others(rows: list[dict], metric: str | None, other: str) -> tuple[list[dict], str]:
+    """The rows of a metric, with another in its place for the targets that lack it, and a sentence that says so."""
+    if metric is None:
+        raise ValueError("`--or-metric` stands in for a metric: give `--metric` as well.")
+    for name in (metric, other):
+        check_name("metric", name, dict.fromkeys(row["metric"] for row in rows))
+    having = {(row["data"], row["target"]) for row in rows if row["metric"] == metric}
+    lacking = [row for row in rows if row["metric"] == other and (row["data"], row["target"]) not in having]
+    targets = ", ".join(sorted({row["target"] for row in lacking})) or "none"
+    said = f" Targets without `{metric}` have `{other}` in its place: {targets}."
+    return [*(row for row in rows if row["metric"] == metric), *({**row, "metric": metric} for row in lacking)], said
+
+
+def _report(
+    file: str, baseline: str, cross: Sequence[str], over: str = "seeds", or_metric: str | None = None, **wanted
+) -> str:
     result = read_results(file)
+    said = ""
+    if or_metric is not None:
+        result["rows"], said = _with_others(result["rows"], wanted.get("metric"), or_metric)
     paired = " over the targets" if over == "targets" else ""
     check_name("baseline", baseline, dict.fromkeys(row["method"] for row in result["rows"]))
     sections = [
         f"# {result['table']}\n\nMean ± standard deviation over seeds, in points, the best in bold. − {baseline}: "
-        f"difference of the averages over common seeds, and p-value of a paired t-test{paired}. Made by "
+        f"difference of the averages over common seeds, and p-value of a paired t-test{paired}.{said} Made by "
         f"`python -m hf_memaug.reporting.results` from `{Path(file).name}`, and that by",
         f"```bash\n{result['command']}\n```",
     ]
@@ -307,6 +325,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("file", help="the JSON file that `write_results` wrote")
     for field in ("data", "backbone", "head", "metric"):
         parser.add_argument(f"--{field}", help=f"only the tables of this {field} (default: all)")
+    parser.add_argument("--or-metric", metavar="METRIC", help="stands in where a target has no --metric")
     parser.add_argument("--baseline", default="erm", help="the method to compare with (default: erm)")
     parser.add_argument(
         "--cross", nargs="*", default=CROSS, help=f"targets outside the data (default: {' '.join(CROSS)})"

@@ -36,7 +36,8 @@ def record_run(
             How it was trained, in the paper's words (`"+memory"`, `"mil"`).
         scores (`Iterable[dict]`, *optional*):
             One entry for each figure: `{"domain", "split", "metric", "value", "seed"}`, the value in points (0-100).
-            A figure for the same domain, split, metric and seed replaces the old one.
+            A figure for the same domain, split, metric and seed replaces the old one. Where a model has two ways to
+            read its rows, `"inference"` says which it was; left out, the one that is set.
         training (`dict`, *optional*):
             Hyper-parameters.
     """
@@ -44,7 +45,8 @@ def record_run(
     facts = dict(config.run_facts or {})
     named = {"data": data, "domains": domains and list(domains), "left_out": left_out, "method": method}
     facts.update({name: value for name, value in named.items() if value is not None})
-    kept = {_score_key(score): score for score in [*facts.get("scores", ()), *map(_checked_score, scores)]}
+    given = [_checked_score(score, getattr(config, "how_read", None)) for score in scores]
+    kept = {_score_key(score): score for score in [*facts.get("scores", ()), *given]}
     facts["scores"] = list(kept.values())
     facts["training"] = {**facts.get("training", {}), **(training or {})}
     facts.setdefault("versions", library_versions())
@@ -70,7 +72,11 @@ def facts_from_trainer(trainer) -> dict:
         "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
         **_own_settings(trainer),
     }
-    facts = record_run(model, domains=domains, method=method, scores=_logged_scores(trainer), training=training)
+    scores = _logged_scores(trainer)
+    if hasattr(trainer, "record") and not set(trainer.record.trained) <= {score["domain"] for score in scores}:
+        # Where earlier domains have no rows to score, the mean over the others is none over the domains.
+        scores = [score for score in scores if score["domain"] != "average"]
+    facts = record_run(model, domains=domains, method=method, scores=scores, training=training)
     facts["versions"] = library_versions()
     return facts
 
@@ -103,15 +109,16 @@ def _config(model):
     return config
 
 
-def _checked_score(score: dict) -> dict:
+def _checked_score(score: dict, inference: str | None) -> dict:
     missing = {"domain", "metric", "value", "seed"} - set(score)
     if missing:
         raise ValueError(f"`scores` entry {score} lacks {sorted(missing)}.")
-    return {"split": "test", **score, "value": float(score["value"])}
+    score = {"split": "test", "inference": inference, **score, "value": float(score["value"])}
+    return {name: value for name, value in score.items() if value is not None}
 
 
 def _score_key(score: dict) -> tuple:
-    return score["domain"], score["split"], score["metric"], score["seed"]
+    return score["domain"], score["split"], score["metric"], score["seed"], score.get("inference")
 
 
 def _own_settings(trainer) -> dict:
@@ -144,24 +151,27 @@ _BOOKKEEPING = ("_runtime", "_per_second", "_time", "_loss", "_preparation_time"
 
 def _logged_scores(trainer) -> list[dict]:
     """The metrics of the weights that are published: the best evaluation where that is loaded, or else the last."""
+    from hf_memaug.training.memory_updates import HOW_READ  # with transformers, which tables do without
+
     logs = [entry for entry in trainer.state.log_history if any(name.startswith("eval_") for name in entry)]
     best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
     logs = [entry for entry in logs if best is None or entry.get("step") == best]
     latest = {
-        name.removeprefix("eval_"): value
+        (name.removeprefix("eval_"), entry.get(HOW_READ)): value
         for entry in logs
         for name, value in entry.items()
         if name.startswith("eval_") and not name.endswith(_BOOKKEEPING) and isinstance(value, (int, float))
     }
-    split_names = _split_names(latest, trainer.eval_dataset)
+    split_names = _split_names(dict.fromkeys(name for name, _ in latest), trainer.eval_dataset)
     scores = []
-    for name, value in latest.items():
+    for (name, inference), value in latest.items():
         domain, metric = split_names[name]
         value = 100 * value if metric in FRACTIONS and abs(value) <= 1 else value
         if metric == "f1" and _scores_by_default(trainer):
             metric = "macro_f1"
         split = getattr(trainer, "scored_split", "dev")
-        scores.append({"domain": domain, "split": split, "metric": metric, "value": value, "seed": trainer.args.seed})
+        found = {"domain": domain, "split": split, "metric": metric, "value": value, "seed": trainer.args.seed}
+        scores.append({**found, "inference": inference})
     return scores
 
 

@@ -124,7 +124,7 @@ class DomainTrainingArguments(SavingArguments):
                 f'`algorithm="{self.algorithm}"` has no penalty for `penalty_weight` and `penalty_anneal_steps` to act '
                 "on. Leave them out."
             )
-        self.algorithm_kwargs = _checked_options("algorithm", self.algorithm, self.algorithm_kwargs, algorithm.options)
+        self.algorithm_kwargs = checked_options("algorithm", self.algorithm, self.algorithm_kwargs, algorithm.options)
         if algorithm.one_domain_a_step and not self.balanced_batches:
             raise ValueError(
                 f'`algorithm="{self.algorithm}"` orders the rows itself, a domain a step: leave `balanced_batches` out.'
@@ -298,7 +298,7 @@ class ContinualTrainingArguments(DomainTrainingArguments):
 
         _one_of("strategy", self.strategy, STRATEGIES)
         strategy = STRATEGIES[self.strategy]
-        self.strategy_kwargs = _checked_options("strategy", self.strategy, self.strategy_kwargs, strategy.options)
+        self.strategy_kwargs = checked_options("strategy", self.strategy, self.strategy_kwargs, strategy.options)
         strategy.check({**strategy.options, **(self.strategy_kwargs or {})})
         for figure in self.figures or ():
             _one_of("figures", figure, DEFINITIONS)
@@ -321,7 +321,7 @@ class ContinualTrainingArguments(DomainTrainingArguments):
             )
 
 
-def _checked_options(what: str, name: str, given, options: dict) -> dict | None:
+def checked_options(what: str, name: str, given, options: dict) -> dict | None:
     """`algorithm_kwargs` or `strategy_kwargs`, also from JSON; every name in it must be one of the options."""
     if isinstance(given, str):
         try:

@@ -5,10 +5,11 @@
 import operator
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import torch
 from transformers import TrainerCallback
+from transformers.utils import find_labels
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.training.checkpoints import last_checkpoint_here
@@ -93,6 +94,21 @@ def check_labels(dataset, num_labels: int | None) -> None:
                 f"`train_dataset` has label {label} in row {row}, and the model has `num_labels={num_labels}` "
                 f"(0 to {num_labels - 1}). Load the model with `num_labels={most + 1}` or mend the data."
             )
+
+
+def check_labelled(model, data_collator, **datasets: Mapping[str, DomainDataset]) -> None:
+    """Refuses rows by domain that have none of the columns that the model takes as labels."""
+    names = find_labels(type(model))
+    # What is to be said to a text is a label, and a collator may make some.
+    if not names or data_collator is not None or model.config.is_encoder_decoder:
+        return
+    for argument, parts in datasets.items():
+        for domain, rows in parts.items():
+            if not {"label", *names} & set(rows.column_names):
+                raise ValueError(
+                    f"`{argument}` has no labels in {domain!r}, by which a model learns and is scored. Name their "
+                    "column, such as `load_domains(..., label=...)`, or leave these rows out."
+                )
 
 
 def check_places(model: torch.nn.Module, *datasets) -> None:

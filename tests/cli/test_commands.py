@@ -101,6 +101,25 @@ def test_a_memory_rnn_grows(command, columns, read_lines, tmp_path):
     assert config["memory_slots"] == [4, 3]
 
 
+def test_options_of_strategies_and_labels_are_looked_at_before_the_first_job(command, columns, tmp_path):
+    words = ["continual", *columns, "--order", "films,books", "--method", "memory-rnn", "--dry-run"]
+    several = [*words, "--strategies", "f+m+v,replay", "--strategy-kwargs"]
+    code, _, error = command(*several, '{"slots": 3, "rows_per_domain": 5}')
+    assert code == 0, error
+    code, _, error = command(*several, '{"slotz": 3}')
+    assert code == 2 and "`--strategy-kwargs` is 'slotz'" in error and "Did you mean 'slots'?" in error
+    code, _, error = command(*several[:-1], "--replay.strategy-kwargs", '{"slots": 3}')
+    assert code == 2 and "it can be 'rows_per_domain'" in error
+    code, _, error = command(*several, '{"slots": 0}')
+    assert code == 2 and "slots" in error
+    rows = [("a good film", "pos", "films"), ("a bad film", "neg", "films")] * 8
+    rows += [("a good book", "positive", "books"), ("a bad book", "negative", "books")] * 8
+    lines = [f"{text} {number},{label},{domain}" for number, (text, label, domain) in enumerate(rows)]
+    (tmp_path / "named.csv").write_text("\n".join(["text,label,domain", *lines]))
+    code, _, error = command("continual", "--data", "named.csv", "--strategies", "f", "--dry-run")
+    assert code != 0 and "'pos'" in error and "'positive'" in error and "not one in common" in error
+
+
 def test_further_pretraining(command, backbones, tmp_path):
     texts = ["the phone is good and the battery lasts", "a slow film with a great end"] * 30
     (tmp_path / "domain.txt").write_text("\n".join(texts))
@@ -123,6 +142,21 @@ def test_further_pretraining(command, backbones, tmp_path):
     assert code == 2 and "`masked` is 0.3" in error
     assert command("pretrain", "--corpus", "nowhere.txt")[0] == 3
     assert "give `--general`" in command(*words, "--fusion", "gate_attention")[2]
+
+
+def test_pretraining_from_a_stream(command, backbones, tmp_path, monkeypatch):
+    from hf_memaug.cli import pretrain
+
+    monkeypatch.setattr(pretrain, "FIRST_TEXTS", 3)
+    (tmp_path / "domain.txt").write_text("\n".join(["the phone is good and the battery lasts"] * 40))
+    words = ["pretrain", "--backbone", backbones["roberta"], "--corpus", "domain.txt", "--stream", "--length", 32]
+    code, _, error = command(*words)
+    assert code == 2 and "`--stream` asks for `--max-steps`" in error
+    # More steps than the corpus has rows for: it begins again.
+    code, _, error = command(*words, "--max-steps", 12, "--learning-rate", "1e-3", "--output", "dapt")
+    assert code == 0, error
+    record = json.loads((tmp_path / "dapt/pretraining.json").read_text())
+    assert record["steps"] == 12 and record["after"]["domain"] < record["before"]["domain"]
 
 
 def test_a_sweep(command, columns, read_lines, tmp_path):

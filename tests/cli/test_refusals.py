@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wrong usage is exit code 2 with the nearest right word; data that would spoil a run is 3."""
 
+import json
+
 import pytest
 
 
@@ -45,6 +47,32 @@ def test_images_that_cannot_be_read_are_refused_or_skipped(command, pictures):
         assert code == 0 and "to do" in out, error
         code, _, error = command(name, *words, "--broken", "skp")
         assert code == 2 and "`--broken` is 'skp'. Did you mean 'skip'?" in error
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_stars_from_1_to_5_are_named_by_an_option(command, tmp_path, suffix, monkeypatch):
+    rows = [{"text": f"text {n}", "stars": 1 + n % 5, "shop": ("a", "b", "c")[n % 3]} for n in range(90)]
+    file = tmp_path / f"reviews.{suffix}"
+    if suffix == "csv":
+        file.write_text("text,stars,shop\n" + "".join(f"{r['text']},{r['stars']},{r['shop']}\n" for r in rows))
+    else:
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    base = ["--data", file, "--label", "stars", "--domain", "shop", "--dry-run"]
+    for name in ("train", "compare", "sweep", "continual") if suffix == "csv" else ("train",):
+        code, _, error = command(name, *base)
+        assert code == 3 and "ids 1, 2, 3, 4, 5" in error and "Give `--labels`, the names of all ids" in error, error
+        code, out, error = command(name, *base, "--labels", "1,2,3,4,5")
+        assert code == 0 and "to do" in out, error
+    code, _, error = command("train", *base, "--labels", "1,2,3,4")
+    assert code == 3 and "which is unknown" in error and "add the label to `--labels`" in error, error
+    code, _, error = command("train", "--data", "generated_reviews", "--labels", "1,2", "--dry-run")
+    assert code == 2 and "`--labels` names classes of rows that are read from files" in error, error
+    given = {}
+    monkeypatch.setattr("hf_memaug.cli.sweep.plan_jobs", lambda *_, **kwargs: given.update(kwargs) or [])
+    assert command("sweep", *base, "--labels", "1,2,3,4,5")[0] == 0
+    assert given["columns"]["labels"] == ["1", "2", "3", "4", "5"], "the jobs read the rows again"
+    code, _, error = command("train", *base[:2], "--task", "replies", "--labels", "1,2", "--dry-run")
+    assert code == 2 and "`--labels`" in error
 
 
 def test_no_data_is_wrong_usage(command):

@@ -86,6 +86,11 @@ class TestTags:
         found = json.loads(out)
         assert found["rows"] == {"north": 12, "south": 12, "west": 12}
         assert found["scores"]["west"] == pytest.approx(records["gmap"]["scores"]["west"], abs=1e-3)
+        # What is cut off is missed: no word of an entity is read.
+        code, out, error = command("evaluate", kept, *columns, "--json", "--max-length", 4)
+        assert code == 0, error
+        outside = [tag == "O" for row in west for tag in row["ner_tags"]]
+        assert json.loads(out)["scores"]["west"]["accuracy"] <= 100 * sum(outside) / len(outside) + 1e-6
 
         code, out, error = command("predict", kept, "--data", columns[1], "--tokens", "words")
         assert code == 0, error
@@ -393,7 +398,7 @@ class TestQuestions:
             (["--metric", "accuracy"], 2, "`--metric` is 'accuracy', which questions have not. Choose f1, exact_match"),
             (["--tags", "right"], 2, "`--tags` is a column of tags, and the task is questions"),
             (["--context", "reports"], 3, "`--context` is 'reports', but `--data` has no such column. Did you mean"),
-            (["--answers", "asked"], 3, "must hold `text` and `answer_start`"),
+            (["--answers", "asked"], 3, "must hold `text`, strings, and `answer_start`"),
             (["--context", "asked"], 3, "`--data`: row 0: the answer 'flu' is not at"),
             (["--max-length", "8", "--max-steps", "1"], 1, "Raise `--max-length` (8)."),
             (["--label-smoothing-factor", "0.1", "--max-steps", "1"], 1, "questions have none. Leave it out."),

@@ -264,6 +264,16 @@ class TestLabels:
 
     def test_names_that_look_like_numbers_come_first(self):
         assert self.load("5", "1", labels=["1", "3", "5"]) == ([2, 0], ["1", "3", "5"])
+        assert self.load("good", "0", "-") == ([2, 1, 0], ["-", "0", "good"])
+
+    @pytest.mark.parametrize("kind", [str, int, float])
+    def test_stars_are_named_or_counted_and_never_both(self, kind):
+        names = ["1", "2", "3"]
+        assert self.load(*map(kind, (3, 1, 2)), labels=names) == ([2, 0, 1], names)
+        assert self.load(*map(kind, (1, 2)), labels=names) == ([0, 1], names)
+        assert self.load(*map(kind, (0, 1, 2)), labels=names) == ([0, 1, 2], names), "0 is no name: ids"
+        with pytest.raises(ValueError, match="`label` holds '?0.*which is unknown"):
+            self.load(*map(kind, (0, 1, 2, 3)), labels=names)
 
     def test_more_than_ten_ids_are_sorted_as_numbers(self):
         assert self.load(*map(str, range(12))) == (list(range(12)), [str(i) for i in range(12)])

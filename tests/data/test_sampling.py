@@ -6,8 +6,10 @@ from collections import Counter
 from itertools import islice
 
 import pytest
+import torch
 
-from hf_memaug.data.sampling import DomainBalancedSampler, EpisodeSampler
+from hf_memaug.data.augmentation import SEED_COLUMN
+from hf_memaug.data.sampling import DomainBalancedSampler, EpisodeSampler, SeededStream
 
 SIZES = {"books": 50, "films": 7, "phones": 23, "hotels": 11}
 DOMAINS = [name for name, size in SIZES.items() for _ in range(size)]
@@ -172,3 +174,27 @@ def test_one_domain_stays_for_its_rows_and_all_take_turns():
     assert order == list(sampler)
     sampler.set_epoch(1)
     assert order != list(sampler)
+
+
+def test_a_stream_begins_again_with_other_seeds_whoever_reads_it():
+    rows = [{"input_ids": [number]} for number in range(5)]
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            worker = torch.utils.data.get_worker_info()
+            return iter(rows if worker is None else rows[worker.id :: worker.num_workers])
+
+    read = list(islice(SeededStream(Stream(), seed=1), 12))
+    assert [row["input_ids"][0] for row in read] == [*range(5), *range(5), 0, 1]
+    seeds = [row[SEED_COLUMN] for row in read]
+    assert len(set(seeds)) == 12 and seeds == [row[SEED_COLUMN] for row in islice(SeededStream(Stream(), seed=1), 12)]
+    assert not set(seeds) & {row[SEED_COLUMN] for row in islice(SeededStream(Stream(), seed=2), 12)}
+    loader = torch.utils.data.DataLoader(SeededStream(Stream(), seed=1), batch_size=None, num_workers=2)
+    by_two = list(islice(loader, 4))
+    assert [(row["input_ids"], row[SEED_COLUMN]) for row in by_two] == [
+        (row["input_ids"], row[SEED_COLUMN]) for row in read[:4]
+    ]
+
+
+def test_a_stream_that_can_be_read_once_ends():
+    assert len(list(SeededStream(iter([{"input_ids": [1]}, {"input_ids": [2]}])))) == 2

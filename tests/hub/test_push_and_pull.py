@@ -91,17 +91,29 @@ pulled.push_to_hub("me/again")
 bare = type(model)(model.config)
 bare.config._name_or_path = ""
 bare.push_to_hub("me/bare")
+
+memories = hf_memaug.HMAForImageClassification.from_backbone({backbones["vit"]!r}, real_memory_size=24, num_labels=3)
+memories.train()(**inputs, labels=torch.tensor([0, 2]))
+memories.eval().update_memory()
+record_run(memories, scores=[dict(domain="photo", metric="accuracy", value=70.0, seed=0)])
+memories.push_to_hub("me/memories")
+pulled = transformers.AutoModelForImageClassification.from_pretrained("me/memories")
+assert int(pulled.head.memory.queue.written) == 2
+assert torch.equal(memories(**inputs).logits, pulled(**inputs).logits)
+assert len(transformers.pipeline("image-classification", model="me/memories")(Image.new("RGB", (30, 20)))) == 3
 print("ok")
 """
     )
     assert run_client(code, hub, tmp_path / "home", timeout=240).stdout.strip().endswith("ok")
-    for repo in ("me/experts", "me/again"):
+    for repo in ("me/experts", "me/again", "me/memories"):
         assert {"model.safetensors", "preprocessor_config.json", "README.md"} <= set(hub.files(repo))
         assert not [name for name in hub.files(repo) if name.startswith("tokenizer")]
     card = hub.files("me/experts")["README.md"].decode()
     assert "pipeline_tag: image-classification" in card and "AutoImageProcessor" in card
     assert "`expert_layers` | `[0, 2]`" in card and "more information needed" not in card.lower()
     assert "preprocessor_config.json" not in hub.files("me/bare")
+    card = hub.files("me/memories")["README.md"].decode()
+    assert "| photo | test | seed 0 | batch | 70.0 |" in card and "`real_memory_size` | `24`" in card
 
 
 def test_trainer_pushes_the_card_of_the_run(hub, backbones, tmp_path):

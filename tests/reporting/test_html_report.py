@@ -14,6 +14,7 @@ from run_folders import NASTY, TEXT_DOMAINS, continual_run, image_run, text_run
 
 from hf_memaug.evaluation.statistics import paired_t_test
 from hf_memaug.reporting.html.charts import ticks
+from hf_memaug.reporting.html.history import _logged
 from hf_memaug.reporting.html.markup import json_script, tag
 from hf_memaug.reporting.html_report import main, write_report
 from hf_memaug.reporting.run_folder import FinishedRun
@@ -503,3 +504,13 @@ def test_ticks_are_round_and_inside(low, high):
     found = ticks(low, high)
     assert 1 <= len(found) <= 6 and all(low - 1e-9 <= tick <= high + 1e-9 for tick in found)
     assert all(float(f"{tick:.2g}") == pytest.approx(tick) for tick in found)
+
+
+def test_parts_of_a_run_are_laid_one_after_another():
+    """Each counts its steps from 1; what is logged of the whole has steps of the whole."""
+    logs = [("0-films", 10, "loss", 0.9), ("0-films", 20, "loss", 0.5), ("train", 20, "eval_f1", 0.6)]
+    logs += [("1-books", 10, "loss", 0.4), ("1-books", 20, "loss", 0.3), ("train", 40, "eval_f1", 0.7)]
+    # After a kill.
+    logs += [("1-books", 20, "loss", 0.2)]
+    found = _logged([{"phase": phase, "step": step, name: value} for phase, step, name, value in logs])
+    assert found == {"loss": [(10, 0.9), (20, 0.5), (30, 0.4), (40, 0.2)], "eval_f1": [(20, 0.6), (40, 0.7)]}

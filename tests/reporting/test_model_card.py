@@ -2,11 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The card says what happened, and nothing else."""
 
+import copy
+from types import SimpleNamespace
+
 import pytest
+import torch
 import yaml
 from families import CASES, HEADS, KV_CASES, Case
+from torch import nn
+from transformers import ResNetConfig
 
-from hf_memaug import record_run
+from hf_memaug import HMAConfig, record_run
 from hf_memaug.reporting.model_card import is_ours_to_write, model_card
 
 
@@ -63,6 +69,66 @@ def test_a_memory_that_is_not_read_is_not_claimed(case: Case):
     assert [claim in card.content for card in cards] == [True, False]
     assert ["weight 0 and is not read" in card.content for card in cards] == [False, True]
     assert ["memory" in metadata(card)["tags"] for card in cards] == [True, False]
+
+
+HMA = Case("hma", "HMAForImageClassification")
+
+
+@pytest.mark.parametrize(
+    ("augmentation", "what", "how", "has_memory"),
+    [
+        ("hma", "reads the last rows of training, and learned slots for each class.", "(SMA, Eq. 6).", True),
+        ("rma", "a backbone's feature reads the last rows of training.", "(RMA, Eq. 5).", True),
+        ("abd+rma", "the last rows of training, and the rows of its batch.", "(ABD, Eq. 3).", True),
+        ("abd+syn", "reads learned slots for each class, and the rows of its batch.", "(SMA, Eq. 6).", True),
+        ("abd", "the features of a batch read each other, without a memory.", "(ABD, Eq. 3).", False),
+        ("param", "nothing to read but the row itself, without a memory.", "nothing else (PARAM).", False),
+        ("none", "the backbone and a linear head, without a memory.", "A linear head reads", False),
+    ],
+)
+def test_what_an_augmentation_of_hma_reads(augmentation, what, how, has_memory):
+    card = model_card(HMA.config(augmentation=augmentation), HMA.name, "me/x")
+    assert what in card.content and how in card.content and "with a vit encoder" in card.content
+    assert ("RMA" in card.content) == ("rma" in augmentation or augmentation == "hma")
+    assert ("memory" in metadata(card)["tags"]) is has_memory
+
+
+def test_what_hma_stands_on(tmp_path):
+    head = model_card(Case("hma", "HMAHead").config(), "HMAHead", "me/x").content
+    assert "on the features of another network" in head and "Tokenizer" not in head
+    for name, backbone in (("HMAForSequenceClassification", "bert"), ("HMAForGraphClassification", "GIN of 2 layers")):
+        assert f"with a {backbone}" in model_card(Case("hma", name).config(), name, "me/x").content
+    resnet = HMAConfig(backbone_config=ResNetConfig(), num_labels=3)
+    text = model_card(resnet, HMA.name, "me/x").content
+    assert "with a resnet encoder" in text and "AutoImageProcessor" in text and "your.jpg" in text
+
+
+def test_a_backbone_that_is_a_module_is_asked_for(tmp_path):
+    """The code of the card loads it."""
+    module = nn.Sequential(nn.Flatten(), nn.Linear(3 * 16 * 16, 12))
+    model = HMA.model_class.from_backbone(module, feature_size=12, num_labels=3, real_memory_size=24)
+    model.save_pretrained(tmp_path)
+    text = model_card(model.config, HMA.name, str(tmp_path)).content
+    assert "bert" not in text and "Tokenizer" not in text and "a module of its author's" in text
+    found = {"backbone": copy.deepcopy(module)}
+    exec(text.split("```python")[1].split("```")[0], found)
+    inputs = HMA.inputs()
+    assert torch.equal(found["model"](**inputs).logits, model(**inputs).logits)
+
+
+def test_a_score_keeps_how_rows_were_read():
+    config = HMA.config(inference="batch")
+    model = SimpleNamespace(config=config)
+    record_run(model, scores=scores([70.0, 72.0], metric="accuracy"))
+    config.inference = "independent"
+    text = model_card(config, HMA.name, "me/x").content
+    assert "| books | test | 2 seeds: 0, 1 | batch | 71.0 ± 1.4 |" in text and "independent |" not in text
+    record_run(model, scores=scores([60.0], metric="accuracy"))
+    card = model_card(config, HMA.name, "me/x")
+    assert "| seed 0 | independent | 60.0 |" in card.content and "| batch | 71.0" in card.content
+    (result,) = metadata(card)["model-index"][0]["results"]
+    names = [metric["name"] for metric in result["metrics"]]
+    assert names == ["accuracy (2 seeds: 0, 1, inference batch)", "accuracy (seed 0, inference independent)"]
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)

@@ -54,6 +54,22 @@ def test_filters_and_output(file, capsys, tmp_path):
     )
 
 
+def test_another_metric_stands_in_where_a_target_lacks_one(tmp_path, capsys):
+    path = tmp_path / "gmap.json"
+    for method, values in (("erm", (60.0, 62.0)), ("mil", (64.0, 63.0))):
+        for target, part in (("books", 0), ("dvd", 10)):
+            write(path, [row(method, target, seed, value + part) for seed, value in enumerate(values)])
+        write(path, [row(method, "books", seed, value - 20, metric="unseen") for seed, value in enumerate(values)])
+    main([str(path), "--metric", "unseen", "--or-metric", "macro_f1"])
+    shown = capsys.readouterr().out
+    assert "Targets without `unseen` have `macro_f1` in its place: dvd." in shown
+    found = cells(shown)["erm"]
+    assert [text.strip("* ") for text in found[:3]] == ["41.0 ± 1.4", "71.0 ± 1.4", "56.0 ± 1.4"]
+    with pytest.raises(SystemExit):
+        main([str(path), "--or-metric", "macro_f1"])
+    assert "give `--metric` as well" in capsys.readouterr().err
+
+
 def test_says_which_seeds_are_in_an_average(file, capsys):
     write(file, [row("dapt", target, 0, 80.0, head="prompting") for target in ("books", "dvd")])
     write(file, [row("late", "dvd", 0, 80.0, head="prompting")])

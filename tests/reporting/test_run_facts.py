@@ -3,8 +3,9 @@
 """What a trainer knows of its run: method, settings, and whose score is whose."""
 
 import pytest
-from families import tiny_tokenizer
+from families import Case, tiny_tokenizer
 from training.domain_runs import domain_trainer, rows, tiny_model
+from training.image_runs import digits, image_trainer
 
 from hf_memaug import BilevelTrainer, BilevelTrainingArguments, record_run
 from hf_memaug.reporting.model_card import model_card
@@ -124,3 +125,21 @@ def test_a_memory_from_a_file_was_not_learned_in_this_run(tmp_path):
     second.meta_test(memory=tmp_path / "first" / "meta_train" / "memory.safetensors")
     facts = facts_from_trainer(second)
     assert facts["method"] == "mil" and "episodes" not in facts["training"]
+
+
+def test_scores_say_how_rows_were_read_when_they_were_scored(tmp_path):
+    model = Case("hma", "HMAForImageClassification").model(num_labels=10, real_memory_size=64, inference="batch")
+    trainer = image_trainer("gmoe", tmp_path, model=model, evaluate=digits(3, seed=1))
+    trainer.evaluate()
+    in_batches = trainer.state.log_history[-1]["eval_accuracy"]
+    model.config.inference = "independent"
+    scores = [score for score in facts_from_trainer(trainer)["scores"] if score["metric"] == "accuracy"]
+    assert {score["inference"] for score in scores} == {"batch"}
+    trainer.evaluate()
+    alone = trainer.state.log_history[-1]["eval_accuracy"]
+    scores = [score for score in facts_from_trainer(trainer)["scores"] if score["metric"] == "accuracy"]
+    found = {score["inference"]: score["value"] for score in scores if score["domain"] == "average"}
+    assert found == {"batch": 100 * in_batches, "independent": 100 * alone}
+    # Where rows are read one by one in any case, nothing is said.
+    model.config.augmentation = "rma"
+    assert model.config.how_read is None

@@ -4,6 +4,7 @@
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -65,12 +66,21 @@ def curves_section(run: FinishedRun) -> Section:
 
 
 def _logged(entries: list[dict]) -> dict[str, list[tuple[float, float]]]:
-    """name -> its steps and values. After a kill some steps are logged again: the last counts."""
+    """
+    name -> its steps and values. After a kill some steps are logged again: the last counts. Parts of a run, such as its
+    domains, count their steps from 1: they are laid one after another.
+    """
+    ends: dict[str, float] = {}
+    for entry in entries:
+        if entry.get("phase") not in (None, "train") and _finite(entry.get("step")):
+            ends[entry["phase"]] = max(ends.get(entry["phase"], 0), entry["step"])
+    begins = dict(zip(ends, accumulate(ends.values(), initial=0), strict=False))
     found: dict[str, dict[float, float]] = {}
     for entry in entries:
         step = entry.get("step")
         if not _finite(step):
             continue
+        step += begins.get(entry.get("phase"), 0)
         for name, value in entry.items():
             if name not in _BOOKKEEPING and not name.endswith(_BOOKKEEPING_ENDS) and _finite(value):
                 found.setdefault(name, {})[step] = value
