@@ -72,7 +72,9 @@ def test_a_checkpoint_of_trainer_that_is_newer_comes_first(run):
     files.save(4, states(4))
     assert last_complete_checkpoint(folder) == str(folder / "_last" / "checkpoint-4")
     # Another run's, as `accept` says.
-    assert last_complete_checkpoint(folder, lambda checkpoint: "-4" not in checkpoint) == str(folder / "checkpoint-3")
+    assert last_complete_checkpoint(folder, lambda checkpoint: not checkpoint.endswith("-4")) == str(
+        folder / "checkpoint-3"
+    )
 
 
 @pytest.mark.parametrize("place", ["before", "tensors", "structure"])
