@@ -18,7 +18,7 @@ import torch
 from torch.nn import functional as F
 
 from hf_memaug.kernels.grouped_experts import _has_grouped_product, _products
-from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of
+from hf_memaug.kernels.triton_launches import block_of, can_launch
 from hf_memaug.layers.second_derivatives import plain_gradients
 
 # Each program that puts choices in order reads the counts of all: so many at most, each with more choices instead.
@@ -88,7 +88,7 @@ def can_fuse(tokens: torch.Tensor, up: torch.Tensor, activation) -> bool:
     """Whether `fused_experts` is there for these: on a GPU with Triton, for GELU in its exact form."""
     # transformers' own class holds the function.
     function = getattr(activation, "act", activation)
-    return HAS_TRITON and tokens.is_cuda and function is F.gelu and _has_grouped_product(tokens, up)
+    return function is F.gelu and can_launch(tokens.device) and _has_grouped_product(tokens, up)
 
 
 class Spread(torch.autograd.Function):

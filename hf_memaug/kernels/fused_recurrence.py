@@ -11,7 +11,7 @@ import importlib
 
 import torch
 
-from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of
+from hf_memaug.kernels.triton_launches import block_of, can_launch
 
 # A row of scores is one block.
 MOST_SLOTS = 2**15
@@ -20,8 +20,8 @@ _BLOCK = 512
 
 def arithmetic_for(states: torch.Tensor, slots: int):
     """The kernels, on a GPU with Triton and in single precision; elsewhere None."""
-    fits = states.is_cuda and states.dtype == torch.float32 and slots <= MOST_SLOTS
-    return FusedArithmetic if HAS_TRITON and fits else None
+    fits = states.dtype == torch.float32 and slots <= MOST_SLOTS
+    return FusedArithmetic if fits and can_launch(states.device) else None
 
 
 class FusedArithmetic:

@@ -14,7 +14,7 @@ import importlib
 import torch
 from torch.nn import functional as F
 
-from hf_memaug.kernels.triton_launches import HAS_TRITON, block_of
+from hf_memaug.kernels.triton_launches import block_of, can_launch
 from hf_memaug.layers.processes import has_processes
 from hf_memaug.layers.router import balance_loss
 from hf_memaug.layers.second_derivatives import plain_gradients
@@ -26,8 +26,8 @@ TOKENS = 64
 
 def can_fuse_routing(rows: torch.Tensor, experts: int, k: int, width: int) -> bool:
     """On a GPU with Triton, in single precision, for two experts a token or more; but not where a compiler fuses."""
-    fits = rows.is_cuda and rows.dtype == torch.float32 and k > 1 and experts <= MOST_EXPERTS and width <= WIDEST
-    return HAS_TRITON and fits and not torch.compiler.is_compiling()
+    fits = rows.dtype == torch.float32 and k > 1 and experts <= MOST_EXPERTS and width <= WIDEST
+    return fits and can_launch(rows.device)
 
 
 def cosine_logits(tokens: torch.Tensor, weight, bias, experts, log_scale, max_log_scale: float) -> torch.Tensor:

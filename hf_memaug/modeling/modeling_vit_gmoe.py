@@ -92,24 +92,27 @@ class ViTGMoEExperts(Experts):
 
 def grouped_experts_forward(experts: nn.Module, tokens, chosen, weights) -> torch.Tensor:
     """Our own way through them, `experts_implementation="grouped_experts"`. It follows autocast."""
-    if experts.has_gate or not experts.has_bias or experts.is_transposed:
-        raise ValueError('`experts_implementation="grouped_experts"` is for experts of two layers with biases.')
-    parameters = (experts.up_proj, experts.up_proj_bias, experts.down_proj, experts.down_proj_bias)
-    return grouped_experts(tokens, chosen, weights, *parameters, experts.act_fn)
+    return grouped_experts(tokens, chosen, weights, *_two_layers(experts), experts.act_fn)
 
 
 def fused_experts_forward(experts: nn.Module, tokens, chosen, weights) -> torch.Tensor:
-    """The same with Triton kernels around the products, `experts_implementation="fused_experts"`."""
-    if torch.compiler.is_compiling() or not len(tokens):
-        # What is compiled is fused by the compiler, and of no tokens there is nothing to fuse.
-        return grouped_experts_forward(experts, tokens, chosen, weights)
-    if not can_fuse(tokens, experts.up_proj, experts.act_fn):
-        raise ValueError(
-            '`experts_implementation="fused_experts"` is for a GPU with Triton, and for `hidden_act="gelu"`. Use '
-            '"grouped_experts".'
-        )
-    parameters = (experts.up_proj, experts.up_proj_bias, experts.down_proj, experts.down_proj_bias)
+    """
+    The same with Triton kernels around the products, `experts_implementation="fused_experts"`, where there are any: on
+    a GPU, for GELU, and where no compiler fuses by itself.
+    """
+    parameters = _two_layers(experts)
+    if not can_fuse(tokens, parameters[0], experts.act_fn) or not len(tokens):
+        return grouped_experts(tokens, chosen, weights, *parameters, experts.act_fn)
     return fused_experts(tokens, chosen, weights, *parameters)
+
+
+def _two_layers(experts: nn.Module) -> tuple[torch.Tensor, ...]:
+    if experts.has_gate or not experts.has_bias or experts.is_transposed:
+        raise ValueError(
+            '`experts_implementation` is "fused_experts" (the default) or "grouped_experts", which are for experts of '
+            'two layers with biases. Use "eager" for others.'
+        )
+    return experts.up_proj, experts.up_proj_bias, experts.down_proj, experts.down_proj_bias
 
 
 ALL_EXPERTS_FUNCTIONS.register("grouped_experts", grouped_experts_forward)
@@ -205,7 +208,7 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
 
     def get_correct_experts_implementation(self, requested_experts: str | None) -> str:
         # Ours where none is asked for: unlike the default of transformers it follows autocast and takes float64.
-        return super().get_correct_experts_implementation(requested_experts or "grouped_experts")
+        return super().get_correct_experts_implementation(requested_experts or "fused_experts")
 
     @torch.no_grad()
     def _init_weights(self, module):

@@ -125,17 +125,23 @@ class TestTheLayer:
 
     def test_ours_is_the_default_and_refuses_experts_it_does_not_fit(self):
         model = make()
-        assert model.config._experts_implementation == "grouped_experts"
+        assert model.config._experts_implementation == "fused_experts"
         experts = model.vit.layers[0].moe.experts
         experts.has_gate = True
-        with pytest.raises(ValueError, match='`experts_implementation="grouped_experts"` is for experts of two layers'):
+        with pytest.raises(ValueError, match='"grouped_experts", which are for experts of two layers with biases. Use'):
             model(images())
 
-    def test_the_fused_one_says_what_it_needs(self):
-        model = make()
-        model.set_experts_implementation("fused_experts")
-        with pytest.raises(ValueError, match='is for a GPU with Triton.*Use "grouped_experts"'):
-            model(images())
+    def test_without_a_gpu_the_fused_one_is_the_grouped_one(self):
+        found = []
+        for implementation in ("fused_experts", "grouped_experts"):
+            model = make().train()
+            model.set_experts_implementation(implementation)
+            torch.manual_seed(0)
+            output = model(images(), labels=labels(3))
+            output.loss.backward()
+            found.append([output.logits, output.loss, *(one.grad for one in model.parameters())])
+        for fused, grouped in zip(*found, strict=True):
+            assert torch.equal(fused, grouped)
 
     @pytest.mark.parametrize("kind", ["cosine", "linear"])
     @pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
