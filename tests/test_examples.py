@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The scripts in examples/ do what they say, with nothing but what is in the repository."""
 
+import csv
 import os
 import re
 import subprocess
@@ -79,7 +80,6 @@ def test_pretraining_makes_domain_encoders(tmp_path):
 
 
 def test_gmap_beside_the_domain_encoder(tmp_path):
-    import csv
     import json
 
     from hf_memaug import GMAPForSequenceClassification
@@ -146,3 +146,17 @@ def test_strategies_beside_each_other(tmp_path):
     assert "| Domains trained on | films, books, phones |" in card
     assert "| phones | test |" in card and "| books | test |" not in card and "| average |" not in card
     assert len(json.loads((tmp_path / "runs/later/f/continual.json").read_text())["stages"]) == 3
+
+
+def test_strategies_on_stars_from_a_file(tmp_path):
+    with (tmp_path / "shops.csv").open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["text", "stars", "shop"])
+        writer.writerows((f"{shop} number {n}", n % 3 + 1, shop) for shop in ("books", "films") for n in range(30))
+    given = ("--data", "shops.csv", "--label", "stars", "--domain", "shop", "--labels", 1, 2, 3)
+    run_script(ROOT / "examples/ida/train.py", *given, "--strategies", "f", "--epochs", 0.5, folder=tmp_path)
+    from transformers import AutoConfig
+
+    import hf_memaug  # noqa: F401
+
+    assert AutoConfig.from_pretrained(tmp_path / "runs/ida/f").id2label == {0: "1", 1: "2", 2: "3"}

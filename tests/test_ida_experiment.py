@@ -284,6 +284,18 @@ def test_what_a_table_does_not_take_is_refused(monkeypatch, capsys):
         assert str(command[1]) in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("option", "value"), [("--folder", "nowhere"), ("--vectors", "nowhere.txt")])
+def test_files_that_are_not_there_are_said_before_the_first_model(option, value, folder, monkeypatch, tmp_path):
+    import tables
+
+    given = {"--folder": folder, option: tmp_path / value, "--record": tmp_path / "runs.jsonl", "--seeds": 1}
+    arguments = [str(part) for pair in given.items() for part in pair]
+    monkeypatch.setattr(tables, "run_in_processes", lambda *given: pytest.fail("a model was begun"))
+    monkeypatch.setattr("sys.argv", ["tables.py", "table2", *arguments])
+    with pytest.raises(SystemExit, match=f"There is no .*nowhere.*{option}"):
+        tables.main()
+
+
 def test_the_test_of_the_paper_draws_the_same_rows_for_both():
     from tables import DRAWS, drawn_accuracies
 

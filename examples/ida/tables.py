@@ -122,6 +122,12 @@ def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
     print(f"{len(jobs) - len(todo)} of {len(jobs)} models are in {options.record} already.", flush=True)
     if not todo:
         return done
+    for place in sorted({Path(options.folder) / "data" / job.data for job in todo}):
+        if not place.is_dir():
+            sys.exit(f"There is no `{place}`: give the folder whose `data/` has that set with --folder.")
+    for path in sorted({job.vectors for job in todo if job.vectors}):
+        if not Path(path).is_file():
+            sys.exit(f"There is no `{path}`: give a text file of word vectors with --vectors, or leave it out.")
     for job, result, progress in run_in_processes(
         todo, work, (options.folder, options.device), options.jobs, options.record
     ):

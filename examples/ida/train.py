@@ -43,6 +43,7 @@ def parse_arguments() -> argparse.Namespace:
     data.add_argument("--data", help="CSV, TSV, JSON lines (also .gz) or Parquet; generated reviews if left out")
     data.add_argument("--text", default="text", help="column of the text (default: text)")
     data.add_argument("--label", default="label", help="column of the label (default: label)")
+    data.add_argument("--labels", nargs="+", help="the names of the labels in their order (default: as they come)")
     data.add_argument("--domain", default="domain", help="column of the domain (default: domain)")
     data.add_argument("--domains", nargs="+", help="the domains in the order of their training (default: as they come)")
     model = parser.add_argument_group("model")
@@ -144,7 +145,8 @@ def main() -> None:
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     if options.data:
-        rows = load_domains(options.data, text=options.text, label=options.label, domain=options.domain)
+        columns = {"text": options.text, "label": options.label, "domain": options.domain}
+        rows = load_domains(options.data, **columns, labels=options.labels)
     else:
         rows = generated_reviews()
     order = options.domains or rows.domains

@@ -142,7 +142,8 @@ class GrowingNetworkMixin(GrowingModelMixin):
         if tokenizer is not None and len(tokenizer) != old:
             raise ValueError(
                 f"`tokenizer` has {len(tokenizer)} words, and the model has `vocab_size={old}`. Give the tokenizer "
-                "that the model was made or loaded with."
+                "that the model was made or loaded with; words that the model was given without it, it learns by "
+                "`hf_memaug.data.add_words(tokenizer, words)`."
             )
         rows, places = self._check_vectors(words, vectors)
         grown = self._grow(vocab_size=old + len(words))
@@ -203,7 +204,8 @@ class GrowingNetworkMixin(GrowingModelMixin):
         if widths != {(size,)} or len(vectors) != len(places):
             raise ValueError(
                 f"`vectors` has {len(vectors)} vectors of the shapes {sorted(widths)}. There are {len(places)} words, "
-                f"and a vector of this model has `embedding_size={size}` numbers."
+                f"and a vector of this model has `embedding_size={size}` numbers: give one of that width for each, or "
+                "make the model with the width of the vectors."
             )
         rows = torch.stack([torch.as_tensor(vector) for vector in vectors])
         if not torch.isfinite(rows).all():

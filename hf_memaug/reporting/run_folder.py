@@ -48,8 +48,11 @@ class Job:
         return " · ".join(filter(None, parts))
 
     def tested(self, metric: str | None) -> float | None:
-        """The score on the domain left out, or the mean over the domains of test rows that were given."""
-        if not self.dev_scores:
+        """
+        The score on the domain left out, or the mean over the domains of test rows that were given: after the last of
+        them, where they came one after another.
+        """
+        if not self.dev_scores and self.matrix is None:
             return self.scores.get(self.target or "", {}).get(metric or "")
         found = [one[metric] for one in self.scores.values() if metric in one]
         return sum(found) / len(found) if found else None
@@ -196,7 +199,10 @@ class FinishedRun:
         seed, scores, target = job.get("seed"), _scores(line.get("scores")), job.get("target")
         # "none" says that no domain is left out, unless there is one of that name.
         target = None if target is None or (target == "none" and target not in scores) else str(target)
+        matrix = line["matrix"] if isinstance(line.get("matrix"), dict) else None
         numbers = ("validation", "seconds", "peak_memory_bytes", "parameters", "trainable")
+        # Of domains that came one after another it is the mean of the matrix, which is of test rows.
+        numbers = numbers if matrix is None else numbers[1:]
         settings = line.get("settings") if isinstance(line.get("settings"), dict) else {}
         return Job(
             name=name,
@@ -208,7 +214,7 @@ class FinishedRun:
             dev_scores=_scores(line.get("dev_scores")),
             settings={**{key: value for key, value in job.items() if key not in _NAMED}, **settings},
             checkpoint=line["checkpoint"] if isinstance(line.get("checkpoint"), str) else None,
-            matrix=line["matrix"] if isinstance(line.get("matrix"), dict) else None,
+            matrix=matrix,
             folder=folder if inside else None,
             **{key: _finite(line.get(key)) for key in numbers},
         )

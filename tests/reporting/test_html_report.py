@@ -248,6 +248,12 @@ def test_the_continual_matrix_is_the_mean_over_seeds(runs, pages):
     assert f"fiction: {mean[2, 0]:.2f}" in pages["continual"].tips
 
 
+def test_jobs_of_a_matrix_are_scored_on_test_rows(runs, pages):
+    job = jobs_of(runs["continual"])[0]
+    mean = np.mean([score[metric] for score in job["scores"].values() for metric in ("accuracy",)])
+    assert job["validation"] and pages["continual"].row(job["name"])[4:6] == ["–", f"{mean:.1f}"]
+
+
 def _acc(matrices) -> list[str]:
     values = [100 * matrix["acc"] for matrix in matrices]
     return [f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"]
