@@ -261,7 +261,7 @@ def test_a_model_is_one_row_of_the_memory_sizes():
     from hf_memaug.reporting.memory_sizes import memory_size_curves
 
     given = argparse.Namespace(
-        table="memory_sizes", tune=False, seeds=2, settings=None, backbones=None, methods=["hma"]
+        table="memory_sizes", tune=False, seeds=2, data=None, settings=None, backbones=None, methods=["hma"]
     )
     given.job = argparse.Namespace()
     result = {"metric": "auroc", "scores": {"batch": {"test": 70.0}, "independent": {"test": 60.0}}}
@@ -311,6 +311,22 @@ def test_a_table_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp
     assert {row["target"] for row in table["rows"]} == {"14/0.2/0.1 reversed", "14/0.2/0.1 grey"}
     tables.main()
     assert len(calls) == 4 and "4 of 4 models are in" in capsys.readouterr().out, "what has run is not run again"
+
+
+def test_one_set_of_a_table(monkeypatch, capsys, tmp_path):
+    import tables
+
+    def run(data: str) -> list:
+        command = ["graphs", "--data", data, "--methods", "param", "--seeds", "1", "--record", tmp_path / "runs.jsonl"]
+        monkeypatch.setattr(sys, "argv", ["tables.py", *map(str, command)])
+        found = []
+        monkeypatch.setattr(tables, "run_jobs", lambda jobs, options: found.extend(jobs) or sys.exit(0))
+        with pytest.raises(SystemExit):
+            tables.main()
+        return found
+
+    assert {(one.data, one.setting) for one in run("imdb-binary")} == {("imdb-binary", fold) for fold in tables.FOLDS}
+    assert run("bace") == [] and "is no set of graphs: proteins, imdb-binary" in capsys.readouterr().err
 
 
 @pytest.mark.gpu

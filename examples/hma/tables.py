@@ -89,7 +89,7 @@ def make_jobs(options, done: dict[Job, dict]) -> list[Job]:
     jobs = [
         Job(name, setting, backbone, method, seed, **kwargs)
         for seed in range(first, first + options.seeds)
-        for name in data
+        for name in options.data or data
         for setting in options.settings or settings or DOMAINS[name]
         for backbone in options.backbones or backbones
         for method in options.methods or WITH_PROMPTS.get(options.table, METHODS)
@@ -203,6 +203,7 @@ def main() -> None:
         nargs="+",
         help="a network with its layers and width, `mlp` or `cnn`, or a folder in `weights/` (default: the table's)",
     )
+    parser.add_argument("--data", nargs="+", help="sets of the table (default: all)")
     parser.add_argument("--settings", nargs="+", help="folds, domains, or size/p1/p2 of coloured MNIST (default: all)")
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
     parser.add_argument("--tune", action="store_true", help="try settings on other seeds, and score dev rows alone")
@@ -217,6 +218,9 @@ def main() -> None:
     parser.add_argument("--record", type=Path, default="runs/hma/runs.jsonl", help="default: %(default)s")
     parser.add_argument("--output", type=Path, default="docs/results/hma", help="default: %(default)s")
     options = parser.parse_args()
+    unknown = [name for name in options.data or () if name not in TABLES[options.table][0]]
+    if unknown:
+        parser.error(f"--data {unknown[0]} is no set of {options.table}: {', '.join(TABLES[options.table][0])}")
     fields = [name for name in list(asdict(Job("", "", "", "", 0)))[5:] if hasattr(options, name)]
     options.job = argparse.Namespace(**{name: getattr(options, name) for name in fields})
     if options.table == "memory_sizes":
