@@ -139,12 +139,22 @@ class TestRefusals:
         with pytest.raises(ValueError, match="`support_classes` has the label 5"):
             model(**inputs, support_features=support, support_classes=torch.tensor([0, 5]))
 
+    def test_labels_that_are_no_classes_of_the_rows(self):
+        model, inputs, support = empty(), IMAGES.inputs(), torch.randn(2, 32)
+        for labels in (torch.rand(3), torch.eye(3), torch.eye(3).long(), torch.tensor([0, 1])):
+            with pytest.raises(ValueError, match="`labels` of 3 rows have the shape .*one class for each row"):
+                model(**inputs, labels=labels)
+        with pytest.raises(ValueError, match="`support_classes` of 2 rows have the shape"):
+            model(**inputs, support_features=support, support_classes=torch.tensor([0, 1, 1]))
+        with pytest.raises(ValueError, match="`support_classes` are the labels of `support_features`, .* missing"):
+            model(**inputs, support_classes=torch.tensor([0, 1]))
+
     def test_the_first_labels_on_a_gpu_are_waited_for(self):
         class OnGpu(torch.Tensor):
             device = property(lambda self: torch.device("cuda"))
 
         wrong, right = (torch.tensor(labels).as_subclass(OnGpu) for labels in ([0, 3, 1], [0, 2, 1]))
-        check_labels("labels", wrong, 3)  # not asked to wait
+        check_labels("labels", wrong, 3, 3)  # not asked to wait
         model, inputs = empty(), IMAGES.inputs()
         with pytest.raises(ValueError, match="`labels` has the label 3"):
             model(**inputs, labels=wrong)
