@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import nn
 from transformers import Cache, PreTrainedModel
-from transformers.utils import auto_docstring, can_return_tuple
+from transformers.utils import auto_docstring, can_return_tuple, logging
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.layers.prompt_tokens import PromptTokens
@@ -29,6 +29,8 @@ from hf_memaug.modeling.modeling_hma_backbones import (
 from hf_memaug.modeling.modeling_hma_head import HMAHead, HMAPreTrainedModel
 from hf_memaug.modeling.modeling_hma_memory import HMAOutput
 from hf_memaug.modeling.modeling_utils import WHERE, check_arguments, split_arguments, timm_width
+
+logger = logging.get_logger(__name__)
 
 
 class HMAForClassification(HMAPreTrainedModel):
@@ -205,6 +207,12 @@ class HMAForClassification(HMAPreTrainedModel):
                 )
             if int(self.head.memory.queue.written) == 0:
                 self._follow(0.0)
+                if not any(parameter.requires_grad for parameter in self.memory_parameters()):
+                    logger.warning_once(
+                        "The memories are fresh, and none of their weights learn. With an adapter of PEFT, "
+                        '`modules_to_save=["memory"]` trains them and saves them with it; without, they are others '
+                        "when the adapter is loaded on a fresh model."
+                    )
             else:
                 share_fresh_adapters(self.backbone, self.momentum_backbone)
 

@@ -14,6 +14,7 @@ from families import Case, leave_together
 from transformers import ResNetConfig, ResNetModel, Trainer, TrainerCallback, TrainingArguments
 
 from hf_memaug import DomainTrainer, HMAForImageClassification
+from hf_memaug.modeling import modeling_hma
 from hf_memaug.modeling.modeling_hma_memory import check_labels
 from training.image_runs import image_trainer
 
@@ -237,6 +238,18 @@ class TestMomentum:
         features = model(**inputs).features
         model.update_memory()
         assert torch.equal(model.head.memory.queue.slots[:3, :32], features)
+
+    @pytest.mark.parametrize("saved", [["memory"], None])
+    def test_fresh_memories_that_an_adapter_leaves_out_are_named(self, saved, monkeypatch):
+        from peft import LoraConfig, get_peft_model
+
+        said = []
+        monkeypatch.setattr(modeling_hma.logger, "warning_once", said.append)
+        model = get_peft_model(empty(), LoraConfig(r=2, modules_to_save=saved)).train()
+        for _ in range(2):
+            model(**IMAGES.inputs(labels=True)).loss.backward()
+            model.get_base_model().update_memory()
+        assert len(said) == (saved is None) and all('`modules_to_save=["memory"]`' in one for one in said)
 
     def test_adapters_are_followed_and_the_copy_learns_nothing(self):
         from peft import LoraConfig, get_peft_model
