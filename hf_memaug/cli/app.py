@@ -249,7 +249,12 @@ def _callback(name: str, command: Command):
     def callback(typer_context, **given):
         arguments = {key.rstrip("?."): given.pop(key.rstrip("?.")) for key in command.arguments}
         given = {key: value for key, value in given.items() if value is not None}
-        raise typer.Exit(_guarded(name, command, given, list(typer_context.args), arguments))
+        extra = list(typer_context.args)
+        if "--" not in sys.argv:
+            # What is behind a list of inputs would be one of them.
+            several = (word for value in arguments.values() if isinstance(value, list) for word in value)
+            extra += [word for word in several if word.startswith("--") and " " not in word]
+        raise typer.Exit(_guarded(name, command, given, extra, arguments))
 
     callback.__signature__ = inspect.Signature(parameters)
     callback.__annotations__ = {one.name: one.annotation for one in parameters}

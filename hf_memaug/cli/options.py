@@ -25,7 +25,7 @@ class RowsOptions:
     domain: str = option("domain", "column that says where a row comes from, or none", "COLUMN")
     split: str | None = option(None, "split to read, where the data has several", "NAME")
     broken: str = option(
-        "refuse", "of all commands: images and graphs that cannot be read: refuse, skip", "WHAT", hidden=True
+        "refuse", "of all commands: rows that are empty or cannot be read: refuse, skip", "WHAT", hidden=True
     )
     max_length: int | None = option(None, "longest text in tokens", "N")
 
@@ -205,7 +205,14 @@ class PretrainOptions:
 
 
 @dataclass(kw_only=True)
-class EvaluateOptions(RowsOptions, ColumnOptions):
+class ReadingOptions:
+    """How a checkpoint reads its rows, where it has two ways."""
+
+    inference: str | None = option(None, "HMA's rows: batch, they read each other, or independent", "HOW")
+
+
+@dataclass(kw_only=True)
+class EvaluateOptions(ReadingOptions, RowsOptions, ColumnOptions):
     batch_size: int = option(64, "rows at a time", "N")
     recipe: str | None = option(None, "YAML file with any of these options", "FILE")
     output: str | None = option(None, "file for the scores, as JSON", "FILE")
@@ -214,7 +221,7 @@ class EvaluateOptions(RowsOptions, ColumnOptions):
 
 
 @dataclass(kw_only=True)
-class PredictOptions(ColumnOptions):
+class PredictOptions(ReadingOptions, ColumnOptions):
     data: str | None = option(None, "CSV, JSON lines, Parquet, lines of text (.txt, -), folder of images", "PATH")
     text: str = option("text", "column with the text", "COLUMN")
     text_pair: str | None = option(None, "column with a second text", "COLUMN")

@@ -39,6 +39,8 @@ COLUMNS = ("text", "text_pair", "label", "domain")
 _AS_OPTIONS = {
     '`on_overlap="drop"`': "`--on-overlap drop`",
     '`broken="skip"`': "`--broken skip`",
+    'pass `on_empty="drop"`': "give `--broken skip`",
+    "`on_empty`": "`--broken`",
     "`source`": "`--data`",
     "`rows`": "`--data`",
     "`max_length`": "`--max-length`",
@@ -160,12 +162,14 @@ def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | 
             raise ValueError(f"`--data` {error}") from error
     if source["domain"] == NO_DOMAINS:
         where = {data_name(source["data"]): where}
+    broken = source.get("broken", "refuse")
+    shared = {"domain": source["domain"], "split": split, "on_empty": "drop" if broken == "skip" else "raise"}
     if task is not None:
-        return task.read(where, source, {"domain": source["domain"], "split": split}, labels)
-    shared = {"label": source["label"], "domain": source["domain"], "split": split, "labels": labels}
+        return task.read(where, source, shared, labels)
+    shared |= {"label": source["label"], "labels": labels}
     if source.get("smiles") is not None:
         with bars():
-            return load_molecules(where, smiles=source["smiles"], **shared)
+            return load_molecules(where, smiles=source["smiles"], broken=broken, **shared)
     if has_edges:
         return load_graphs(where, **shared)
     return load_domains(where, text=source["text"], text_pair=source["text_pair"], **shared)

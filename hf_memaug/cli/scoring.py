@@ -25,6 +25,8 @@ from hf_memaug.files import write_atomically
 # Part of the name of a class, and what it does.
 OF_ARCHITECTURE = {"TokenClassification": TAGS, "QuestionAnswering": QUESTIONS, "ConditionalGeneration": REPLIES}
 
+INFERENCE = ("batch", "independent")
+
 
 def config_of(name: str, option: str = "checkpoint"):
     """The configuration of a checkpoint that `option` names."""
@@ -94,8 +96,25 @@ def check_goes_on(backbone: str, config, strategies: Sequence[str], metric: str)
             )
 
 
-def load_checkpoint(name: str):
+def _check_inference(config, inference: str | None) -> None:
+    """Refuses a way to read rows that a checkpoint does not have."""
+    if inference is not None and getattr(config, "how_read", None) is None:
+        raise UsageError(
+            "`--inference` is for a model of HMA whose rows read each other, and `checkpoint` is none. Leave it out."
+        )
+    if inference not in (None, *INFERENCE):
+        raise UsageError(f"`--inference` is {inference!r}. {did_you_mean(inference, INFERENCE)}")
+
+
+def load_checkpoint(name: str, inference: str | None = None):
     """(model, tokenizer or image processor or None, what it reads: "text", "image", "graph", or a task of `TASKS`)."""
+    model, processor, kind = _loaded(name, inference)
+    if inference is not None:
+        model.config.inference = inference
+    return model, processor, kind
+
+
+def _loaded(name: str, inference: str | None):
     import transformers
     from transformers import AutoImageProcessor, AutoTokenizer, logging
 
@@ -105,6 +124,7 @@ def load_checkpoint(name: str):
     logging.disable_progress_bar()
     config = config_of(name)
     kind = read_by(config)
+    _check_inference(config, inference)
     if kind not in TASKS and "Classification" not in "".join(config.architectures or ()):
         raise UsageError(
             f"`checkpoint` {name!r} is a {', '.join(config.architectures or ['model without a class'])}, which is no "
@@ -124,7 +144,7 @@ def evaluate(call) -> int:
     from hf_memaug.training import DomainTrainingArguments
 
     options = call.options
-    model, processor, kind = load_checkpoint(call.arguments["checkpoint"])
+    model, processor, kind = load_checkpoint(call.arguments["checkpoint"], options.inference)
     options.task = kind if kind in TASKS else CLASSES
     check_columns(options)
     source = data.source_of(options)
@@ -157,8 +177,10 @@ def evaluate(call) -> int:
     metrics = [metric for metric in next(iter(scores.values())) if all(metric in one for one in scores.values())]
     average = {metric: sum(one[metric] for one in scores.values()) / len(scores) for metric in metrics}
     counts = {name: sum(by_label.values()) for name, by_label in rows.counts().items()}
+    how_read = getattr(model.config, "how_read", None)
     found = {
         "checkpoint": call.arguments["checkpoint"],
+        **({"inference": how_read} if how_read is not None else {}),
         "data": source["data"],
         "hash": prepared.fingerprint() if kind != "image" else None,
         "rows": counts,
@@ -174,7 +196,8 @@ def evaluate(call) -> int:
             [name, counts.get(name, sum(counts.values())), *(f"{one[metric]:.1f}" for metric in metrics)]
             for name, one in {**scores, "average": average}.items()
         ]
-        print("in points; the average is over the domains")
+        read = "" if how_read is None else f"; rows were read by `--inference {how_read}`"
+        print(f"in points; the average is over the domains{read}")
         print(table(["domain", "rows", *(metric_name(metric, kind) for metric in metrics)], lines))
     return 0
 
@@ -186,7 +209,7 @@ def predict(call) -> int:
     given = call.arguments["inputs"] or []
     if bool(given) == (options.data is not None):
         raise UsageError("Give texts, or images, behind the checkpoint, or rows with `--data`: one of the two.")
-    model, processor, kind = load_checkpoint(call.arguments["checkpoint"])
+    model, processor, kind = load_checkpoint(call.arguments["checkpoint"], options.inference)
     if kind in TASKS:
         return _answer(options, given, model, processor, kind)
     top_k = options.top_k or model.config.num_labels
@@ -279,11 +302,14 @@ def _graph_inputs(options: Any, given: list[str], config) -> Iterator[dict[str, 
         else:
             wanted = SimpleNamespace(data=options.data, text=options.smiles, text_pair=None)
             texts = [row["text"] for row in _inputs(wanted, given, "text")]
-        try:
-            for text in texts:
-                yield {"smiles": text, "graph": graph_from_smiles(text)}
-        except (ValueError, ImportError) as error:
-            raise DataRefused(str(error)) from error
+        for number, text in enumerate(texts):
+            try:
+                graph = graph_from_smiles(text)
+            except ImportError as error:
+                raise DataRefused(str(error)) from error
+            except ValueError as error:
+                raise DataRefused(f"Row {number}: {error} Mend it, or leave it out.") from error
+            yield {"smiles": text, "graph": graph}
         return
     try:
         rows = load_graphs({data.data_name(options.data): options.data}, label=None)

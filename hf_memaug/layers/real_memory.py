@@ -32,16 +32,23 @@ class RealMemory(nn.Module):
 
     @torch.no_grad()
     def write(self, rows: torch.Tensor, labels: torch.Tensor) -> None:
-        """Any number of rows, from the oldest to the newest. The same ones on every process: see `over_processes`."""
+        """
+        Any number of rows, from the oldest to the newest. The same ones on every process: see `over_processes`. Rows
+        that are not finite are left out: one of them would make all that is read not finite, for as long as it stays.
+        """
         if len(rows) > self.size:
             raise ValueError(
                 f"`real_memory_size={self.size}` is less than the {len(rows)} rows of one optimizer step, of all "
                 f"processes. Choose `real_memory_size={len(rows)}` or more, or smaller batches."
             )
+        # They go to the end, and leave what is there as it was: to count them by hand would wait for the GPU.
+        finite = rows.isfinite().all(dim=-1)
+        order = finite.logical_not().argsort(stable=True)
+        rows, labels, finite = rows[order].to(self.slots.dtype), labels[order], finite[order]
         places = (self.written + torch.arange(len(rows), device=self.slots.device)) % self.size
-        self.slots.index_copy_(0, places, rows.to(self.slots.dtype))
-        self.slot_labels.index_copy_(0, places, labels)
-        self.written += len(rows)
+        self.slots.index_copy_(0, places, torch.where(finite[:, None], rows, self.slots[places]))
+        self.slot_labels.index_copy_(0, places, torch.where(finite, labels, self.slot_labels[places]))
+        self.written += finite.sum()
 
     @torch.no_grad()
     def clear(self) -> None:

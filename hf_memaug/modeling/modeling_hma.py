@@ -7,11 +7,12 @@ import copy
 import torch
 from torch import nn
 from transformers import Cache, PreTrainedModel
-from transformers.utils import auto_docstring, can_return_tuple
+from transformers.utils import auto_docstring, can_return_tuple, logging
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.layers.prompt_tokens import PromptTokens
 from hf_memaug.modeling.modeling_hma_backbones import (
+    check_input,
     for_the_backbone,
     freeze,
     keep_weights,
@@ -28,6 +29,8 @@ from hf_memaug.modeling.modeling_hma_backbones import (
 from hf_memaug.modeling.modeling_hma_head import HMAHead, HMAPreTrainedModel
 from hf_memaug.modeling.modeling_hma_memory import HMAOutput
 from hf_memaug.modeling.modeling_utils import WHERE, check_arguments, split_arguments, timm_width
+
+logger = logging.get_logger(__name__)
 
 
 class HMAForClassification(HMAPreTrainedModel):
@@ -86,6 +89,7 @@ class HMAForClassification(HMAPreTrainedModel):
         takes = WHERE | {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code", "variant"}
         check_arguments("from_backbone", cls.config_class, how, kwargs, takes)
         backbone = take_backbone(backbone, how)
+        check_input(backbone, cls.main_input_name)
         theirs = getattr(backbone, "config", None) if isinstance(backbone, PreTrainedModel) else None
         # A configuration of timm does not say it.
         width = timm_width(backbone)
@@ -148,8 +152,10 @@ class HMAForClassification(HMAPreTrainedModel):
             self.train(self.training)
         return embeddings
 
-    def features(self, **inputs) -> torch.Tensor:
-        """`h^1` of section 4.1, for a support set, or for a memory of your own."""
+    def features(self, main_input: torch.Tensor | None = None, /, **inputs) -> torch.Tensor:
+        """`h^1` of section 4.1, for a support set, or for a memory of your own. It is fed as the model is."""
+        if main_input is not None:
+            inputs = {self.main_input_name: main_input, **inputs}
         return self._features(self.backbone, inputs)[0]
 
     def _features(self, backbone: nn.Module, inputs: dict):
@@ -201,6 +207,12 @@ class HMAForClassification(HMAPreTrainedModel):
                 )
             if int(self.head.memory.queue.written) == 0:
                 self._follow(0.0)
+                if not any(parameter.requires_grad for parameter in self.memory_parameters()):
+                    logger.warning_once(
+                        "The memories are fresh, and none of their weights learn. With an adapter of PEFT, "
+                        '`modules_to_save=["memory"]` trains them and saves them with it; without, they are others '
+                        "when the adapter is loaded on a fresh model."
+                    )
             else:
                 share_fresh_adapters(self.backbone, self.momentum_backbone)
 
@@ -341,6 +353,11 @@ class HMAForGraphClassification(HMAForClassification):
         output_memory_weights (`bool`, *optional*):
             Whether to return how much each row reads of what.
         """
+        if node_features is None:
+            raise ValueError(
+                "`node_features` are missing. `GraphCollator` makes them of rows with a `graph`: with `Trainer`, pass "
+                "it as `data_collator`, and `remove_unused_columns=False`."
+            )
         given = {
             "node_features": node_features,
             "edge_index": edge_index,

@@ -30,6 +30,13 @@ from hf_memaug.layers.prompt_tokens import PromptTokens, add_prompt_tokens
 from hf_memaug.modeling.modeling_graph_network import GraphNetworkModel
 from hf_memaug.modeling.modeling_utils import WHERE
 
+# What backbones are fed with, and the class that does it.
+_CLASSES = {
+    "pixel_values": "HMAForImageClassification",
+    "input_ids": "HMAForSequenceClassification",
+    "node_features": "HMAForGraphClassification",
+}
+
 
 def make_backbone(config: PreTrainedConfig) -> PreTrainedModel:
     """A fresh one, without a head, and without a pooler that has weights."""
@@ -41,6 +48,7 @@ def make_backbone(config: PreTrainedConfig) -> PreTrainedModel:
 def load_backbone(name_or_path, how: dict) -> PreTrainedModel:
     """The same, from a checkpoint."""
     config = AutoConfig.from_pretrained(name_or_path, **{name: how[name] for name in WHERE if name in how})
+    _refuse_memories(config)
     auto_class = _auto_class(config)
     return auto_class.from_pretrained(name_or_path, use_safetensors=True, **how, **_without_pooler(config))
 
@@ -53,8 +61,14 @@ def _auto_class(config: PreTrainedConfig) -> type:
 
 def take_backbone(backbone, how: dict) -> nn.Module:
     """One that is ours: loaded, or a copy."""
+    if isinstance(backbone, PreTrainedConfig):
+        raise TypeError(
+            f"`backbone` is a `{type(backbone).__name__}`, which has no weights. Make a model of it, such as by "
+            "`AutoModel.from_config`, and pass that."
+        )
     if not isinstance(backbone, nn.Module):
         return _checked(load_backbone(backbone, how))
+    _refuse_memories(getattr(backbone, "config", None))
     foreign = sorted(set(how) - {"attn_implementation"})
     if foreign:
         raise TypeError(
@@ -65,6 +79,31 @@ def take_backbone(backbone, how: dict) -> nn.Module:
         # A checkpoint of the whole would be loaded without it, and predict something else.
         backbone.pooler = None
     return _checked(backbone)
+
+
+def _refuse_memories(config) -> None:
+    if getattr(config, "model_type", None) == HMAConfig.model_type:
+        raise ValueError(
+            "`backbone` is a model of HMA, which has its memories: `from_pretrained` loads it with them. To put fresh "
+            "ones on what is under them, pass its `model.backbone`."
+        )
+
+
+def check_input(backbone: nn.Module, wanted: str) -> None:
+    """Refuses a backbone that is not fed with `wanted`, what the class reads that it is for."""
+    takes = inspect.signature(backbone.forward).parameters
+    fed = getattr(backbone, "main_input_name", None) if isinstance(backbone, PreTrainedModel) else None
+    if fed in _CLASSES and wanted not in takes and fed != wanted:
+        raise ValueError(
+            f"`{type(backbone).__name__}` reads `{fed}`, and not `{wanted}`. Use `{_CLASSES[fed]}.from_backbone`."
+        )
+    # What is fed with one thing need not know its name; graphs are several.
+    takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
+    if fed is None and wanted == "node_features" and wanted not in takes and not takes_any:
+        raise ValueError(
+            f"`{type(backbone).__name__}` takes no `node_features`. Put it into a `PooledGraphModule` (of "
+            "`hf_memaug.modeling.modeling_graph_network`), which feeds it and makes one feature of a graph's nodes."
+        )
 
 
 def _classes_for(config: PreTrainedConfig) -> tuple[type, ...]:

@@ -139,9 +139,11 @@ class HMAHead(HMAPreTrainedModel):
                 "`support_features` are read beside the synthetic slots, and "
                 f'`augmentation="{self.config.augmentation}"` reads none. Use one with attention between datapoints.'
             )
-        for name, given in (("labels", labels), ("support_classes", support_classes)):
+        if support_classes is not None and support_features is None:
+            raise ValueError("`support_classes` are the labels of `support_features`, which are missing.")
+        for name, given, of in (("labels", labels, features), ("support_classes", support_classes, support_features)):
             if given is not None and not torch.compiler.is_compiling():
-                check_labels(name, given, self.config.num_labels, wait=name not in self._checked)
+                check_labels(name, given, len(of), self.config.num_labels, wait=name not in self._checked)
                 self._checked.add(name)
         rows, weights = features.to(self.classifier.weight.dtype), []
         if self.memory is not None:
@@ -185,9 +187,9 @@ class HMAHead(HMAPreTrainedModel):
             raise ValueError(f"`real_memory_size={size}` is less than a batch of {len(features)}. {mend}")
         if sum(len(rows) for rows, _ in self._waiting) + len(features) > size:
             raise RuntimeError(
-                f"More rows wait for the real memory than its `real_memory_size={size}`. In a loop of your own, call "
-                "`model.update_memory()` after each `optimizer.step()`. If you do, choose a `real_memory_size` of at "
-                "least the rows of one optimizer step."
+                f"More rows wait for the real memory than its `real_memory_size={size}`. Choose one of at least the "
+                "rows of one optimizer step, which are those of a batch times `gradient_accumulation_steps`. In a loop "
+                "of your own, call `model.update_memory()` after each `optimizer.step()`."
             )
         # [E_m(X), E_label(Y)] of section 4.2
         self._waiting.append((self.memory.aggregate(features.detach(), labels.view(-1)), labels.view(-1)))

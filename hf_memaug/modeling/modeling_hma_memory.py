@@ -101,8 +101,13 @@ class HeterogenousMemory(nn.Module):
         return rows, weights
 
 
-def check_labels(name: str, labels: torch.Tensor, num_labels: int, wait: bool = False) -> None:
+def check_labels(name: str, labels: torch.Tensor, rows: int, num_labels: int, wait: bool = False) -> None:
     """On a CPU; with `wait` on a GPU too, which has to be waited for. Unasked it stops by itself, and says little."""
+    if labels.is_floating_point() or labels.numel() != rows:
+        raise ValueError(
+            f"`{name}` of {rows} rows have the shape {tuple(labels.shape)} and the type {labels.dtype}. Give one class "
+            "for each row, a whole number: of scores of all classes, their `argmax(-1)`."
+        )
     if not labels.numel() or not (wait or labels.device.type == "cpu"):
         return
     wrong = labels[(labels < 0) | (labels >= num_labels)]

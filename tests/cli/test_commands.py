@@ -51,6 +51,12 @@ def test_texts_in_json_lines_out(command, trained, reviews, tmp_path, monkeypatc
     code, _, error = command("predict", trained, "--data", reviews, "--text", "txt")
     assert code == 3 and "Did you mean 'text'?" in error
     assert command("predict", trained)[0] == 2
+    code, _, error = command("predict", trained, "A dull film.", "--topk", 1)
+    assert code == 2 and "There is no option `--topk`. Did you mean `--top-k`?" in error, "it is no text"
+    code, out, _ = command("predict", trained, "--", "A dull film.", "--topk")
+    assert code == 0 and json.loads(out.splitlines()[1])["text"] == "--topk"
+    code, _, error = command("predict", trained, "A dull film.", "--inference", "independent")
+    assert code == 2 and "`--inference` is for a model of HMA" in error
 
 
 def test_pictures_in(command, pictures, backbones):

@@ -104,10 +104,35 @@ def test_molecules_of_a_lab_that_was_left_out(command, molecules, read_lines, tm
     assert sum(one["score"] for one in first["labels"]) == pytest.approx(1, abs=1e-5)
     code, out, error = command("predict", kept["hma"], "--data", molecules[1], "--smiles", "mol")
     assert code == 0 and len(out.splitlines()) == 60, error
-    code, _, error = command("predict", kept["erm"], "CC(")
-    assert code == 3 and "cannot be parsed: 'CC('" in error
+    code, _, error = command("predict", kept["erm"], "CCO", "CC(")
+    assert code == 3 and "Row 1: `smiles` cannot be parsed: 'CC('. Mend it, or leave it out." in error
+
+    # Alone in its batch, a row is read as by `--inference independent`.
+    alone = [command("predict", kept["hma"], "CCO", *how) for how in ((), ("--inference", "independent"))]
+    company = command("predict", kept["hma"], "CCO", "CCN", "OCCCO", "--inference", "independent")[1].splitlines()
+    assert json.loads(alone[0][1])["score"] == pytest.approx(json.loads(company[0])["score"], abs=1e-5)
+    assert alone[0][1] == alone[1][1]
+    code, out, error = command("evaluate", kept["hma"], *molecules, "--inference", "independent", "--json")
+    assert code == 0 and json.loads(out)["inference"] == "independent", error
+    assert "`--inference batch`" in command("evaluate", kept["hma"], *molecules)[1]
+    code, _, error = command("evaluate", kept["hma"], *molecules, "--inference", "independant")
+    assert code == 2 and "Did you mean 'independent'?" in error
     code, _, error = command("predict", kept["erm"], "--data", molecules[1])
     assert code == 3 and "no column 'smiles'" in error
+
+
+def test_molecules_that_cannot_be_read_are_refused_or_skipped(command, molecules, tmp_path):
+    with (tmp_path / "molecules.csv").open("a") as file:
+        file.write("CC(,amine,one\n")
+    words = ["compare", *molecules, "--methods", "erm", "--dry-run"]
+    code, _, error = command(*words)
+    assert code == 3 and "cannot be parsed: 'CC('" in error and "leave them out with `--broken skip`" in error, error
+    with (tmp_path / "molecules.csv").open("a") as file:
+        file.write(",amine,one\n")
+    code, _, error = command(*words)
+    assert code == 3 and "`mol` is empty in 1 row" in error and "or give `--broken skip` to leave" in error, error
+    code, out, error = command(*words, "--broken", "skip")
+    assert code == 0 and "to do" in out, error
 
 
 def test_splits_that_the_data_brings(command, splits, read_lines, tmp_path):

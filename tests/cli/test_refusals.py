@@ -49,6 +49,15 @@ def test_images_that_cannot_be_read_are_refused_or_skipped(command, pictures):
         assert code == 2 and "`--broken` is 'skp'. Did you mean 'skip'?" in error
 
 
+def test_texts_that_are_empty_are_refused_or_skipped(command, columns, reviews):
+    with reviews.open("a") as file:
+        file.write(",positive,books\n")
+    code, _, error = command("compare", *columns, "--methods", "erm", "--dry-run")
+    assert code == 3 and "or give `--broken skip` to leave such rows out" in error, error
+    code, out, error = command("compare", *columns, "--methods", "erm", "--dry-run", "--broken", "skip")
+    assert code == 0 and "to do" in out, error
+
+
 @pytest.mark.parametrize("suffix", ["csv", "jsonl"])
 def test_stars_from_1_to_5_are_named_by_an_option(command, tmp_path, suffix, monkeypatch):
     rows = [{"text": f"text {n}", "stars": 1 + n % 5, "shop": ("a", "b", "c")[n % 3]} for n in range(90)]

@@ -25,6 +25,19 @@ def test_it_is_a_queue_for_batches_of_any_size():
     assert not memory.filled.any() and memory.slots.eq(0).all()
 
 
+def test_rows_that_are_not_finite_are_left_out():
+    memory, wrong = RealMemory(4, 2), torch.tensor([[float("nan"), 0.0], [float("inf"), 1.0]])
+    memory.write(torch.tensor([[1.0, 1.0], [2.0, 2.0], [3.0, 3.0]]), torch.tensor([1, 2, 3]))
+    memory.write(torch.stack([wrong[0], torch.tensor([4.0, 4.0]), wrong[1]]), torch.tensor([7, 4, 8]))
+    assert memory.slots.tolist() == [[1, 1], [2, 2], [3, 3], [4, 4]] and memory.slot_labels.tolist() == [1, 2, 3, 4]
+    memory.write(wrong, torch.tensor([7, 8]))
+    memory.write(torch.tensor([[5.0, 5.0]]), torch.tensor([5]))
+    assert memory.written == 5 and memory.slot_labels.tolist() == [5, 2, 3, 4]
+    fresh = RealMemory(4, 2)
+    fresh.write(wrong, torch.tensor([7, 8]))
+    assert not fresh.filled.any() and fresh.slots.eq(0).all()
+
+
 def test_its_whole_state_is_saved():
     memory = RealMemory(5, 2)
     memory.write(torch.randn(7 - 3, 2), torch.arange(4))

@@ -10,7 +10,13 @@ import transformers
 from families import Case, fill_real_memory, tiny_vit
 from torch import nn
 
-from hf_memaug import HMAConfig, HMAForImageClassification, HMAForSequenceClassification, HMAHead
+from hf_memaug import (
+    HMAConfig,
+    HMAForGraphClassification,
+    HMAForImageClassification,
+    HMAForSequenceClassification,
+    HMAHead,
+)
 from hf_memaug.configuration.configuration_hma import AUGMENTATIONS
 from hf_memaug.modeling import modeling_hma_head
 
@@ -182,7 +188,9 @@ class TestInference:
 
     def test_features_of_a_support_set(self):
         model, inputs = IMAGES.model(), IMAGES.inputs()
-        support = model.features(**IMAGES.inputs(rows=4, seed=8))
+        others = IMAGES.inputs(rows=4, seed=8)
+        support = model.features(**others)
+        assert torch.equal(support, model.features(others["pixel_values"]))
         found = model(**inputs, support_features=support).logits
         assert found.shape == (3, 3) and not torch.allclose(found, model(**inputs).logits)
 
@@ -376,6 +384,31 @@ class TestBackbones:
         model = HMAForImageClassification.from_backbone(Nothing(), feature_size=12, **MEMORY)
         with pytest.raises(ValueError, match="but nothing of the kind. Give back a tensor"):
             model(**IMAGES.inputs())
+
+    def test_a_backbone_that_reads_something_else_is_refused(self, backbones):
+        graphs = Case("hma", "HMAForGraphClassification").model()
+        for wrong, right, backbone in (
+            (HMAForImageClassification, "Sequence", backbones["bert"]),
+            (HMAForSequenceClassification, "Image", tiny_vit()),
+            (HMAForGraphClassification, "Image", tiny_vit()),
+            (HMAForSequenceClassification, "Graph", graphs.backbone),
+        ):
+            with pytest.raises(ValueError, match=f"Use `HMAFor{right}Classification.from_backbone`"):
+                wrong.from_backbone(backbone, num_labels=3)
+        with pytest.raises(ValueError, match="`Linear` takes no `node_features`. Put it into a `PooledGraphModule`"):
+            HMAForGraphClassification.from_backbone(nn.Linear(3, 4), feature_size=4, num_labels=3)
+        with pytest.raises(ValueError, match="`node_features` are missing. `GraphCollator` makes them"):
+            graphs(labels=torch.tensor([0, 1]))
+
+    def test_a_model_of_hma_and_a_configuration_are_no_backbones(self, tmp_path):
+        model = IMAGES.model()
+        model.save_pretrained(tmp_path)
+        for backbone in (model, str(tmp_path)):
+            with pytest.raises(ValueError, match="`backbone` is a model of HMA, .* pass its `model.backbone`"):
+                HMAForImageClassification.from_backbone(backbone, num_labels=2)
+        assert HMAForImageClassification.from_backbone(model.backbone, num_labels=2).config.num_labels == 2
+        with pytest.raises(TypeError, match="`backbone` is a `ViTConfig`, which has no weights. Make a model of it"):
+            HMAForImageClassification.from_backbone(tiny_vit().config, num_labels=2)
 
     def test_misspelt_and_foreign_arguments(self, backbones):
         with pytest.raises(TypeError, match="`from_backbone` takes no `real_memory`. Did you mean `real_memory_size`"):

@@ -14,6 +14,7 @@ from families import Case, leave_together
 from transformers import ResNetConfig, ResNetModel, Trainer, TrainerCallback, TrainingArguments
 
 from hf_memaug import DomainTrainer, HMAForImageClassification
+from hf_memaug.modeling import modeling_hma
 from hf_memaug.modeling.modeling_hma_memory import check_labels
 from training.image_runs import image_trainer
 
@@ -139,12 +140,22 @@ class TestRefusals:
         with pytest.raises(ValueError, match="`support_classes` has the label 5"):
             model(**inputs, support_features=support, support_classes=torch.tensor([0, 5]))
 
+    def test_labels_that_are_no_classes_of_the_rows(self):
+        model, inputs, support = empty(), IMAGES.inputs(), torch.randn(2, 32)
+        for labels in (torch.rand(3), torch.eye(3), torch.eye(3).long(), torch.tensor([0, 1])):
+            with pytest.raises(ValueError, match="`labels` of 3 rows have the shape .*one class for each row"):
+                model(**inputs, labels=labels)
+        with pytest.raises(ValueError, match="`support_classes` of 2 rows have the shape"):
+            model(**inputs, support_features=support, support_classes=torch.tensor([0, 1, 1]))
+        with pytest.raises(ValueError, match="`support_classes` are the labels of `support_features`, .* missing"):
+            model(**inputs, support_classes=torch.tensor([0, 1]))
+
     def test_the_first_labels_on_a_gpu_are_waited_for(self):
         class OnGpu(torch.Tensor):
             device = property(lambda self: torch.device("cuda"))
 
         wrong, right = (torch.tensor(labels).as_subclass(OnGpu) for labels in ([0, 3, 1], [0, 2, 1]))
-        check_labels("labels", wrong, 3)  # not asked to wait
+        check_labels("labels", wrong, 3, 3)  # not asked to wait
         model, inputs = empty(), IMAGES.inputs()
         with pytest.raises(ValueError, match="`labels` has the label 3"):
             model(**inputs, labels=wrong)
@@ -227,6 +238,18 @@ class TestMomentum:
         features = model(**inputs).features
         model.update_memory()
         assert torch.equal(model.head.memory.queue.slots[:3, :32], features)
+
+    @pytest.mark.parametrize("saved", [["memory"], None])
+    def test_fresh_memories_that_an_adapter_leaves_out_are_named(self, saved, monkeypatch):
+        from peft import LoraConfig, get_peft_model
+
+        said = []
+        monkeypatch.setattr(modeling_hma.logger, "warning_once", said.append)
+        model = get_peft_model(empty(), LoraConfig(r=2, modules_to_save=saved)).train()
+        for _ in range(2):
+            model(**IMAGES.inputs(labels=True)).loss.backward()
+            model.get_base_model().update_memory()
+        assert len(said) == (saved is None) and all('`modules_to_save=["memory"]`' in one for one in said)
 
     def test_adapters_are_followed_and_the_copy_learns_nothing(self):
         from peft import LoraConfig, get_peft_model
