@@ -15,7 +15,7 @@ from hf_memaug.cli import graphs
 from hf_memaug.cli import rows as data
 from hf_memaug.cli.cards import metric_name
 from hf_memaug.cli.errors import DataRefused, UsageError
-from hf_memaug.cli.methods import auto_class_of
+from hf_memaug.cli.methods import auto_class_of, load_processor
 from hf_memaug.cli.tasks import CLASSES, QUESTIONS, REPLIES, TAGS, TASKS, check_columns, trainer_of
 from hf_memaug.data import graph_from_smiles, load_graphs
 from hf_memaug.data.messages import did_you_mean, table
@@ -97,7 +97,7 @@ def check_goes_on(backbone: str, config, strategies: Sequence[str], metric: str)
 def load_checkpoint(name: str):
     """(model, tokenizer or image processor or None, what it reads: "text", "image", "graph", or a task of `TASKS`)."""
     import transformers
-    from transformers import AutoImageProcessor, AutoTokenizer, logging
+    from transformers import logging
 
     from hf_memaug import HMAForGraphClassification
 
@@ -113,8 +113,8 @@ def load_checkpoint(name: str):
     if kind == "graph":
         return HMAForGraphClassification.from_pretrained(name), None, kind
     model_class = getattr(transformers, auto_class_of(kind))
-    processor_class = AutoImageProcessor if kind == "image" else AutoTokenizer
-    return model_class.from_pretrained(name), processor_class.from_pretrained(name), kind
+    processor = load_processor(kind, name, "checkpoint")
+    return model_class.from_pretrained(name), processor, kind
 
 
 def evaluate(call) -> int:
