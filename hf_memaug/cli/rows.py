@@ -41,6 +41,8 @@ _AS_OPTIONS = {
     '`broken="skip"`': "`--broken skip`",
     "`source`": "`--data`",
     "`rows`": "`--data`",
+    "`dataset`": "`--data`",
+    "`target`": "`--target`",
     "`max_length`": "`--max-length`",
     "`labels`": "`--labels`",
     ", or lower `stride`": "",

@@ -152,7 +152,8 @@ def evaluate(call) -> int:
         )
         trainer = trainer_of(kind)(model, arguments, eval_dataset=prepared, processing_class=processor)
         trainer.remove_callback(PrinterCallback)
-        scores = scores_of(trainer, prepared)
+        # The rows are in a random order, and their domains with them.
+        scores = dict(sorted(scores_of(trainer, prepared).items()))
     # Of those that some domains have not, for lack of a class, there is no average.
     metrics = [metric for metric in next(iter(scores.values())) if all(metric in one for one in scores.values())]
     average = {metric: sum(one[metric] for one in scores.values()) / len(scores) for metric in metrics}

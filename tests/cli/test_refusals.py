@@ -42,7 +42,8 @@ def test_images_that_cannot_be_read_are_refused_or_skipped(command, pictures):
     words = ["--data", pictures, "--methods", "gmoe", "--backbone", "small", "--dry-run"]
     for name in ("compare", "sweep"):
         code, _, error = command(name, *words)
-        assert code == 3 and "leave them out with `--broken skip`" in error, error
+        assert code == 3 and error.startswith("Error: `--data`: 1 of "), error
+        assert "leave them out with `--broken skip`" in error, error
         code, out, error = command(name, *words, "--broken", "skip")
         assert code == 0 and "to do" in out, error
         code, _, error = command(name, *words, "--broken", "skp")
