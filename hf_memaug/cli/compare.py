@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli import rows as data
+from hf_memaug.cli.backbones import check_model
 from hf_memaug.cli.cards import NEVER_THE_TARGET, metric_name, run_card
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import FAILED, OK, DataRefused, UsageError
@@ -75,8 +76,11 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     if options.dry_run:
         return list_jobs(specs, folder, display)
     with folder.locked():
-        folder.check_jobs(specs)
+        done = folder.check_jobs(specs)
         warn(folder.warnings)
+        if len(done) < len(specs):
+            for name, one in several.items():
+                check_model(one, options.backbone, rows, settings[name], options.general)
         facts = {
             "task": kind,
             "methods": list(several),

@@ -110,6 +110,12 @@ def _gmoe(parts: Parts):
     return ViTGMoEForImageClassification.from_vit(parts.backbone, dtype="float32", **parts.labels, **parts.settings)
 
 
+def _check_gmoe(config, parts: Parts) -> None:
+    from hf_memaug import ViTGMoEConfig
+
+    ViTGMoEConfig.from_vit_config(config, **parts.labels, **parts.settings)
+
+
 def _gmap(parts: Parts):
     import hf_memaug
 
@@ -170,6 +176,7 @@ class Method:
         words: for one without a backbone, the rows to a tokenizer.
         general: whether it needs a general encoder beside the backbone.
         grows: verbs by which its models can be made larger.
+        check: the backbone's configuration and `Parts` to a refusal, if any, before a weight is read.
     """
 
     build: Callable[[Parts], Any]
@@ -180,6 +187,7 @@ class Method:
     words: Callable[..., Any] | None = None
     general: bool = False
     grows: tuple[str, ...] = ()
+    check: Callable[[Any, Parts], None] | None = None
 
 
 METHODS: dict[str, Method] = {
@@ -189,7 +197,7 @@ METHODS: dict[str, Method] = {
     ),
     "mil": Method(_kv_memory, "a memory learned across domains, then held fixed", ("text",), "bilevel", "kv_memory"),
     "hma": Method(_hma, "real and synthetic memory on the feature", reads=("text", "image", "graph"), family="hma"),
-    "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe"),
+    "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe", check=_check_gmoe),
     "gmap": Method(
         _gmap, "a domain encoder that reads a general one", ("text", TAGS, QUESTIONS), family="gmap", general=True
     ),
@@ -372,17 +380,29 @@ def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> N
 def processor_of(one: Chosen, backbone: str, rows: DomainDataset, general: str | None = None):
     """The backbone's tokenizer or image processor, or one of the rows' own words; graphs need none."""
     kind = kind_of(rows)
-    if one.method.build is _general:
-        backbone = general
+    is_general = one.method.build is _general
     if one.method.words is not None:
         return one.method.words(rows)
     if kind == "graph":
         return None
+    name, option = (general, "--general") if is_general else (backbone, "--backbone")
+    if kind == TAGS:
+        return _of_words(load_processor(kind, name, option, add_prefix_space=True))
+    return load_processor(kind, name, option)
+
+
+def load_processor(kind: str, name: str, option: str, **how):
+    """The tokenizer or image processor of a checkpoint that `option` names."""
     from transformers import AutoImageProcessor, AutoTokenizer
 
-    if kind == TAGS:
-        return _of_words(AutoTokenizer.from_pretrained(backbone, add_prefix_space=True))
-    return (AutoImageProcessor if kind == "image" else AutoTokenizer).from_pretrained(backbone)
+    auto_class, what = (AutoImageProcessor, "image processor") if kind == "image" else (AutoTokenizer, "tokenizer")
+    try:
+        return auto_class.from_pretrained(name, **how)
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            f"`{option}` {name!r} has no {what} that can be read. Save that of the model it was made from there: "
+            f"`{auto_class.__name__}.from_pretrained(...).save_pretrained({name!r})`."
+        ) from error
 
 
 def _of_words(tokenizer):

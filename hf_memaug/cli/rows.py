@@ -43,6 +43,8 @@ _AS_OPTIONS = {
     "`on_empty`": "`--broken`",
     "`source`": "`--data`",
     "`rows`": "`--data`",
+    "`dataset`": "`--data`",
+    "`target`": "`--target`",
     "`max_length`": "`--max-length`",
     "`labels`": "`--labels`",
     ", or lower `stride`": "",

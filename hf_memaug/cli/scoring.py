@@ -15,7 +15,7 @@ from hf_memaug.cli import graphs
 from hf_memaug.cli import rows as data
 from hf_memaug.cli.cards import metric_name
 from hf_memaug.cli.errors import DataRefused, UsageError
-from hf_memaug.cli.methods import auto_class_of
+from hf_memaug.cli.methods import auto_class_of, load_processor
 from hf_memaug.cli.tasks import CLASSES, QUESTIONS, REPLIES, TAGS, TASKS, check_columns, trainer_of
 from hf_memaug.data import graph_from_smiles, load_graphs
 from hf_memaug.data.messages import did_you_mean, table
@@ -116,7 +116,7 @@ def load_checkpoint(name: str, inference: str | None = None):
 
 def _loaded(name: str, inference: str | None):
     import transformers
-    from transformers import AutoImageProcessor, AutoTokenizer, logging
+    from transformers import logging
 
     from hf_memaug import HMAForGraphClassification
 
@@ -133,8 +133,8 @@ def _loaded(name: str, inference: str | None):
     if kind == "graph":
         return HMAForGraphClassification.from_pretrained(name), None, kind
     model_class = getattr(transformers, auto_class_of(kind))
-    processor_class = AutoImageProcessor if kind == "image" else AutoTokenizer
-    return model_class.from_pretrained(name), processor_class.from_pretrained(name), kind
+    processor = load_processor(kind, name, "checkpoint")
+    return model_class.from_pretrained(name), processor, kind
 
 
 def evaluate(call) -> int:
@@ -172,7 +172,8 @@ def evaluate(call) -> int:
         )
         trainer = trainer_of(kind)(model, arguments, eval_dataset=prepared, processing_class=processor)
         trainer.remove_callback(PrinterCallback)
-        scores = scores_of(trainer, prepared)
+        # The rows are in a random order, and their domains with them.
+        scores = dict(sorted(scores_of(trainer, prepared).items()))
     # Of those that some domains have not, for lack of a class, there is no average.
     metrics = [metric for metric in next(iter(scores.values())) if all(metric in one for one in scores.values())]
     average = {metric: sum(one[metric] for one in scores.values()) / len(scores) for metric in metrics}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli import rows as data
+from hf_memaug.cli.backbones import check_model
 from hf_memaug.cli.cards import NEVER_THE_TARGET, data_name, run_card
 from hf_memaug.cli.compare import check_options, end_run, targets_of
 from hf_memaug.cli.display import Display, title
@@ -76,6 +77,10 @@ def sweep(call) -> int:
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         with folder.locked():
+            # Before the folder remembers settings that come to nothing.
+            if not all(is_done(folder.path, job) for job in jobs):
+                for name, one in several.items():
+                    check_model(one, options.backbone, rows, settings[name])
             _check_folder(options, folder, source, jobs)
             facts = {"task": data.kind_of(rows), "methods": list(several), "targets": targets}
             facts |= {"seeds": list(range(options.trials)), "metric": "accuracy", "labels": rows.label_names}

@@ -28,6 +28,12 @@ def test_a_checkpoint_is_scored_by_domain(command, trained, columns, tmp_path, r
     assert found["scores"]["films"] == pytest.approx(record["scores"]["films"]) and found["rows"]["films"] == 12
     code, out, _ = command("evaluate", trained, *columns, "--json")
     assert json.loads(out)["scores"] == found["scores"]
+    # Whatever the order in which the rows are scored.
+    shops = [f"shop{letter}" for letter in "abcdefgh"]
+    rows = "".join(f"fine {shop},negative,{shop}\n" for shop in shops)
+    (tmp_path / "shops.csv").write_text("text,stars,shop\n" + rows)
+    code, out, error = command("evaluate", trained, "--data", "shops.csv", *columns[2:], "--json")
+    assert code == 0 and list(json.loads(out)["scores"]) == shops, error
     (tmp_path / "other.csv").write_text("text,stars,shop\nfine,great,toys\n")
     code, _, error = command("evaluate", trained, "--data", "other.csv", *columns[2:])
     assert code == 3 and "great" in error

@@ -42,7 +42,8 @@ def test_images_that_cannot_be_read_are_refused_or_skipped(command, pictures):
     words = ["--data", pictures, "--methods", "gmoe", "--backbone", "small", "--dry-run"]
     for name in ("compare", "sweep"):
         code, _, error = command(name, *words)
-        assert code == 3 and "leave them out with `--broken skip`" in error, error
+        assert code == 3 and error.startswith("Error: `--data`: 1 of "), error
+        assert "leave them out with `--broken skip`" in error, error
         code, out, error = command(name, *words, "--broken", "skip")
         assert code == 0 and "to do" in out, error
         code, _, error = command(name, *words, "--broken", "skp")
@@ -225,3 +226,29 @@ def test_texts_longer_than_the_model_has_places_for(command, tmp_path):
     code, out, error = command("sweep", *words[:4], "--steps", 1, "--trials", 1, "--max-length", 300, "--output", "all")
     log = next((tmp_path / "all").rglob("log.txt")).read_text(encoding="utf-8")
     assert code == 1 and "places for 128. Set `max_length` to 128 or less." in log
+
+
+def test_a_model_that_cannot_be_built_is_refused_before_the_first_job(command, pictures, tmp_path, monkeypatch):
+    from hf_memaug.cli import compare as compare_module
+    from hf_memaug.cli import sweep as sweep_module
+    from hf_memaug.training.sweep.building import small_vit
+
+    def no_job(*arguments):
+        raise AssertionError("a job has begun")
+
+    monkeypatch.setattr(compare_module, "run_jobs", no_job)
+    monkeypatch.setattr(sweep_module, "_run", no_job)
+    small_vit(32).save_pretrained(tmp_path / "vit")
+    cases = [
+        (["--backbone", "small", "--num-experts-per-tok", "9"], "`--num-experts-per-tok` (9) is more than"),
+        (["--backbone", "small", "--moe-layers", "7"], "`gmoe`: `--moe-layers` names layer 7, and there are layers 0"),
+        (["--backbone", tmp_path / "vit"], "has no image processor that can be read. Save that of the model"),
+        (["--backbone", tmp_path / "nowhere"], "`--backbone` '"),
+    ]
+    for name in ("compare", "sweep"):
+        for words, said in cases:
+            # The plain backbone comes first, and would be trained for hours.
+            code, _, error = command(name, "--data", pictures, "--methods", "vit,gmoe", *words)
+            assert code == 2 and said in error, error
+    code, _, error = command("predict", tmp_path / "vit", next(pictures.glob("*/*/*.png")))
+    assert code == 2 and "`checkpoint`" in error and "has no image processor" in error, error

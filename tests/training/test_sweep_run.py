@@ -19,6 +19,7 @@ from hf_memaug.evaluation.records import Record, write_records
 from hf_memaug.reporting.domain_tables import main as tables
 from hf_memaug.training.sweep import Job, keep_winners, plan_jobs, run_jobs, runner
 from hf_memaug.training.sweep.__main__ import main
+from hf_memaug.training.sweep.building import small_vit
 
 QUICK_JOB = (sys.executable, str(Path(__file__).with_name("quick_job.py")))
 DOMAINS = {"data": ("", ["a", "b", "c"])}
@@ -180,6 +181,22 @@ def test_the_command_says_what_failed_and_refuses_other_settings(tmp_path, capsy
         with pytest.raises(SystemExit):
             main([*common, *arguments])
         assert reason in capsys.readouterr().err
+
+
+def test_a_checkpoint_that_does_not_fit_is_refused_before_the_first_job(tmp_path, capsys):
+    from transformers import BertConfig
+
+    small_vit(32).save_pretrained(tmp_path / "vit")
+    BertConfig().save_pretrained(tmp_path / "bert")
+    common = ["--output", str(tmp_path / "sweep"), "--data", "generated_digits", "--models", "small"]
+    for model, reason in (
+        (f"vit={tmp_path}/vit", "vit' has no image processor that can be read. Save that of the model"),
+        (f"gmoe=gmoe:{tmp_path}/bert", "built on a plain vision transformer (vit, deit), and this is a `bert`"),
+    ):
+        with pytest.raises(SystemExit):
+            main([*common, model])
+        assert reason in capsys.readouterr().err
+    assert not (tmp_path / "sweep").exists()
 
 
 def test_the_command_with_other_ways_to_select_and_to_train(tmp_path, capsys):

@@ -182,11 +182,6 @@ def _sweep(
             print(f"{'done' if is_done(options.output, job) else 'to do'}  {job.name}  {json.dumps(job.hparams)}")
         print(f"{len(jobs)} jobs, {sum(is_done(options.output, job) for job in jobs)} of them done")
         return 0
-    try:
-        for checkpoint in {job.checkpoint for job in jobs if job.build == BUILD}:
-            check_checkpoint(checkpoint)
-    except ValueError as error:
-        parser.error(str(error))
     # A sweep that is asked to end takes its jobs with it.
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
@@ -227,6 +222,9 @@ def planned(options: argparse.Namespace) -> list[Job]:
             rows_of = {name: whole_images(rows, options.broken_images) for name, rows in rows_of.items()}
         except ValueError as error:
             raise ValueError(str(error).replace('`broken="skip"`', "`--broken-images skip`")) from None
+        has_images = any("image" in rows.column_names for rows in rows_of.values())
+        for checkpoint in _named("models", options.models).values() if options.build == BUILD else ():
+            check_checkpoint(checkpoint, has_images)
     datasets = {name: (source, rows_of[name].domains) for name, source in sources.items()}
     jobs = []
     for name, dataset in datasets.items():

@@ -48,20 +48,41 @@ def whole_images(rows: DomainDataset, broken: str) -> DomainDataset:
     return check_images(rows, broken) if "image" in rows.column_names else rows
 
 
-def check_checkpoint(checkpoint: str) -> None:
-    """Refuses a checkpoint that cannot be found, before every job fails for it."""
+def check_checkpoint(checkpoint: str, reads_images: bool = False) -> None:
+    """Refuses a checkpoint that cannot be found, or does not fit what is asked of it, before every job fails for it."""
     from transformers import AutoConfig
+
+    from hf_memaug.configuration.configuration_vit_gmoe import ViTGMoEConfig
 
     name = checkpoint.removeprefix(GMOE)
     if name == SMALL:
         return
     try:
-        AutoConfig.from_pretrained(name)
+        config = AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
         raise ValueError(
             f"`models`: no configuration was found for {name!r}. Give a folder or a repository of the hub, {SMALL!r}, "
             f"or one of these behind {GMOE!r}. ({str(error).splitlines()[0]})"
         ) from None
+    if checkpoint.startswith(GMOE):
+        try:
+            ViTGMoEConfig.from_vit_config(config)
+        except ValueError as error:
+            raise ValueError(f"`models`: {checkpoint!r}. {error}") from None
+    if reads_images:
+        _image_processor(name)
+
+
+def _image_processor(name: str):
+    from transformers import AutoImageProcessor
+
+    try:
+        return AutoImageProcessor.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        raise ValueError(
+            f"`models`: {name!r} has no image processor that can be read. Save that of the model it was made from "
+            f"there: `AutoImageProcessor.from_pretrained(...).save_pretrained({name!r})`."
+        ) from error
 
 
 def rows_of(job: Job) -> DomainDataset:
@@ -97,7 +118,7 @@ def _text_model(job: Job, rows: DomainDataset):
 
 
 def _image_model(job: Job, rows: DomainDataset):
-    from transformers import AutoImageProcessor, AutoModelForImageClassification
+    from transformers import AutoModelForImageClassification
 
     from hf_memaug.modeling.modeling_vit_gmoe import ViTGMoEForImageClassification
 
@@ -106,7 +127,7 @@ def _image_model(job: Job, rows: DomainDataset):
     if checkpoint == SMALL:
         vit, processor = _small_image_model(job, rows)
         return (ViTGMoEForImageClassification.from_vit(vit) if has_experts else vit), processor
-    processor = AutoImageProcessor.from_pretrained(checkpoint)
+    processor = _image_processor(checkpoint)
     if has_experts:
         model = ViTGMoEForImageClassification.from_vit(
             checkpoint, dtype="float32", **_labels(rows), **_dropout(job, checkpoint)

@@ -1,0 +1,46 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a method's model can be built at all: asked once, before the first job, and not by every job for itself."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+
+from hf_memaug.cli.errors import UsageError
+from hf_memaug.cli.fields import option_name
+from hf_memaug.cli.methods import Chosen, Parts, processor_of
+from hf_memaug.cli.rows import kind_of
+from hf_memaug.cli.scoring import config_of
+from hf_memaug.data import DomainDataset
+from hf_memaug.training.sweep.building import SMALL, small_model
+
+
+def check_model(
+    one: Chosen, backbone: str, rows: DomainDataset, settings: Mapping[str, Any], general: str | None = None
+) -> None:
+    """
+    Refuses a backbone that is not there, that has no tokenizer or image processor, or that the settings do not fit. No
+    weights are read.
+
+    Args:
+        settings: those of the method, of which the trainer's are left aside.
+    """
+    if kind_of(rows) == "graph" or one.method.words is not None:
+        return
+    if backbone == SMALL:
+        config = small_model(rows)[0].config if one.method.check is not None else None
+    else:
+        config = config_of(backbone, "--backbone")
+        processor_of(one, backbone, rows, general)
+    if one.method.check is None:
+        return
+    shape = one.configuration(settings)
+    try:
+        one.method.check(config, Parts(backbone, rows, settings=shape))
+    except (StrictDataclassError, ValueError) as error:
+        # What a strict configuration says itself is wrapped in the name of its validator.
+        said = str(error.__cause__ or error)
+        for name in shape:
+            said = said.replace(f"`{name}`", f"`{option_name(name)}`")
+        raise UsageError(f"`{one.name}`: {said}") from None
