@@ -24,8 +24,8 @@ class RunGuard(TrainerCallback):
     For any `Trainer`: `Trainer(..., callbacks=[RunGuard()])`.
 
     Before the first step it checks that `output_dir` can be written, that every label is one the model knows, and that
-    no text of a `DomainDataset` is longer than it has positions for or has tokens beyond its vocabulary. At each step it
-    checks the gradient before the optimizer uses it, so that a NaN loss ends the run with the weights, and the last
+    no text of a `DomainDataset` is longer than it has positions for or has tokens beyond its vocabulary. At each step
+    it checks the gradient before the optimizer uses it, so that a NaN loss ends the run with the weights, and the last
     checkpoint, as they were.
 
     Args:
@@ -113,16 +113,21 @@ def check_labelled(model, data_collator, **datasets: Mapping[str, DomainDataset]
                 )
 
 
-def check_places(model: torch.nn.Module, *datasets) -> None:
-    """Refuses texts that are longer than the model has positions for, in rows that lie in memory."""
-    # `wpe` is GPT-2's name for them.
+def places_of(model: torch.nn.Module) -> list[int]:
+    """How many tokens each table of positions in a model is for."""
+    # `wpe` is GPT-2's name for it.
     named = [getattr(module, name, None) for module in model.modules() for name in ("position_embeddings", "wpe")]
     # RoBERTa begins to count behind the place of padding.
-    places = [
+    return [
         one.num_embeddings - (0 if one.padding_idx is None else one.padding_idx + 1)
         for one in named
         if isinstance(one, torch.nn.Embedding)
     ]
+
+
+def check_places(model: torch.nn.Module, *datasets) -> None:
+    """Refuses texts that are longer than the model has positions for, in rows that lie in memory."""
+    places = places_of(model)
     longest = max((len(ids) for ids in _texts(*datasets)), default=0)
     if places and longest > min(places):
         raise ValueError(
