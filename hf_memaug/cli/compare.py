@@ -13,7 +13,7 @@ from hf_memaug.cli.errors import FAILED, OK, DataRefused, UsageError
 from hf_memaug.cli.fields import trainer_fields
 from hf_memaug.cli.folder import RESULTS, RunFolder, warn
 from hf_memaug.cli.graphs import check_backbone
-from hf_memaug.cli.methods import Chosen, check_method, check_variants, chosen
+from hf_memaug.cli.methods import Chosen, check_method, check_pair_of, check_variants, chosen
 from hf_memaug.cli.recipes import Resolved, used_settings
 from hf_memaug.cli.rows import NO_TARGET, data_name, kind_of
 from hf_memaug.cli.runner import check_counts, run_jobs
@@ -60,9 +60,10 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         )
     every = [part for part in (rows, held_out, data.load_dev(source)) if part is not None]
     check_backbone(options.backbone, kind, every, settings)
-    for one in several.values():
+    for name, one in several.items():
         sources = len(rows.domains) - (targets != [NO_TARGET])
         check_method(one, kind, sources, options.general)
+        check_pair_of(one, options.general, options.backbone, settings[name])
     if baseline is not None and baseline not in several:
         raise UsageError(f"`--baseline` is {baseline!r}, which is not among the methods ({', '.join(several)}).")
     splits = {target: data.split_for(source, target, options.dev_fraction, options.on_overlap) for target in targets}

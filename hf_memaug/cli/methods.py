@@ -369,6 +369,22 @@ def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> N
         raise UsageError(f"`{one.name}` reads a general encoder: give it as `--general`.")
 
 
+def check_pair_of(one: Chosen, general: str, backbone: str, settings: Mapping[str, Any]) -> None:
+    """Refuses two encoders that do not go together, before the jobs of other methods are done."""
+    if one.method.build is not _gmap or backbone == SMALL:
+        return
+    from hf_memaug import GMAPConfig
+    from hf_memaug.modeling.modeling_gmap_encoders import check_pair
+
+    known = {field.name for field in dataclasses.fields(GMAPConfig)}
+    try:
+        check_pair(general, backbone, GMAPConfig, {name: settings[name] for name in settings if name in known}, {})
+    except ValueError as error:
+        raise UsageError(str(error).replace("`general`", "`--general`").replace("`domain`", "`--backbone`")) from error
+    except OSError:
+        pass  # not to be had now: a job says so, and can be tried again
+
+
 def processor_of(one: Chosen, backbone: str, rows: DomainDataset, general: str | None = None):
     """The backbone's tokenizer or image processor, or one of the rows' own words; graphs need none."""
     kind = kind_of(rows)

@@ -216,3 +216,14 @@ def test_texts_longer_than_the_model_has_places_for(command, tmp_path):
     code, out, error = command("sweep", *words[:4], "--steps", 1, "--trials", 1, "--max-length", 300, "--output", "all")
     log = next((tmp_path / "all").rglob("log.txt")).read_text(encoding="utf-8")
     assert code == 1 and "places for 128. Set `max_length` to 128 or less." in log
+
+
+def test_a_pair_of_encoders_that_do_not_fit_is_refused_before_other_methods_train(
+    command, columns, backbones, tmp_path
+):
+    words = ["compare", *columns, "--methods", "erm,gmap", "--backbone", backbones["roberta"], "--seeds", 1]
+    code, _, error = command(*words, "--general", backbones["bert"])
+    assert code == 2 and "`--general`" in error and "`--backbone`" in error and "choose two encoders" in error, error
+    code, _, error = command(*words, "--general", backbones["roberta"], "--memory-layers", "1,40")
+    assert code == 2 and "`memory_layers` names layer 40" in error
+    assert not (tmp_path / "runs").exists()
