@@ -74,32 +74,6 @@ def parse_arguments() -> argparse.Namespace:
     return options
 
 
-class Part:
-    """The texts of a corpus that are held out, or those that are not; to be gone through as often as one likes."""
-
-    def __init__(self, files: list[str] | None, field: str, every: int, held_out: bool):
-        self.files, self.field, self.every, self.held_out = files, field, every, held_out
-
-    def __iter__(self):
-        from hf_memaug.data import generated_reviews
-        from hf_memaug.data.corpus import stream_texts
-
-        # File by file, so that the same texts of it are held out whatever it is read with.
-        each = [stream_texts([file], self.field) for file in self.files or ()]
-        for texts in each or [generated_reviews(rows_per_domain=200)["text"]]:
-            for number, text in enumerate(texts):
-                if (self.every > 0 and number % self.every == 0) == self.held_out:
-                    yield text
-
-
-def name_of(file: str, files: list[str]) -> str:
-    """As short as it can be and still tell the file from the others: "biomed", or "chemprot/train"."""
-    path = Path(file)
-    name = path.name.partition(".")[0]
-    same = [other for other in files if Path(other).name.partition(".")[0] == name]
-    return f"{path.parent.name}/{name}" if len(same) > 1 or name in ("train", "dev", "test") else name
-
-
 def load_model(options, backbone: str):
     from transformers import AutoModelForMaskedLM, set_seed
 
@@ -120,25 +94,29 @@ def main() -> None:
     from transformers import AutoTokenizer, TrainingArguments
 
     from hf_memaug import RunGuard
-    from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
+    from hf_memaug.data.corpus import HeldOutTexts, PackedTexts, WholeWordMasking, corpus_names
     from hf_memaug.evaluation import masked_lm_loss
     from hf_memaug.reporting.plots import plot_bars
-    from hf_memaug.training import MaskedLMTrainer
+    from hf_memaug.training import MaskedLMTrainer, fitting_length
 
     def part(files, held_out: bool) -> PackedTexts:
-        texts = Part(files, options.field, options.held_out, held_out)
+        texts = HeldOutTexts(files, options.field, options.held_out, held_out)
         return PackedTexts(texts, tokenizer, options.length, keep_rest=held_out)
 
     backbone = options.backbone
     if backbone is None:
         backbone = make_small_encoder(
-            Part(options.corpus, options.field, options.held_out, False), options.output / "encoder"
+            HeldOutTexts(options.corpus, options.field, options.held_out, False), options.output / "encoder"
         )
     tokenizer = AutoTokenizer.from_pretrained(backbone)
-    options.length = min(options.length, tokenizer.model_max_length)
+    model = load_model(options, backbone)
+    length = fitting_length(options.length, tokenizer, model)
+    if length < options.length:
+        print(f"rows of {length} tokens: the encoder has places for no more")
+    options.length = length
     files = [*(options.corpus or []), *options.also]
     measured = {} if options.corpus else {"generated reviews": None}
-    measured |= {name_of(file, files): [file] for file in files}
+    measured |= {name: [file] for name, file in corpus_names(files).items()}
     if options.held_out == 0:
         measured = {}
     evaluated = {
@@ -146,7 +124,6 @@ def main() -> None:
     }
     train = part(options.corpus, held_out=False)
     train = train if options.stream else list(train)
-    model = load_model(options, backbone)
 
     def losses() -> dict[str, float]:
         # The same masks each time.

@@ -20,8 +20,8 @@ def check_model(
     one: Chosen, backbone: str, rows: DomainDataset, settings: Mapping[str, Any], general: str | None = None
 ) -> None:
     """
-    Refuses a backbone that is not there, that has no tokenizer or image processor, or that the settings do not fit. No
-    weights are read.
+    Refuses a backbone or general encoder that is not there, that has no tokenizer or image processor, or that the
+    settings, or the two of them, do not fit. No weights are read.
 
     Args:
         settings: those of the method, of which the trainer's are left aside.
@@ -33,14 +33,20 @@ def check_model(
     else:
         config = config_of(backbone, "--backbone")
         processor_of(one, backbone, rows, general)
+    if one.method.general:
+        config_of(general, "--general")
     if one.method.check is None:
         return
     shape = one.configuration(settings)
     try:
-        one.method.check(config, Parts(backbone, rows, settings=shape))
+        one.method.check(config, Parts(backbone, rows, general=general, settings=shape))
     except (StrictDataclassError, ValueError) as error:
         # What a strict configuration says itself is wrapped in the name of its validator.
         said = str(error.__cause__ or error)
-        for name in shape:
-            said = said.replace(f"`{name}`", f"`{option_name(name)}`")
+        for name, option in {
+            "general": "--general",
+            "domain": "--backbone",
+            **{n: option_name(n) for n in shape},
+        }.items():
+            said = said.replace(f"`{name}`", f"`{option}`")
         raise UsageError(f"`{one.name}`: {said}") from None

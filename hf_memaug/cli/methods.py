@@ -116,6 +116,14 @@ def _check_gmoe(config, parts: Parts) -> None:
     ViTGMoEConfig.from_vit_config(config, **parts.labels, **parts.settings)
 
 
+def _check_gmap(config, parts: Parts) -> None:
+    from hf_memaug import GMAPConfig
+    from hf_memaug.modeling.modeling_gmap_encoders import check_pair
+
+    if parts.backbone != SMALL:
+        check_pair(parts.general, parts.backbone, GMAPConfig, parts.settings, {})
+
+
 def _gmap(parts: Parts):
     import hf_memaug
 
@@ -199,7 +207,12 @@ METHODS: dict[str, Method] = {
     "hma": Method(_hma, "real and synthetic memory on the feature", reads=("text", "image", "graph"), family="hma"),
     "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe", check=_check_gmoe),
     "gmap": Method(
-        _gmap, "a domain encoder that reads a general one", ("text", TAGS, QUESTIONS), family="gmap", general=True
+        _gmap,
+        "a domain encoder that reads a general one",
+        ("text", TAGS, QUESTIONS),
+        family="gmap",
+        general=True,
+        check=_check_gmap,
     ),
     "fine-tuning": Method(
         _general, "the general encoder alone, beside gmap and dapt", ("text", TAGS, QUESTIONS), general=True

@@ -5,7 +5,6 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -20,24 +19,6 @@ from hf_memaug.files import differing, told_plainly, write_atomically
 RECORD = "pretraining.json"
 # The first texts of a stream, of whose words a small encoder is made.
 FIRST_TEXTS = 10_000
-
-
-class HeldOutTexts:
-    """The texts of a corpus that are held out, or those that are not; to be gone through as often as one likes."""
-
-    def __init__(self, files: list[str] | None, field: str, every: int, held_out: bool):
-        self.files, self.field, self.every, self.held_out = files, field, every, held_out
-
-    def __iter__(self) -> Iterator[str]:
-        from hf_memaug.data import generated_reviews
-        from hf_memaug.data.corpus import stream_texts
-
-        # File by file, so that the same texts of it are held out whatever it is read with.
-        each = [stream_texts([file], self.field) for file in self.files or ()]
-        for texts in each or [generated_reviews(rows_per_domain=200)["text"]]:
-            for number, text in enumerate(texts):
-                if (self.every > 0 and number % self.every == 0) == self.held_out:
-                    yield text
 
 
 def pretrain(call) -> int:
@@ -83,9 +64,9 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
     from hf_memaug.cli.callbacks import Steps, Stop
     from hf_memaug.cli.job import common_arguments
     from hf_memaug.data import DomainDataset
-    from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
+    from hf_memaug.data.corpus import HeldOutTexts, PackedTexts, WholeWordMasking, corpus_names
     from hf_memaug.evaluation import masked_lm_loss
-    from hf_memaug.training import MaskedLMTrainer, SavingArguments, last_complete_checkpoint
+    from hf_memaug.training import MaskedLMTrainer, SavingArguments, fitting_length, last_complete_checkpoint
     from hf_memaug.training.costs import tensorboard_in
 
     options = call.options
@@ -101,9 +82,16 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
     rows = DomainDataset({"text": texts, "domain": ["corpus"] * len(texts), "label": [0] * len(texts)})
     backbone = local_backbone(options.backbone, rows, "corpus", output)
     tokenizer = AutoTokenizer.from_pretrained(backbone)
-    length = min(options.length, tokenizer.model_max_length)
+    model = _model(options, backbone, own)
+    length = fitting_length(options.length, tokenizer, model)
+    if length < options.length:
+        _say(
+            options,
+            f"rows of {length} tokens: the encoder has places for no more",
+            {"event": "length", "length": length},
+        )
     files = [*(options.corpus or ()), *(options.also or ())]
-    measured = {} if options.held_out == 0 else {_name(file, files): [file] for file in files}
+    measured = {} if options.held_out == 0 else {name: [file] for name, file in corpus_names(files).items()}
     if not options.corpus and options.held_out:
         measured = {"generated reviews": None, **measured}
     evaluated = {}
@@ -117,7 +105,6 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
     train = PackedTexts(corpus, tokenizer, length) if options.stream else list(PackedTexts(texts, tokenizer, length))
     if next(iter(train), None) is None:
         raise DataRefused(f"`--corpus` holds less than one row of `--length` {length} tokens. Give more text.")
-    model = _model(options, backbone, own)
     if torch.cuda.is_available():
         model.cuda()
 
@@ -179,15 +166,10 @@ def _model(options, backbone: str, own: dict[str, Any]):
     set_seed(options.seed)
     if options.general is None:
         return AutoModelForMaskedLM.from_pretrained(backbone, dtype="float32")
-    return GMAPForMaskedLM.from_general_and_domain(options.general, backbone, dtype="float32", **own)
-
-
-def _name(file: str, files: list[str]) -> str:
-    """As short as it can be and still tell the file from the others: "biomed", or "chemprot/train"."""
-    path = Path(file)
-    name = path.name.partition(".")[0]
-    same = [other for other in files if Path(other).name.partition(".")[0] == name]
-    return f"{path.parent.name}/{name}" if len(same) > 1 or name in ("train", "dev", "test") else name
+    try:
+        return GMAPForMaskedLM.from_general_and_domain(options.general, backbone, dtype="float32", **own)
+    except ValueError as error:
+        raise UsageError(str(error).replace("`general`", "`--general`").replace("`domain`", "`--backbone`")) from error
 
 
 def _shown(losses: dict[str, float]) -> str:

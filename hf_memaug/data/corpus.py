@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from hf_memaug.data.augmentation import SEED_COLUMN
+from hf_memaug.data.generated import generated_reviews
 from hf_memaug.data.readers import json_rows, opened
 
 # Tokens of one word have one number, and special tokens none.
@@ -38,6 +39,49 @@ def stream_texts(files: Iterable[str | os.PathLike], field: str = "text") -> Ite
                 raise ValueError(f"`files`: {path}, row {number} has no text in `{field}`. It has: {sorted(row)}.")
             if row[field].strip():
                 yield row[field].strip()
+
+
+class HeldOutTexts:
+    """
+    The texts of a corpus that are held out, or those that are not; to be gone through as often as one likes.
+
+    Args:
+        files: as in `stream_texts`; None for generated reviews.
+        every: every so many-th text of a file is held out; 0 for none.
+        held_out: whether those are given, or the others.
+    """
+
+    def __init__(self, files: list[str] | None, field: str, every: int, held_out: bool):
+        self.files, self.field, self.every, self.held_out = files, field, every, held_out
+
+    def __iter__(self) -> Iterator[str]:
+        # File by file, so that the same texts of it are held out whatever it is read with.
+        each = [stream_texts([file], self.field) for file in self.files or ()]
+        for texts in each or [generated_reviews(rows_per_domain=200)["text"]]:
+            for number, text in enumerate(texts):
+                if (self.every > 0 and number % self.every == 0) == self.held_out:
+                    yield text
+
+
+def corpus_names(files: Iterable[str]) -> dict[str, str]:
+    """Files by a name that is as short as it can be and tells each from the others: "biomed", or "chemprot/train"."""
+    files = list(dict.fromkeys(files))
+    stems = {file: Path(file).name.partition(".")[0] for file in files}
+
+    def names(file: str) -> Iterator[str]:
+        path = Path(file)
+        if stems[file] not in ("train", "dev", "test"):
+            yield stems[file]
+        yield f"{path.resolve().parent.name}/{stems[file]}"
+        yield path.name
+        yield file
+
+    every = {file: list(names(file)) for file in files}
+    named = {}
+    for file in files:
+        others = {name for other in files if other != file for name in every[other]}
+        named[next((name for name in every[file] if name not in others), file)] = file
+    return named
 
 
 class PackedTexts(torch.utils.data.IterableDataset):

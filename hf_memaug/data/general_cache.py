@@ -87,6 +87,11 @@ def cache_general_states(
         folder: where the cache lies, or will lie: one for each set of rows.
     """
     encoders = model.base_model
+    if not hasattr(encoders, "general_states"):
+        raise TypeError(
+            f"`model` is a `{type(model).__name__}`, which has no general encoder. Give a G-MAP model, from "
+            "`from_general_and_domain(...)`."
+        )
     learns = any(parameter.requires_grad for parameter in encoders.general.parameters())
     if learns or not model.config.freeze_general:
         raise ValueError(
@@ -114,7 +119,8 @@ def cache_general_states(
 class GeneralStatesCollator:
     """
     Wraps any collator that pads: what it does not know, the states of cached rows, is padded like the tokens and
-    stacked. One that changes tokens is refused: the states are of the tokens as they were.
+    stacked. One that changes tokens is refused: the states are of the tokens as they were. A batch of rows that are not
+    cached is left as it is, and the general encoder reads it: dev rows need no cache beside cached training rows.
     """
 
     def __init__(self, collator: Callable):
@@ -122,6 +128,14 @@ class GeneralStatesCollator:
 
     def __call__(self, rows: list[dict]) -> dict:
         batch = self.collator([{name: value for name, value in row.items() if name != COLUMN} for row in rows])
+        cached = sum(COLUMN in row for row in rows)
+        if not cached:
+            return batch
+        if cached < len(rows):
+            raise ValueError(
+                "A batch has rows with cached states and rows without. Cache all rows of a set with "
+                "`cache_general_states`, or none."
+            )
         ids = batch["input_ids"]
         layers, _, width = rows[0][COLUMN].shape
         stacked = rows[0][COLUMN].new_zeros(len(rows), layers, ids.shape[1], width)

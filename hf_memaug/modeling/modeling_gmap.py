@@ -21,7 +21,8 @@ from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
 from hf_memaug.modeling.modeling_gmap_encoders import (
     DECODERS,
     augment,
-    check_tokenizers,
+    check_config,
+    check_pair,
     domain_twin,
     layer_states,
     load_encoder,
@@ -117,7 +118,11 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         how, kwargs = split_arguments(kwargs)
         takes = WHERE | {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code", "variant"}
         check_arguments("from_general_and_domain", cls.config_class, how, kwargs, takes)
-        check_tokenizers(general, domain, {name: how[name] for name in WHERE if name in how})
+        config = check_pair(
+            general, domain, cls.config_class, kwargs, {name: how[name] for name in WHERE if name in how}
+        )
+        if cls.keeps_lm_head:
+            _check_masked(config)
         plain = general if isinstance(general, PreTrainedModel) else load_encoder(general, how)
         if not isinstance(domain, PreTrainedModel):
             domain = (
@@ -139,6 +144,14 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         return model.eval()
 
 
+def _check_masked(config: GMAPConfig) -> None:
+    found = config.domain.model_type
+    if found not in LM_HEADS:
+        raise ValueError(
+            f"`domain` is a `{found}`, which is no masked language model. There are heads for: {', '.join(LM_HEADS)}."
+        )
+
+
 def _copy_weights(source: nn.Module, into: nn.Module, name: str) -> None:
     stored, wanted = source.state_dict(), into.state_dict()
     missing = [key for key in wanted if key not in stored and "memory_" not in key]
@@ -152,27 +165,7 @@ def _copy_weights(source: nn.Module, into: nn.Module, name: str) -> None:
 @auto_docstring
 class GMAPModel(GMAPPreTrainedModel):
     def __init__(self, config: GMAPConfig):
-        for name in ("general", "domain"):
-            found = getattr(config, name).model_type
-            if found not in MEMORY_LAYERS:
-                known = ", ".join(MEMORY_LAYERS)
-                raise ValueError(f"`{name}` is a `{found}` encoder. There are memory layers for: {known}.")
-            if found not in DECODERS and getattr(config, name).is_decoder:
-                raise ValueError(
-                    f"`{name}` is a `{found}` with `is_decoder=True`, and the memory is read both ways. Load it with "
-                    "`is_decoder=False`."
-                )
-        kinds = [getattr(config, name).model_type for name in ("general", "domain")]
-        if (kinds[0] in DECODERS) != (kinds[1] in DECODERS):
-            raise ValueError(
-                f"`general` is a `{kinds[0]}` and `domain` a `{kinds[1]}`: one reads both ways, the other from left to "
-                "right, and the memory would show it what comes later. Pair two of one kind."
-            )
-        config.check_encoders()
-        known = MEMORY_LAYERS[config.domain.model_type].attentions
-        if config.fusion not in known:
-            kind = config.domain.model_type
-            raise ValueError(f'`fusion="{config.fusion}"` is not there for `{kind}`. There is: {", ".join(known)}.')
+        check_config(config)
         super().__init__(config)
         self.domain = make_encoder(config.domain)
         self.general = make_encoder(config.general)
@@ -402,8 +395,7 @@ class GMAPForMaskedLM(GMAPHead):
     keeps_lm_head = True
 
     def __init__(self, config):
-        if config.domain.model_type not in LM_HEADS:
-            raise ValueError(f"`domain` is a `{config.domain.model_type}`, which is no masked language model.")
+        _check_masked(config)
         super().__init__(config)
         self.lm_head = LM_HEADS[config.domain.model_type](config.domain)
         self.post_init()

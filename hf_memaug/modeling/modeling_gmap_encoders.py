@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What G-MAP asks of an encoder, whatever its kind: its layers, and their hidden states."""
 
+import copy
+
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
@@ -30,6 +32,43 @@ def load_encoder(name_or_path, how: dict) -> PreTrainedModel:
 
 def _without_pooler(config) -> dict:
     return {"add_pooling_layer": False} if config.model_type in ("bert", "roberta") else {}
+
+
+def check_config(config) -> None:
+    """Refuses two encoders that do not go together, and layers that are not there."""
+    for name in ("general", "domain"):
+        found = getattr(config, name).model_type
+        if found not in MEMORY_LAYERS:
+            known = ", ".join(MEMORY_LAYERS)
+            raise ValueError(f"`{name}` is a `{found}` encoder. There are memory layers for: {known}.")
+        if found not in DECODERS and getattr(config, name).is_decoder:
+            raise ValueError(
+                f"`{name}` is a `{found}` with `is_decoder=True`, and the memory is read both ways. Load it with "
+                "`is_decoder=False`."
+            )
+    kinds = [getattr(config, name).model_type for name in ("general", "domain")]
+    if (kinds[0] in DECODERS) != (kinds[1] in DECODERS):
+        raise ValueError(
+            f"`general` is a `{kinds[0]}` and `domain` a `{kinds[1]}`: one reads both ways, the other from left to "
+            "right, and the memory would show it what comes later. Pair two of one kind."
+        )
+    config.check_encoders()
+    known = MEMORY_LAYERS[config.domain.model_type].attentions
+    if config.fusion not in known:
+        kind = config.domain.model_type
+        raise ValueError(f'`fusion="{config.fusion}"` is not there for `{kind}`. There is: {", ".join(known)}.')
+
+
+def check_pair(general, domain, config_class: type, fields: dict, where: dict):
+    """The same by what lies with two checkpoints, before their weights are loaded. Returns the configuration."""
+    check_tokenizers(general, domain, where)
+    configs = {
+        name: one.config if isinstance(one, PreTrainedModel) else AutoConfig.from_pretrained(one, **where)
+        for name, one in (("general", general), ("domain", domain))
+    }
+    config = config_class(**copy.deepcopy(configs), **fields)
+    check_config(config)
+    return config
 
 
 def check_tokenizers(general, domain, where: dict) -> None:

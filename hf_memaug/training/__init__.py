@@ -21,7 +21,7 @@ _EXPORTS = {
     "growth": ("grow_optimizer",),
     "guard": ("NonFiniteGradientError", "RunGuard"),
     "layer_search": ("candidate_layers", "search_memory_layers"),
-    "masked_lm": ("MaskedLMTrainer",),
+    "masked_lm": ("MaskedLMTrainer", "fitting_length"),
     "meta_trainer": ("MetaTrainer",),
     "selection": ("BestInMemory",),
 }

@@ -130,7 +130,7 @@ class BilevelTrainer(DomainTrainer):
                 in `output_dir`, with the encoder and head that it began with.
         """
         if memory is not None:
-            self._read(memory)
+            self._read(memory, self._memory_names())
         else:
             if not (self.meta_folder / MEMORY).is_file():
                 raise FileNotFoundError(
@@ -214,8 +214,14 @@ class BilevelTrainer(DomainTrainer):
         save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, half)
         os.replace(half, path)
 
-    def _read(self, path: str | os.PathLike) -> None:
+    def _read(self, path: str | os.PathLike, names: set[str] | None = None) -> None:
         tensors = load_file(path)
+        if names is not None and names != set(tensors):
+            missing = min(names - set(tensors), default=min(set(tensors) - names, default=""))
+            raise ValueError(
+                f"`memory` is {path}, which is no memory of this model: they differ in {missing!r}. Give the "
+                f"`{MEMORY}` that `meta_train` leaves in `output_dir/{META_TRAIN}`."
+            )
         own = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         wrong = [name for name, value in tensors.items() if name not in own or own[name].shape != value.shape]
         if wrong:

@@ -14,6 +14,8 @@ from hf_memaug.data.messages import listed
 
 # Lengths that CUDA graphs are recorded for: few enough to record, near enough to waste little.
 GRAPH_LENGTHS = 32
+# What a model takes, or what is made into it batch by batch.
+_READ_BY_MODELS = {"input_ids", "inputs_embeds", "pixel_values", "image", "graph", "node_features"}
 
 
 def choose_collator(args, data_collator: Callable | None, processing_class, train_dataset, eval_dataset) -> Callable:
@@ -30,6 +32,11 @@ def choose_collator(args, data_collator: Callable | None, processing_class, trai
                 "makes `pixel_values` of them. Give the image processor of the backbone, "
                 "`AutoImageProcessor.from_pretrained(...)`, or a `data_collator` of your own with "
                 "`remove_unused_columns=False`."
+            )
+        if "text" in columns and not _READ_BY_MODELS & set(columns):
+            raise ValueError(
+                f"`{name}` has texts that are not tokenized. Give `rows.tokenize(tokenizer, max_length=...)` in their "
+                "place."
             )
         if reads_images and "image" not in columns and "pixel_values" not in columns:
             raise ValueError(

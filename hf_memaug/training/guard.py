@@ -24,8 +24,9 @@ class RunGuard(TrainerCallback):
     For any `Trainer`: `Trainer(..., callbacks=[RunGuard()])`.
 
     Before the first step it checks that `output_dir` can be written, that every label is one the model knows, and that
-    no text of a `DomainDataset` is longer than it has positions for. At each step it checks the gradient before the
-    optimizer uses it, so that a NaN loss ends the run with the weights, and the last checkpoint, as they were.
+    no text of a `DomainDataset` is longer than it has positions for or has tokens beyond its vocabulary. At each step
+    it checks the gradient before the optimizer uses it, so that a NaN loss ends the run with the weights, and the last
+    checkpoint, as they were.
 
     Args:
         patience (`int`, *optional*, defaults to 20):
@@ -42,6 +43,7 @@ class RunGuard(TrainerCallback):
         rows = getattr(train_dataloader, "dataset", None)
         check_labels(rows, getattr(model.config, "num_labels", None))
         check_places(model, rows)
+        check_vocabulary(model, rows)
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         self.check([parameter.grad for parameter in model.parameters() if parameter.grad is not None], args, state)
@@ -111,22 +113,47 @@ def check_labelled(model, data_collator, **datasets: Mapping[str, DomainDataset]
                 )
 
 
-def check_places(model: torch.nn.Module, *datasets) -> None:
-    """Refuses texts that are longer than the model has positions for, in rows that lie in memory."""
-    tables = [getattr(module, "position_embeddings", None) for module in model.modules()]
+def places_of(model: torch.nn.Module) -> list[int]:
+    """How many tokens each table of positions in a model is for."""
+    # `wpe` is GPT-2's name for it.
+    named = [getattr(module, name, None) for module in model.modules() for name in ("position_embeddings", "wpe")]
     # RoBERTa begins to count behind the place of padding.
-    places = [
+    return [
         one.num_embeddings - (0 if one.padding_idx is None else one.padding_idx + 1)
-        for one in tables
+        for one in named
         if isinstance(one, torch.nn.Embedding)
     ]
-    texts = [one["input_ids"] for one in datasets if isinstance(one, DomainDataset) and "input_ids" in one.column_names]
-    longest = max((len(ids) for several in texts for ids in several), default=0)
+
+
+def check_places(model: torch.nn.Module, *datasets) -> None:
+    """Refuses texts that are longer than the model has positions for, in rows that lie in memory."""
+    places = places_of(model)
+    longest = max((len(ids) for ids in _texts(*datasets)), default=0)
     if places and longest > min(places):
         raise ValueError(
             f"A text has {longest} tokens, and the model has places for {min(places)}. Set `max_length` to "
             f"{min(places)} or less."
         )
+
+
+def check_vocabulary(model: torch.nn.Module, *datasets) -> None:
+    """Refuses tokens that the model has no vector for, in rows that lie in memory: another tokenizer made them."""
+    texts = list(_texts(*datasets))
+    words = model.get_input_embeddings() if texts and hasattr(model, "get_input_embeddings") else None
+    if not isinstance(words, torch.nn.Embedding):
+        return
+    highest = max((max(ids) for ids in texts if len(ids)), default=0)
+    if highest >= words.num_embeddings:
+        raise ValueError(
+            f"A text has the token {highest}, and the model knows {words.num_embeddings} (0 to "
+            f"{words.num_embeddings - 1}). Tokenize the rows with the tokenizer of the model's own backbone."
+        )
+
+
+def _texts(*datasets) -> Iterable:
+    for one in datasets:
+        if isinstance(one, DomainDataset) and "input_ids" in one.column_names:
+            yield from one["input_ids"]
 
 
 def _column(dataset, name: str) -> Iterable:

@@ -8,7 +8,13 @@ from transformers import Trainer
 
 from hf_memaug.data.sampling import SeededRows, SeededRowsSampler, SeededStream
 from hf_memaug.training.callbacks import EpochOrder
+from hf_memaug.training.guard import places_of
 from hf_memaug.training.snapshots import SnapshotTrainer
+
+
+def fitting_length(length: int, tokenizer, model: nn.Module) -> int:
+    """`length`, or as many tokens as the tokenizer makes and the model has places for."""
+    return min([length, tokenizer.model_max_length, *places_of(model)])
 
 
 class MaskedLMTrainer(SnapshotTrainer, Trainer):

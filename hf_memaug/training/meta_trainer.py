@@ -324,6 +324,11 @@ class MetaTrainer(DomainTrainer):
 
 def check_memory_is_last(model) -> None:
     """Refuses models whose memory is not the last thing that their features meet, or never meets them."""
+    if hasattr(model, "peft_config"):
+        raise TypeError(
+            "`model` has adapters of PEFT, through which the two levels of MIL are not trained. Give the model without "
+            "them; `DomainTrainer` trains one that has them."
+        )
     if not hasattr(getattr(model, "base_model", None), "augment"):
         raise TypeError(
             f"`model` is a `{type(model).__name__}`, whose features meet no key-value memory last. Use "

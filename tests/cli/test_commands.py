@@ -3,6 +3,7 @@
 """The commands beside `train` and `compare`, each on tiny models and generated rows."""
 
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -154,6 +155,25 @@ def test_further_pretraining(command, backbones, tmp_path):
     assert code == 2 and "`masked` is 0.3" in error
     assert command("pretrain", "--corpus", "nowhere.txt")[0] == 3
     assert "give `--general`" in command(*words, "--fusion", "gate_attention")[2]
+
+
+def test_pretraining_keeps_corpora_apart_and_says_what_does_not_fit(command, backbones, tmp_path):
+    text = "the phone is good and the battery lasts"
+    (tmp_path / "same.txt").write_text("\n".join([text] * 90))
+    (tmp_path / "same.jsonl").write_text("".join(json.dumps({"text": f"a film {n}"}) + "\n" for n in range(90)))
+    encoder = tmp_path / "encoder"
+    shutil.copytree(backbones["roberta"], encoder)
+    settings = json.loads((encoder / "tokenizer_config.json").read_text())
+    settings.pop("model_max_length", None)
+    (encoder / "tokenizer_config.json").write_text(json.dumps(settings))
+    words = ["pretrain", "--backbone", encoder, "--corpus", "same.txt", "--also", "same.jsonl", "--max-steps", 1]
+    code, out, error = command(*words, "--length", 10_000, "--output", "dapt")
+    assert code == 0, error
+    assert "tokens: the encoder has places for no more" in out
+    record = json.loads((tmp_path / "dapt/pretraining.json").read_text())
+    assert set(record["before"]) == {"same.txt", "same.jsonl"}
+    code, _, error = command(*words, "--general", backbones["bert"], "--output", "pair")
+    assert code == 2 and "`--general`" in error and "`--backbone`" in error and "Traceback" not in error
 
 
 def test_pretraining_from_a_stream(command, backbones, tmp_path, monkeypatch):

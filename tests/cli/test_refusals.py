@@ -252,3 +252,14 @@ def test_a_model_that_cannot_be_built_is_refused_before_the_first_job(command, p
             assert code == 2 and said in error, error
     code, _, error = command("predict", tmp_path / "vit", next(pictures.glob("*/*/*.png")))
     assert code == 2 and "`checkpoint`" in error and "has no image processor" in error, error
+
+
+def test_a_pair_of_encoders_that_do_not_fit_is_refused_before_other_methods_train(
+    command, columns, backbones, tmp_path
+):
+    words = ["compare", *columns, "--methods", "erm,gmap", "--backbone", backbones["roberta"], "--seeds", 1]
+    code, _, error = command(*words, "--general", backbones["bert"])
+    assert code == 2 and "`--general`" in error and "`--backbone`" in error and "choose two encoders" in error, error
+    code, _, error = command(*words, "--general", backbones["roberta"], "--memory-layers", "1,40")
+    assert code == 2 and "`--memory-layers` names layer 40" in error
+    assert not list(tmp_path.glob("runs/**/runs.jsonl"))

@@ -232,6 +232,8 @@ def test_what_cannot_be_cached_is_refused(rows, tokenizer, tmp_path):
         cache_general_states(make_model(tokenizer, freeze_general=False), rows, tmp_path / "cache")
     with pytest.raises(ValueError, match="must be tokenized"):
         cache_general_states(make_model(tokenizer), rows.without_columns("input_ids"), tmp_path / "cache")
+    with pytest.raises(TypeError, match="no general encoder.*`from_general_and_domain"):
+        cache_general_states(make_model(tokenizer).gmap.domain, rows, tmp_path / "cache")
     assert not (tmp_path / "cache").exists()
 
 
@@ -265,6 +267,19 @@ def test_the_states_follow_the_padding_and_a_collator_that_masks_is_refused(rows
 
     with pytest.raises(ValueError, match="changes the tokens, as masking does"):
         GeneralStatesCollator(mask)(some)
+
+
+def test_rows_without_states_are_collated_as_they_are_and_never_beside_others(rows, tokenizer, tmp_path):
+    model = make_model(tokenizer)
+    cached = cache_general_states(model, rows, tmp_path, progress=False)
+    columns = ("input_ids", "attention_mask", "labels")
+    plain = [{name: rows[row][name] for name in columns} for row in range(2)]
+    states = {"general_hidden_states": cached[1]["general_hidden_states"]}
+    collate = PaddingCollator(tokenizer)
+    batch, expected = GeneralStatesCollator(collate)(plain), collate(plain)
+    assert batch.keys() == expected.keys() and torch.equal(batch["input_ids"], expected["input_ids"])
+    with pytest.raises(ValueError, match="rows with cached states and rows without"):
+        GeneralStatesCollator(collate)([plain[0], {**plain[1], **states}])
 
 
 def test_rows_may_be_a_list(rows, tokenizer, tmp_path):

@@ -135,9 +135,13 @@ def test_two_checkpoints_are_paired(tmp_path):
     assert model(**make_inputs()).logits.shape == (3, 9, 5)
 
 
-def test_what_a_decoder_cannot_do_is_refused():
+def test_what_a_decoder_cannot_do_is_refused(tmp_path):
     with pytest.raises(ValueError, match="is a `gpt2`, which is no masked language model"):
         make_model("GMAPForMaskedLM")
+    plain = transformers.GPT2LMHeadModel(transformers.GPT2Config(**SIZES))
+    plain.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="is a `gpt2`, which is no masked language model.*roberta, bert"):
+        hf_memaug.GMAPForMaskedLM.from_general_and_domain(str(tmp_path), str(tmp_path))
     with pytest.raises(
         ValueError, match='`fusion="gate_attention"` is not there for `gpt2`. There is: memory_attention'
     ):

@@ -426,8 +426,20 @@ def test_refusals_say_the_mend(tmp_path):
             args=BilevelTrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[]),
             train_dataset=trainer.train_dataset,
         )
+    from peft import LoraConfig, get_peft_model
+
+    adapted = get_peft_model(make_trainer(tmp_path / "lora").model, LoraConfig(target_modules=["query"]))
+    with pytest.raises(TypeError, match="`model` has adapters of PEFT.*`DomainTrainer` trains one"):
+        BilevelTrainer(
+            model=adapted,
+            args=BilevelTrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[]),
+            train_dataset=trainer.train_dataset,
+        )
     trainer.meta_train()
     other = make_trainer(tmp_path / "other")
+    # Encoder and head: they fit, and would leave the memory as it is.
+    with pytest.raises(ValueError, match="`memory` is .*start.safetensors, which is no memory of this model.*Give the"):
+        other.meta_test(memory=tmp_path / "meta_train" / "start.safetensors")
     other.model.roberta.memory.slot_keys = torch.nn.Parameter(torch.zeros(5, 8))
     with pytest.raises(ValueError, match="does not fit the model"):
         other.meta_test(memory=tmp_path / "meta_train" / "memory.safetensors")

@@ -7,7 +7,13 @@ import math
 import numpy as np
 import pytest
 import torch
-from transformers import BertForSequenceClassification, Trainer, TrainingArguments
+from transformers import (
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2ForSequenceClassification,
+    Trainer,
+    TrainingArguments,
+)
 
 from hf_memaug import DomainTrainer
 from hf_memaug.data.sampling import DomainBalancedSampler
@@ -169,6 +175,26 @@ class TestRefusals:
         plain = [{name: row[name] for name in row if name != "domain"} for row in rows()]
         with pytest.raises(ValueError, match=r"`train_dataset` has no `domain` column.*load_domains.*tokenize"):
             domain_trainer("kv", tmp_path, train=plain)
+
+    def test_texts_that_are_not_tokenized(self, tmp_path):
+        plain = rows().without_columns("input_ids", "attention_mask").with_columns(text=["a text"] * 24)
+        with pytest.raises(ValueError, match=r"`train_dataset` has texts that are not tokenized.*rows.tokenize"):
+            domain_trainer("kv", tmp_path, train=plain)
+        with pytest.raises(ValueError, match=r"`eval_dataset` has texts that are not tokenized"):
+            domain_trainer("kv", tmp_path, evaluate=plain)
+
+    def test_tokens_of_another_vocabulary_and_too_many_for_a_decoder(self, tmp_path):
+        ids = [[2, 99, 5], *rows()["input_ids"][1:]]
+        other = rows().with_columns(input_ids=ids, attention_mask=[[1] * len(row) for row in ids])
+        with pytest.raises(
+            ValueError, match=r"the token 99, and the model knows 99 \(0 to 98\).*tokenizer of the model's"
+        ):
+            domain_trainer("kv", tmp_path, train=other).train()
+        decoder = GPT2ForSequenceClassification(
+            GPT2Config(vocab_size=99, n_embd=8, n_layer=1, n_head=2, n_positions=4, num_labels=3, pad_token_id=0)
+        )
+        with pytest.raises(ValueError, match=r"the model has places for 4. Set `max_length`"):
+            domain_trainer("gpt2", tmp_path, model=decoder).train()
 
     @pytest.mark.parametrize("as_dict", [False, True])
     def test_choosing_the_checkpoint_on_an_unseen_domain(self, tmp_path, as_dict):
