@@ -33,11 +33,6 @@ def choose_collator(args, data_collator: Callable | None, processing_class, trai
                 "`AutoImageProcessor.from_pretrained(...)`, or a `data_collator` of your own with "
                 "`remove_unused_columns=False`."
             )
-        if "text" in columns and not _READ_BY_MODELS & set(columns):
-            raise ValueError(
-                f"`{name}` has texts that are not tokenized. Give `rows.tokenize(tokenizer, max_length=...)` in their "
-                "place."
-            )
         if reads_images and "image" not in columns and "pixel_values" not in columns:
             raise ValueError(
                 f"`{name}` has no column `image` for `processing_class` to read; it has: {listed(columns)}. Name the "
@@ -50,6 +45,16 @@ def choose_collator(args, data_collator: Callable | None, processing_class, trai
     if has_graphs:
         return GraphCollator()
     return ImageCollator(processing_class) if has_images else default_data_collator
+
+
+def check_tokenized(train_dataset, eval_dataset) -> None:
+    """Refuses texts that nothing makes tokens of."""
+    for name, columns in _columns(train_dataset, eval_dataset):
+        if "text" in columns and not _READ_BY_MODELS & set(columns):
+            raise ValueError(
+                f"`{name}` has texts that are not tokenized. Give `rows.tokenize(tokenizer, max_length=...)` in their "
+                "place."
+            )
 
 
 def columns_to_collate(args, data_collator: Callable, is_given: bool, of_model: list[str]) -> list[str] | None:

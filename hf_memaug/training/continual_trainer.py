@@ -72,6 +72,7 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
     """
 
     stage_class = StageTrainer
+    takes_texts = True
 
     def __init__(
         self,

@@ -23,7 +23,7 @@ from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
 from hf_memaug.training.checkpoints import load_state, own_names
-from hf_memaug.training.collation import choose_collator, columns_to_collate
+from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.selection import BestInMemory
@@ -54,6 +54,9 @@ class DomainTrainer(SnapshotTrainer, Trainer):
     All other arguments are those of `Trainer`.
     """
 
+    # Whether a subclass makes tokens of texts by itself.
+    takes_texts = False
+
     def __init__(
         self,
         model=None,
@@ -77,6 +80,8 @@ class DomainTrainer(SnapshotTrainer, Trainer):
             # Scores of all words for each word of a reply would fill the memory.
             kwargs.setdefault("preprocess_logits_for_metrics", _likeliest)
         is_given = data_collator is not None
+        if not is_given and not self.takes_texts:
+            check_tokenized(train_dataset, eval_dataset)
         data_collator = choose_collator(args, data_collator, processing_class, train_dataset, eval_dataset)
         super().__init__(
             model=model,
