@@ -315,7 +315,8 @@ def end_run(folder: RunFolder, display: Display, done: int, failed, rows: list[d
         results=rows,
     )
     if failed:
-        display.text(f"{len(failed)} jobs failed; the same command tries them again.")
+        which = "One job" if len(failed) == 1 else f"{len(failed)} jobs"
+        display.text(f"{which} failed; the same command tries {'it' if len(failed) == 1 else 'them'} again.")
     return FAILED if failed else OK
 
 

@@ -37,6 +37,11 @@ NO_TARGET = NO_DOMAINS = "none"
 COLUMNS = ("text", "text_pair", "label", "domain")
 # How the library's errors name what is an option here.
 _AS_OPTIONS = {
+    ", or pass `label=None` for unlabelled rows": "",
+    ", delete those rows, or pass `label=None`": ", or delete those rows",
+    "Pass `label=None` for tags per token; the column is then kept under its own name if that is not 'label'.": (
+        "Tags of words are `--task tags`."
+    ),
     '`on_overlap="drop"`': "`--on-overlap drop`",
     '`broken="skip"`': "`--broken skip`",
     'pass `on_empty="drop"`': "give `--broken skip`",

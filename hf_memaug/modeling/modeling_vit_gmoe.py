@@ -373,7 +373,8 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
         if not interpolate and tuple(pixel_values.shape[2:]) != (height, width):
             raise ValueError(
                 f"`pixel_values` are {pixel_values.shape[2]}x{pixel_values.shape[3]}, and the model has positions for "
-                f"{height}x{width}. Resize the images, or pass `interpolate_pos_encoding=True`."
+                f"{height}x{width}. Resize the images, by `size` of the image processor, or pass "
+                "`interpolate_pos_encoding=True`."
             )
 
 

@@ -263,3 +263,16 @@ def test_a_pair_of_encoders_that_do_not_fit_is_refused_before_other_methods_trai
     code, _, error = command(*words, "--general", backbones["roberta"], "--memory-layers", "1,40")
     assert code == 2 and "`--memory-layers` names layer 40" in error
     assert not list(tmp_path.glob("runs/**/runs.jsonl"))
+
+
+def test_labels_that_are_missing_are_told_in_the_words_of_the_options(command, tmp_path):
+    (tmp_path / "rows.csv").write_text("text,label,domain\na,x,d\nb,,d\nc,y,e\n")
+    for words, said in (
+        (
+            ["--label", "stars"],
+            "has no such column. There are: 'text', 'label', 'domain'. Name the column with the class.",
+        ),
+        ([], "is missing in 1 row (1) of rows.csv. Fill it in, or delete those rows."),
+    ):
+        code, _, error = command("train", "--data", "rows.csv", "--target", "e", "--backbone", "small", *words)
+        assert code == 3 and said in error and "label=None" not in error, error
