@@ -177,9 +177,10 @@ class TestBackbones:
         swin = transformers.SwinModel(transformers.SwinConfig(image_size=32, embed_dim=8, depths=[1], num_heads=[2]))
         bert = transformers.BertModel(transformers.BertConfig(vocab_size=99, is_decoder=True, **small))
         for backbone in (resnet, gpt2, dinov3, swin, bert):
-            name = type(backbone).__name__
+            name, reads_text = type(backbone).__name__, backbone.main_input_name == "input_ids"
+            model_class = HMAForSequenceClassification if reads_text else HMAForImageClassification
             with pytest.raises(ValueError, match=f"`prompt_tokens=2` is for .* `{name}`. Leave `prompt_tokens` out"):
-                HMAForImageClassification.from_backbone(backbone, prompt_tokens=2, **MEMORY)
+                model_class.from_backbone(backbone, prompt_tokens=2, **MEMORY)
         with pytest.raises(ValueError, match="`prompt_tokens=2` is for .* `GraphNetworkModel`. Leave"):
             Case("hma", "HMAForGraphClassification").model(prompt_tokens=2)
         with pytest.raises(ValueError, match="`prompt_tokens=2` go into an encoder .* Leave `prompt_tokens` out"):
