@@ -43,10 +43,7 @@ def check_model(
     except (StrictDataclassError, ValueError) as error:
         # What a strict configuration says itself is wrapped in the name of its validator.
         said = str(error.__cause__ or error)
-        for name, option in {
-            "general": "--general",
-            "domain": "--backbone",
-            **{n: option_name(n) for n in shape},
-        }.items():
+        options = {"general": "--general", "domain": "--backbone"} | {name: option_name(name) for name in shape}
+        for name, option in options.items():
             said = said.replace(f"`{name}`", f"`{option}`")
         raise UsageError(f"`{one.name}`: {said}") from None

@@ -15,18 +15,18 @@ HAS_TRITON = all(importlib.util.find_spec(name) is not None for name in ("triton
 
 def can_launch(device: torch.device) -> bool:
     """
-    Whether kernels run there: on the current GPU, which is where Triton launches, and where nothing but plain
-    operations are understood, as by a compiler or under `torch.func`, they do not.
+    Whether kernels run there: on the current GPU, which is where Triton launches. They do not under a compiler or
+    `torch.func`, which understand plain operations alone.
     """
     if torch.compiler.is_compiling() or not HAS_TRITON or device.type != "cuda":
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return False
-    return device.index in (None, torch.cuda.current_device()) and _can_build(str(device))
+    return device.index in (None, torch.cuda.current_device()) and _can_build(device)
 
 
 @functools.cache
-def _can_build(device: str) -> bool:
+def _can_build(device: torch.device) -> bool:
     """Tried once: Triton needs a C compiler, and a GPU that it knows."""
     place = torch.zeros(1, dtype=torch.int32, device=device)
     try:

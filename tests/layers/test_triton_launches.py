@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where Triton kernels are launched, and what is said where they cannot be built."""
 
-import importlib
 import warnings
 from types import SimpleNamespace
 
@@ -32,8 +31,10 @@ def builds(monkeypatch):
     zeros = torch.zeros
     monkeypatch.setattr(triton_launches, "HAS_TRITON", True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
-    monkeypatch.setattr(torch, "zeros", lambda *sizes, dtype, device: zeros(*sizes, dtype=dtype))
-    monkeypatch.setattr(importlib, "import_module", lambda name: SimpleNamespace(write_one=Kernel()))
+    monkeypatch.setattr(torch, "zeros", lambda *sizes, device=None, **given: zeros(*sizes, **given))
+    # There alone: torch imports parts of itself as they are needed.
+    probe = SimpleNamespace(import_module=lambda name: SimpleNamespace(write_one=Kernel()))
+    monkeypatch.setattr(triton_launches, "importlib", probe)
     triton_launches._can_build.cache_clear()
     yield tried
     triton_launches._can_build.cache_clear()
