@@ -82,7 +82,7 @@ def _bias(filled, query) -> torch.Tensor | None:
     slots = len(filled)
     # The kernels want rows of a bias to begin at multiples of 16 bytes.
     padded = query.new_empty((1, 1, 1, -(-slots // 16) * 16))
-    padded[..., :slots] = torch.zeros_like(padded[..., :slots]).masked_fill(~filled, nothing)
+    padded[..., :slots] = torch.where(filled, 0.0, nothing)
     return padded[..., :slots].expand(1, query.shape[0], query.shape[1], slots)
 
 

@@ -83,16 +83,18 @@ class DatapointReader(nn.Module):
 
         Returns the rows and the weights `(rows, heads, slots and rows)`, where the last ones are the rows' or its own.
         """
-        normed = self.norm(rows)
-        query, own_keys = self._split(self.query_projection(normed)), self._split(self.key_projection(normed))
-        own_values = self._split(self.value_projection(normed))
-        normed = self.norm(slots.to(rows.dtype))
+        parts = [slots.shape[0], rows.shape[0]]
+        # Slots and rows together, and rounded once: a small batch waits for launches, not for what they compute.
+        normed = torch.cat([self.norm(slots.to(rows.dtype)), self.norm(rows)])
+        if torch.is_autocast_enabled(rows.device.type):
+            normed = normed.to(torch.get_autocast_dtype(rows.device.type))
+        query = self._split(self.query_projection(normed.split(parts)[1]))
         keys, values = self._split(self.key_projection(normed)), self._split(self.value_projection(normed))
-        if between_rows:
-            keys, values = torch.cat([keys, own_keys], dim=1), torch.cat([values, own_values], dim=1)
-            own_keys = own_values = None
-            if filled is not None:
-                filled = torch.cat([filled, filled.new_ones(len(rows))])
+        own_keys = own_values = None
+        if not between_rows:
+            (keys, own_keys), (values, own_values) = keys.split(parts, dim=1), values.split(parts, dim=1)
+        elif filled is not None:
+            filled = torch.cat([filled, filled.new_ones(rows.shape[0])])
         said, weights = read(query, keys, values, own_keys, own_values, filled)
         rows = rows + self.dropout(said.transpose(0, 1).flatten(1))  # H of Eq. 2; concat(head_1, ..., head_h)
         rows = rows + self.dropout(self.down_projection(F.gelu(self.up_projection(self.feed_forward_norm(rows)))))

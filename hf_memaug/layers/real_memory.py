@@ -42,7 +42,7 @@ class RealMemory(nn.Module):
                 f"processes. Choose `real_memory_size={len(rows)}` or more, or smaller batches."
             )
         # They go to the end, and leave what is there as it was: to count them by hand would wait for the GPU.
-        finite = rows.isfinite().all(dim=-1)
+        finite = torch.linalg.vector_norm(rows, float("inf"), dim=-1) < float("inf")  # not so of NaN
         order = finite.logical_not().argsort(stable=True)
         rows, labels, finite = rows[order].to(self.slots.dtype), labels[order], finite[order]
         places = (self.written + torch.arange(len(rows), device=self.slots.device)) % self.size

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from launches import Launches
 
 from hf_memaug.kernels.fused_slots import can_fuse, read_slots_fused
 from hf_memaug.layers.datapoint_reader import DatapointReader, read_slots
@@ -125,3 +126,16 @@ def test_the_fused_twin_on_a_gpu(slots, filled, dtype):
     tolerance = 1e-4 if dtype == torch.float32 else 5e-2
     for plain, fused in zip(*results, strict=True):
         torch.testing.assert_close(plain, fused, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("between_rows", "most"), [(False, 104), (True, 67)])
+def test_a_read_launches_little(between_rows, most):
+    """Small batches wait for launches. Slots and rows by themselves, each with its own keys and values, were more."""
+    module = reader(32, 4).float()
+    rows, slots = torch.randn(8, 32, requires_grad=True), torch.randn(16, 32)
+    with Launches() as launches:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            said, _ = module(rows, slots, between_rows=between_rows, read=read_slots_fused)
+        said.sum().backward()
+    assert len(launches.found) <= most
+    assert all(parameter.grad is not None for parameter in module.parameters())

@@ -8,7 +8,7 @@ import pytest
 import torch
 from families import vit_gmoe_config
 from interpreted import run_interpreted
-from torch.utils._python_dispatch import TorchDispatchMode
+from launches import Launches
 from transformers.models.vit.modeling_vit import ViTLayer
 
 from hf_memaug import ViTGMoEForImageClassification
@@ -23,41 +23,6 @@ def make(implementation: str) -> ViTGMoEForImageClassification:
         torch.nn.init.normal_(parameter, std=0.2)
     model.set_experts_implementation(implementation)
     return model.train()
-
-
-class Launches(TorchDispatchMode):
-    """Counts what a GPU would be given: operations that are no views, and kernels, whatever these do inside."""
-
-    def __init__(self):
-        super().__init__()
-        self.found, self.is_inside = [], False
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        name = function.__name__.partition(".")[0]
-        is_free = function.is_view or name in ("detach", "empty", "empty_like", "new_empty", "promote_types")
-        if not is_free and not self.is_inside:
-            self.found.append(name)
-        return function(*args, **(kwargs or {}))
-
-    def of(self, kernels):
-        """The module with the kernels, where each says that it is launched."""
-        launches = self
-
-        class Counted:
-            def __getattr__(self, name: str):
-                self.name = name
-                return self
-
-            def __getitem__(self, grid):
-                def launch(*args):
-                    launches.found.append(self.name)
-                    launches.is_inside = True
-                    getattr(kernels, self.name)[grid](*args)
-                    launches.is_inside = False
-
-                return launch
-
-        return Counted
 
 
 def compare_steps() -> None:
