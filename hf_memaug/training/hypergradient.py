@@ -63,10 +63,11 @@ def second_order_term(
     adjoint_second: Tensors = {}
     for number in range(len(steps) - 1, -1, -1):
         step = steps[number]
-        adjoint, direction, adjoint_first, adjoint_second = _update_adjoint(
-            step, adjoint, adjoint_first, adjoint_second, max_grad_norm
-        )
+        # Before the first step, nothing had read the memory.
         by_parameters = number > 0
+        adjoint, direction, adjoint_first, adjoint_second = _update_adjoint(
+            step, adjoint, adjoint_first, adjoint_second, max_grad_norm, by_parameters
+        )
         products = mean_over_processes(_second_derivatives(step, memory, direction, by_parameters))
         for name in memory:
             total[name] += products[name]
@@ -96,10 +97,16 @@ def _second_derivatives(step: InnerStep, memory: Tensors, direction: Tensors, by
 
 
 def _update_adjoint(
-    step: InnerStep, adjoint: Tensors, adjoint_first: Tensors, adjoint_second: Tensors, max_grad_norm: float
+    step: InnerStep,
+    adjoint: Tensors,
+    adjoint_first: Tensors,
+    adjoint_second: Tensors,
+    max_grad_norm: float,
+    by_state: bool,
 ) -> tuple[Tensors, Tensors, Tensors, Tensors]:
     """
     Backwards through clipping and the optimizer: adjoints of its parameters, of the gradients, and of its two moments.
+    Without `by_state`, of the gradients alone.
 
     Both work on each number by itself, but for the norm. Parameters with the same settings are therefore laid end to
     end: a model's few hundred tensors would keep a GPU waiting for as many launches of each operation.
@@ -117,7 +124,9 @@ def _update_adjoint(
         change = _flat(adjoint, names, shapes)
         if "exp_avg" not in state:
             # phi' = phi - rate (gradient + decay phi)
-            by_gradient[names], by_parameter[names] = -rate * change, (1 - rate * decay) * change
+            by_gradient[names] = -rate * change
+            if by_state:
+                by_parameter[names] = (1 - rate * decay) * change
             continue
         (beta1, beta2), clipped = group["betas"], gradient * scale
         bias1, bias2 = 1 - beta1 ** (state["step"] + 1), 1 - beta2 ** (state["step"] + 1)
@@ -132,8 +141,9 @@ def _update_adjoint(
         # A root at zero has no slope: where there has never been a gradient, the denominator is `eps` alone.
         of_second = _flat(adjoint_second, names, shapes) + torch.where(second > 0, of_root / (2 * root), 0.0)
         by_gradient[names] = (1 - beta1) * of_first + 2 * (1 - beta2) * clipped * of_second
-        by_parameter[names] = (1 - rate * decay) * change
-        by_first[names], by_second[names] = beta1 * of_first, beta2 * of_second
+        if by_state:
+            by_parameter[names] = (1 - rate * decay) * change
+            by_first[names], by_second[names] = beta1 * of_first, beta2 * of_second
     if norm is not None:
         along = sum((by_gradient[names] * gradient).sum() for names, gradient in gradients.items())
         # Only where the norm was too large does the scale depend on it.
