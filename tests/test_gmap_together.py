@@ -268,6 +268,23 @@ def test_the_encoders_of_the_tables_are_made_and_drawn(backbones, tmp_path):
     for number in (1, 5):
         assert f"figure{number}_tiny.png" in run("figures.py", "--backbone", "tiny")
         assert (results / f"figure{number}_tiny.png").read_bytes().startswith(b"\x89PNG")
+    # Layers were compared for another backbone alone.
+    row = {"method": "gmap @ 1,2", "target": "acl_arc", "backbone": "other", "metric": "f1", "value": 50.0}
+    (results / "figure4.json").write_text(json.dumps({"rows": [row]}))
+    assert "figure4" not in run("figures.py", "--backbone", "tiny")
+    assert "figure4_other.png" in run("figures.py", "--backbone", "other")
+
+
+def test_a_set_may_have_a_file_for_each_domain(here, tmp_path):
+    from experiment import read_rows
+
+    (tmp_path / "subjqa").mkdir()
+    for domain in ("restaurants", "grocery"):
+        with gzip.open(tmp_path / "subjqa" / f"{domain}.train.jsonl.gz", "wt") as file:
+            file.write(json.dumps({"question": domain}) + "\n")
+    assert [row["question"] for row in read_rows(str(tmp_path), "subjqa", "train")] == ["grocery", "restaurants"]
+    with pytest.raises(SystemExit, match="has no file `dev.jsonl.gz`.*--data"):
+        read_rows(str(tmp_path), "subjqa", "dev")
 
 
 def test_what_read_in_pretraining_keeps_its_gates(here, folders):

@@ -3,6 +3,7 @@
 """The experiments behind HMA's tables: equal budgets, selection on dev rows, and tables that can be made again."""
 
 import argparse
+import dataclasses
 import gzip
 import json
 import struct
@@ -289,6 +290,20 @@ def test_tuned_settings_are_those_that_were_best_on_dev_rows():
     # What is given on the command line is given.
     given = job(learning_rate=3e-3)
     assert _tuned(given, done, ["momentum"]).learning_rate == 3e-3
+
+
+def test_over_a_frozen_backbone_the_rate_of_what_is_fresh_is_tuned():
+    from tables import TUNED, TUNING_SEEDS, _candidates, _tuned, rows_of
+
+    for method in ("backbone", "hma"):
+        wanted = job(method=method, tuning="head", head_learning_rate=3e-4)
+        candidates = _candidates(dataclasses.replace(wanted, seed=TUNING_SEEDS))
+        assert [one.head_learning_rate for one in candidates] == [3e-4, 1e-3, 3e-3]
+        assert {one.learning_rate for one in candidates} == {wanted.learning_rate}
+        done = {one: {"dev": dev, "metric": "accuracy"} for one, dev in zip(candidates, (60, 70, 65), strict=True)}
+        assert _tuned(wanted, done, list(TUNED)) == dataclasses.replace(wanted, head_learning_rate=1e-3)
+        (row,) = rows_of(candidates[2], done[candidates[2]], "head_tuning", tuning=True)
+        assert row["method"] == f"{method}, head_learning_rate 0.003" and row["value"] == 65
 
 
 def test_a_table_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp_path):

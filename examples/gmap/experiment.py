@@ -29,6 +29,7 @@ DATA = {
     "imdb": Data("reviews", 4, 256),
     "ncbi_disease": Data("biomed", 10, 128, "tagging"),
     "covidqa": Data("biomed", 10, 384, "answering"),
+    "subjqa": Data("reviews", 4, 384, "answering"),
 }
 # The sets of "what counts", of Table 4 and of Table 5.
 CHOSEN = ["chemprot", "acl_arc", "scierc"]
@@ -89,9 +90,14 @@ def logits_file(folder: Path, job: Job) -> Path:
 
 
 def read_rows(root: str, data: str, split: str) -> list[dict]:
+    """Of one file, or of one for each domain (subjqa), all together."""
     from hf_memaug.data.readers import json_rows
 
-    return list(json_rows(Path(root) / data / f"{split}.jsonl.gz"))
+    folder = Path(root) / data
+    files = sorted([*folder.glob(f"{split}.jsonl.gz"), *folder.glob(f"*.{split}.jsonl.gz")])
+    if not files:
+        raise SystemExit(f"{folder} has no file `{split}.jsonl.gz`. Say where the sets are with --data.")
+    return [row for file in files for row in json_rows(file)]
 
 
 @functools.lru_cache(maxsize=16)

@@ -60,8 +60,10 @@ def main() -> None:
         file = options.results / f"figure{number}.json"
         if file.is_file():
             rows = json.loads(file.read_text(encoding="utf-8"))["rows"]
-            made.append(options.results / f"figure{number}_{options.backbone}.png")
-            by_layer([row for row in rows if row["backbone"] == options.backbone], made[-1])
+            rows = [row for row in rows if row["backbone"] == options.backbone]
+            if rows:
+                made.append(options.results / f"figure{number}_{options.backbone}.png")
+                by_layer(rows, made[-1])
     print("\n".join(f"wrote {path}" for path in made) or f"nothing to draw in {options.results}")
 
 

@@ -78,7 +78,9 @@ GRIDS = {
     "abd+syn": {"learning_rate": FEW_RATES, "synthetic_slots": [8, 32]},
 }
 RATES = {"learning_rate": [2e-4, 3e-4, 6e-4, 1e-3, 2e-3, 3e-3]}
-TUNED = ("learning_rate", "momentum", "synthetic_slots")
+# Over a frozen backbone: of what is fresh, the head and the memories.
+HEAD_RATES = {"head_learning_rate": [3e-4, 1e-3, 3e-3]}
+TUNED = ("learning_rate", "head_learning_rate", "momentum", "synthetic_slots")
 TUNING_SEEDS = 1000
 
 
@@ -102,8 +104,12 @@ def make_jobs(options, done: dict[Job, dict]) -> list[Job]:
     return [_tuned(job, done, free) for job in jobs]
 
 
+def _grid(job: Job) -> dict[str, list]:
+    return HEAD_RATES if job.tuning == "head" else GRIDS.get(job.method, RATES)
+
+
 def _candidates(job: Job) -> list[Job]:
-    grid = GRIDS.get(job.method, RATES)
+    grid = _grid(job)
     return [replace(job, **dict(zip(grid, values, strict=True))) for values in itertools.product(*grid.values())]
 
 
@@ -171,7 +177,7 @@ def rows_of(job: Job, result: dict, table: str, tuning: bool) -> list[dict]:
     same = {"method": job.method, "data": job.data, "backbone": job.backbone, "seed": job.seed}
     same["metric"] = result["metric"]
     if tuning:
-        name = f"{job.method}, " + ", ".join(f"{key} {getattr(job, key):g}" for key in GRIDS.get(job.method, RATES))
+        name = f"{job.method}, " + ", ".join(f"{key} {getattr(job, key):g}" for key in _grid(job))
         return [{**same, "method": name, "target": job.setting or "dev", "metric": "dev", "value": result["dev"]}]
     if table == "memory_sizes":
         real = job.real_memory_size if "rma" in job.method or job.method == "hma" else 0
