@@ -4,7 +4,8 @@
 What reading a general encoder costs: G-MAP (chunk-gated) beside the domain encoder alone, in one run.
 
 The general encoder is kept in bf16 on a GPU. `..._cached` rows read its states instead of running it. The floor of
-`train` is 1.17: a frozen forward pass beside a training step.
+`train` is 1.17: a frozen forward pass beside a training step. On a GPU, `..._kernels` is the time of all kernels,
+copies and fills: what the GPU does, whatever the host; `..._launches` is how many they are.
 
     python benchmarks/gmap.py --output docs/results/benchmarks/gmap_h200.json     # on a GPU
     python benchmarks/gmap.py --small                                             # anywhere, to see that it runs
@@ -13,7 +14,7 @@ The general encoder is kept in bf16 on a GPU. `..._cached` rows read its states 
 import argparse
 
 from record import write_result
-from timing import compare, inference, peak, training_step, workload
+from timing import compare, compare_kernels, inference, peak, training_step, workload
 
 AGAINST = "RobertaForSequenceClassification"
 
@@ -81,10 +82,12 @@ def main() -> None:
         for what, given in (("train", inputs), ("train_cached", known)):
             ours = training_step(gmap, given, labels, autocast, graphed)
             rows.append(compare(f"{what}{suffix}", AGAINST, theirs, ours, device, options.rounds, repeats))
+            rows += compare_kernels(what, AGAINST, theirs, ours) if on_gpu and not graphed else []
         theirs = inference(plain, inputs, autocast, graphed)
         for what, given in (("infer", inputs), ("infer_cached", known)):
             ours = inference(gmap, given, autocast, graphed)
             rows.append(compare(f"{what}{suffix}", AGAINST, theirs, ours, device, 3 * options.rounds, repeats))
+            rows += compare_kernels(what, AGAINST, theirs, ours) if on_gpu and not graphed else []
         # After each: what was measured stays, also where the rest is broken off.
         setting = f"{'tiny' if options.small else 'RoBERTa-base'} shape, batch {batch} x {length}"
         write_result("gmap", name, f"{setting}, {'bf16 autocast' if on_gpu else 'fp32'}", rows, options.output)

@@ -6,7 +6,9 @@ queue repeated for each row, as the paper writes it (section 4.2). On a GPU, `re
 and `read_graphed` has ours recorded as a CUDA graph, which is how examples/hma trains on images. `train` and
 `train_no_momentum` are training steps of a ViT with HMA, with and without momentum encoder, beside the same ViT.
 `queue_...` and `batch_...` are how much longer a read takes, and how much more memory, when queue or batch grow to
-that; linear growth is given beside it. Memory is what a read takes beside its weights, rows and queue.
+that; linear growth is given beside it. Memory is what a read takes beside its weights, rows and queue. On a GPU,
+`..._kernels` is the time of all kernels, copies and fills of a step: what the GPU does, whatever the host;
+`..._launches` is how many they are.
 
     python benchmarks/hma.py --output docs/results/benchmarks/hma_h200.json     # on a GPU
     python benchmarks/hma.py --output docs/results/benchmarks/hma_cpu.json      # on a CPU
@@ -16,7 +18,7 @@ import argparse
 import contextlib
 
 from record import write_result
-from timing import compare, peak, training_step
+from timing import compare, compare_kernels, peak, training_step
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -137,7 +139,9 @@ def main() -> None:
     plain = vit_step(options, device, images, autocast)
     for what, momentum in (("train_no_momentum", "none"), ("train", "copy")):
         step = vit_step(options, device, images, autocast, momentum_encoder=momentum)
-        rows.append(compare(what, "the backbone and a linear head", plain, step, device, rounds, repeats))
+        against = "the backbone and a linear head"
+        rows.append(compare(what, against, plain, step, device, rounds, repeats))
+        rows += compare_kernels(what, against, plain, step) if on_gpu else []
         write_result("hma", name, setting, rows, options.output)
 
 
