@@ -103,7 +103,7 @@ class TestGMAP:
         code, _, error = command("continual", *more, "--strategies", "ewc,f+m", "--dry-run")
         assert code == 2 and "`--backbone` is a `GMAPForSequenceClassification`, which does not grow so." in error
         code, _, error = command("continual", *words, "--strategy", "gatd", "--dry-run")
-        assert code == 2 and "`--strategy` is 'gatd', and must be of type Literal" in error
+        assert code == 2 and "`--strategy` is 'gatd'. Did you mean 'gated'? Choose 'single'" in error
         code, _, error = command("continual", "--data", "generated_graphs", "--backbone", kept)
         assert code == 2 and "`--backbone` was trained before, on texts, and the rows are graphs." in error
 
