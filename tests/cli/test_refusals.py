@@ -286,3 +286,28 @@ def test_labels_that_are_missing_are_told_in_the_words_of_the_options(command, t
     ):
         code, _, error = command("train", "--data", "rows.csv", "--target", "e", "--backbone", "small", *words)
         assert code == 3 and said in error and "label=None" not in error, error
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_a_backbone_without_the_files_of_its_tokenizer_is_refused(command, columns, tmp_path, kind):
+    from families import save_backbone
+
+    # For some models transformers then makes a tokenizer of its own, which knows no word.
+    folder = tmp_path / "bare"
+    save_backbone(kind, folder)
+    for file in folder.iterdir():
+        if file.name not in ("config.json", "model.safetensors"):
+            file.unlink()
+    (tmp_path / "corpus.txt").write_text("the phone is good\n" * 20)
+    for name, rows in (
+        ("train", [*columns, "--target", "books"]),
+        ("compare", columns),
+        ("sweep", columns),
+        ("continual", columns),
+        ("pretrain", ["--corpus", "corpus.txt"]),
+    ):
+        code, _, error = command(name, *rows, "--backbone", "bare")
+        assert code == 2 and "`--backbone` 'bare' has no tokenizer that can be read. Save that of" in error, error
+    (folder / "tokenizer.json").write_text("{}")
+    code, _, error = command("compare", *columns, "--backbone", "bare")
+    assert code == 2 and "has no tokenizer that can be read" in error, error
