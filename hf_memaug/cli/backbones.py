@@ -3,6 +3,7 @@
 """Whether a method's model can be built at all: asked once, before the first job, and not by every job for itself."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
@@ -12,7 +13,9 @@ from hf_memaug.cli.fields import option_name
 from hf_memaug.cli.methods import Chosen, Parts, processor_of
 from hf_memaug.cli.rows import kind_of
 from hf_memaug.cli.scoring import config_of
+from hf_memaug.configuration.configuration_graph_network import is_network
 from hf_memaug.data import DomainDataset
+from hf_memaug.training.continual.record import RECORD_FILE
 from hf_memaug.training.sweep.building import SMALL, small_model
 
 
@@ -47,3 +50,20 @@ def check_model(
         for name, option in options.items():
             said = said.replace(f"`{name}`", f"`{option}`")
         raise UsageError(f"`{one.name}`: {said}") from None
+
+
+def has_history(backbone: str) -> bool:
+    """Whether a checkpoint has taken in domains before, one after another, so that its model stays as it is."""
+    if backbone == SMALL or is_network(backbone):
+        return False
+    if (Path(backbone) / RECORD_FILE).is_file():
+        return True
+    from transformers import AutoConfig
+
+    import hf_memaug  # noqa: F401  (registers the families)
+
+    try:
+        config = AutoConfig.from_pretrained(backbone)
+    except (OSError, ValueError):
+        return False
+    return "continual" in (getattr(config, "run_facts", None) or {})

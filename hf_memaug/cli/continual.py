@@ -11,6 +11,7 @@ from typing import Any
 
 from hf_memaug.cli import fields
 from hf_memaug.cli import rows as data
+from hf_memaug.cli.backbones import check_model, has_history
 from hf_memaug.cli.cards import data_name, kept_whole, metric_name, plain_card, run_card
 from hf_memaug.cli.compare import (
     check_options,
@@ -34,12 +35,12 @@ from hf_memaug.cli.methods import (
     check_vectors,
     chosen,
     divide_strategy_options,
+    load_processor,
 )
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.rows import NO_TARGET
 from hf_memaug.cli.runner import run_jobs
 from hf_memaug.cli.tasks import QUESTIONS, REPLIES, TAGS, TASKS, check_columns, check_task, check_types, trainer_of
-from hf_memaug.configuration.configuration_graph_network import is_network
 from hf_memaug.data import DomainDataset, split_domains
 from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.evaluation import DEFINITIONS, score_table
@@ -50,7 +51,6 @@ from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.record import RECORD_FILE
 from hf_memaug.training.continual.rows import check_all_labels
-from hf_memaug.training.sweep.building import SMALL
 from hf_memaug.training.sweep.plan import file_name
 
 SET_HERE = {"strategy": "give `--strategies`", "domains": "give `--order`", "matrix_metric": "give `--metric`"}
@@ -103,8 +103,11 @@ def continual(call) -> int:
     if options.dry_run:
         return list_jobs(specs, folder, display)
     with folder.locked():
-        folder.check_jobs(specs)
+        done = folder.check_jobs(specs)
         warn(folder.warnings)
+        if len(done) < len(specs) and not has_history(options.backbone):
+            for of in settings.values():
+                check_model(one, options.backbone, rows, _configuration(of), options.general)
         facts = {"task": "continual", "rows": data.kind_of(rows)}
         facts |= {"methods": strategies, "targets": order, "seeds": seeds}
         facts |= {"metric": options.metric, "labels": rows.label_names}
@@ -173,7 +176,7 @@ def _check_model(
             "`--strategies` has 'progressive', which joins columns at the logits of labels, and the rows are "
             "questions. Choose another, such as ewc."
         )
-    if not _has_history(options.backbone):
+    if not has_history(options.backbone):
         check_backbone(options.backbone, kind, every, settings)
         check_method(one, kind, len(every[0].domains), options.general)
         check_general(options.general, one)
@@ -215,6 +218,8 @@ def _check_model(
     if kind == "graph":
         read = [part.domain(name) for part in every for name in order if name in part.domains]
         check_values(config.backbone_config, read, f"`--backbone` {options.backbone}")
+    else:
+        load_processor(kind, options.backbone, "--backbone")
 
 
 def _check_tags(backbone: str, parts: Mapping[str, Mapping[str, DomainDataset]]) -> None:
@@ -402,7 +407,7 @@ def _model(spec: Mapping[str, Any], parts: Mapping[str, Mapping], settings: Mapp
     one = chosen(spec["model"])
     first, others = parts["train"][spec["order"][0]], [part for part in data.load(spec["source"]) if part is not None]
     backbone = local_backbone(spec["backbone"], first, spec["order"][0], run)
-    if _has_history(backbone):
+    if has_history(backbone):
         from hf_memaug.cli.scoring import load_checkpoint
 
         model, processor, _ = load_checkpoint(backbone)
@@ -417,22 +422,6 @@ def _trained(model, history: str | None) -> list[str]:
 
     known = history or (getattr(model.config, "run_facts", None) or {}).get("continual", {})
     return ContinualRecord.load(known).trained
-
-
-def _has_history(backbone: str) -> bool:
-    if backbone == SMALL or is_network(backbone):
-        return False
-    if (Path(backbone) / RECORD_FILE).is_file():
-        return True
-    from transformers import AutoConfig
-
-    import hf_memaug  # noqa: F401  (registers the families)
-
-    try:
-        config = AutoConfig.from_pretrained(backbone)
-    except (OSError, ValueError):
-        return False
-    return "continual" in (getattr(config, "run_facts", None) or {})
 
 
 def _keep(trainer, folder: Path, spec: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> None:

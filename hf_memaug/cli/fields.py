@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli.errors import UsageError
-from hf_memaug.suggestions import nearest
+from hf_memaug.suggestions import nearest, of_these
 
 PACKAGE = Path(__file__).parents[1]
 ARGUMENTS = PACKAGE / "training" / "arguments.py"
@@ -172,18 +172,32 @@ def convert(name: str, annotation: str, value: Any) -> Any:
     try:
         return _converted(annotation, value)
     except (ValueError, TypeError):
-        raise UsageError(f"`{option_name(name)}` is {value!r}, and must be of type {annotation}.") from None
+        wrong = f"`{option_name(name)}` is {value!r}"
+        choices = _choices(annotation)
+        if choices and not _kinds(annotation) - {"None"}:
+            raise UsageError(f"{wrong}. {of_these(value, choices)}") from None
+        raise UsageError(f"{wrong}, and must be of type {annotation}.") from None
+
+
+def _kinds(annotation: str) -> set[str]:
+    """The types that an annotation names beside fixed values."""
+    return set(re.findall(r"\b(bool|int|float|str|dict|list|tuple|None)\b", re.sub(r"Literal\[.*?\]", "", annotation)))
+
+
+def _choices(annotation: str) -> list:
+    """The fixed values that an annotation names."""
+    parts = re.findall(r"Literal\[(.*?)\]", annotation)
+    return list(dict.fromkeys(one for part in parts for one in ast.literal_eval(f"[{part}]")))
 
 
 def _converted(annotation: str, value: Any) -> Any:
-    kinds = set(re.findall(r"\b(bool|int|float|str|dict|list|tuple|None)\b", re.sub(r"Literal\[.*?\]", "", annotation)))
+    kinds = _kinds(annotation)
     if value is None or (value == "none" and "None" in kinds and "str" not in kinds):
         if "None" not in kinds:
             raise ValueError
         return None
-    allowed = re.search(r"Literal\[(.*?)\]", annotation)
-    if allowed:
-        choices = list(ast.literal_eval(f"[{allowed[1]}]"))
+    choices = _choices(annotation)
+    if choices:
         match = next((choice for choice in choices if str(choice) == str(value)), None)
         if match is not None:
             return match

@@ -409,13 +409,18 @@ def load_processor(kind: str, name: str, option: str, **how):
     from transformers import AutoImageProcessor, AutoTokenizer
 
     auto_class, what = (AutoImageProcessor, "image processor") if kind == "image" else (AutoTokenizer, "tokenizer")
+    error = None
     try:
-        return auto_class.from_pretrained(name, **how)
-    except (OSError, ValueError) as error:
-        raise UsageError(
-            f"`{option}` {name!r} has no {what} that can be read. Save that of the model it was made from there: "
-            f"`{auto_class.__name__}.from_pretrained(...).save_pretrained({name!r})`."
-        ) from error
+        found = auto_class.from_pretrained(name, **how)
+        # Beside some models without its files, transformers makes a tokenizer that knows no words.
+        if kind == "image" or len(found) > len(set(found.all_special_ids)):
+            return found
+    except (OSError, ValueError, KeyError) as cause:
+        error = cause
+    raise UsageError(
+        f"`{option}` {name!r} has no {what} that can be read. Save that of the model it was made from there: "
+        f"`{auto_class.__name__}.from_pretrained(...).save_pretrained({name!r})`."
+    ) from error
 
 
 def _of_words(tokenizer):

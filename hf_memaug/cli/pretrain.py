@@ -12,7 +12,7 @@ from typing import Any
 from hf_memaug.cli import fields
 from hf_memaug.cli.errors import CommandError, DataRefused, Interrupted, UsageError
 from hf_memaug.cli.folder import RunFolder
-from hf_memaug.cli.methods import local_backbone
+from hf_memaug.cli.methods import load_processor, local_backbone
 from hf_memaug.cli.recipes import write_recipe
 from hf_memaug.files import differing, told_plainly, write_atomically
 
@@ -58,7 +58,7 @@ def pretrain(call) -> int:
 
 def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -> int:
     import torch
-    from transformers import AutoTokenizer, PrinterCallback, logging
+    from transformers import PrinterCallback, logging
 
     from hf_memaug import RunGuard
     from hf_memaug.cli.callbacks import Steps, Stop
@@ -81,7 +81,7 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
         raise DataRefused(str(error).replace("`files`", "`--corpus`")) from error
     rows = DomainDataset({"text": texts, "domain": ["corpus"] * len(texts), "label": [0] * len(texts)})
     backbone = local_backbone(options.backbone, rows, "corpus", output)
-    tokenizer = AutoTokenizer.from_pretrained(backbone)
+    tokenizer = load_processor("text", backbone, "--backbone")
     model = _model(options, backbone, own)
     length = fitting_length(options.length, tokenizer, model)
     if length < options.length:

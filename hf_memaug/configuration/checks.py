@@ -4,8 +4,45 @@
 
 from collections.abc import Iterable
 from dataclasses import fields
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
-from hf_memaug.suggestions import nearest
+from huggingface_hub import dataclasses as strict_dataclasses
+from huggingface_hub.errors import StrictDataclassFieldValidationError
+
+from hf_memaug.suggestions import nearest, of_these
+
+
+def strict(config_class: type) -> type:
+    """
+    The `strict` of huggingface_hub, for configurations: a field with a fixed set of values refuses another in words
+    that name the field, its values, and the one that was most likely meant.
+    """
+    config_class = strict_dataclasses.strict(config_class)
+    allowed = {field.name: choices for field in fields(config_class) if (choices := choices_of(field.type))}
+    set_checked = config_class.__setattr__
+
+    def set_or_refuse(self, name: str, value: Any) -> None:
+        try:
+            set_checked(self, name, value)
+        except StrictDataclassFieldValidationError:
+            if name not in allowed:
+                raise
+            raise ValueError(f"`{name}` is {value!r}. {of_these(value, allowed[name])}") from None
+
+    config_class.__setattr__ = set_or_refuse
+    return config_class
+
+
+def choices_of(annotation: Any) -> list[Any]:
+    """The values that a field of this type may have, where these are a fixed set of words or numbers; else none."""
+    if get_origin(annotation) is Literal:
+        return list(get_args(annotation))
+    if get_origin(annotation) not in (Union, UnionType):
+        return []
+    parts = [[None] if part is NoneType else choices_of(part) for part in get_args(annotation)]
+    found = [choice for part in parts for choice in part]
+    return found if all(parts) and found != [None] else []
 
 
 def refuse_misspelt_fields(config_class: type, kwargs: Iterable[str], own_prefixes: tuple[str, ...]) -> None:

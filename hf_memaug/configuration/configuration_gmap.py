@@ -4,10 +4,9 @@
 
 from typing import Any, Literal
 
-from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import refuse_misspelt_fields
+from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 

@@ -5,10 +5,9 @@
 from functools import partial
 from typing import Any, Literal
 
-from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import refuse_misspelt_fields
+from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
 from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
 
 # What backbones call the width of what they give, in the order in which they are asked.

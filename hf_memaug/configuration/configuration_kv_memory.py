@@ -5,10 +5,9 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from huggingface_hub.dataclasses import strict
 from transformers import BertConfig, PreTrainedConfig, RobertaConfig
 
-from hf_memaug.configuration.checks import refuse_misspelt_fields
+from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
 from hf_memaug.configuration.prompting import normalise_verbalizer, parse_template
 
 

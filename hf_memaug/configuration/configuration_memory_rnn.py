@@ -4,10 +4,9 @@
 
 from typing import Any, Literal
 
-from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from hf_memaug.configuration.checks import refuse_misspelt_fields
+from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
 
 
 @strict

@@ -64,6 +64,19 @@ class CachedRows(torch.utils.data.Dataset):
         rows = [self.rows[index] for index in indices] if isinstance(self.rows, list) else self.rows.select(indices)
         return CachedRows(rows, self.folder, [self.indices[index] for index in indices])
 
+    def check_model(self, model) -> None:
+        """Refuses a model with another general encoder than the states are of; one without any may read them."""
+        # Also inside an adapter or another wrapper.
+        encoders = next((module for module in model.modules() if hasattr(module, "general_states")), None)
+        if encoders is None or not _is_whole(encoders.general):
+            return
+        _check_frozen(encoders)
+        if _encoder_digest(encoders.general) != self.manifest["general"]:
+            raise ValueError(
+                f"The cached states of {self.folder} are of another general encoder than the model's. Ask for them "
+                "with the model that reads them: `cache_general_states(model, rows, folder)`, with a folder of its own."
+            )
+
     def states(self, row: int) -> torch.Tensor:
         from safetensors import safe_open
 
@@ -92,11 +105,7 @@ def cache_general_states(
             f"`model` is a `{type(model).__name__}`, which has no general encoder. Give a G-MAP model, from "
             "`from_general_and_domain(...)`."
         )
-    learns = any(parameter.requires_grad for parameter in encoders.general.parameters())
-    if learns or not model.config.freeze_general:
-        raise ValueError(
-            "`model` trains its general encoder, so that its states change. Keep it with `freeze_general=True`."
-        )
+    _check_frozen(encoders)
     if len(rows) == 0 or "input_ids" not in rows[0]:
         raise ValueError("`rows` must be tokenized and not empty: use `rows.tokenize(tokenizer)`.")
     folder = Path(folder)
@@ -114,6 +123,17 @@ def cache_general_states(
         _write(encoders, rows, folder, missing, batch_size, progress)
     _check_files(folder, manifest["tokens"], files, [len(manifest["layers"]), encoders.config.hidden_size])
     return CachedRows(rows, folder)
+
+
+def cached_parts(rows) -> Iterator[CachedRows]:
+    """The cached rows that a data set consists of, or that it takes some of."""
+    if isinstance(rows, CachedRows):
+        yield rows
+    elif isinstance(rows, torch.utils.data.Subset):
+        yield from cached_parts(rows.dataset)
+    elif isinstance(rows, torch.utils.data.ConcatDataset):
+        for part in rows.datasets:
+            yield from cached_parts(part)
 
 
 class GeneralStatesCollator:
@@ -285,6 +305,20 @@ def _column(rows, name: str) -> Sequence:
 
 def _file_name(number: int) -> str:
     return f"states-{number:05d}.safetensors"
+
+
+def _check_frozen(encoders) -> None:
+    learns = any(parameter.requires_grad for parameter in encoders.general.parameters())
+    if learns or not encoders.config.freeze_general:
+        raise ValueError(
+            "`model` trains its general encoder, so that its states change. Keep it with `freeze_general=True`."
+        )
+
+
+def _is_whole(encoder) -> bool:
+    """Whether its weights lie here whole: those that FSDP or DeepSpeed spread over processes cannot be compared."""
+    shared = any(getattr(module, "_is_fsdp_managed_module", False) for module in encoder.modules())
+    return not shared and not any(hasattr(parameter, "ds_id") for parameter in encoder.parameters())
 
 
 def _encoder_digest(encoder) -> str:

@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 from transformers.utils import find_labels
 
 from hf_memaug.data.domains import DomainDataset
+from hf_memaug.data.general_cache import cached_parts
 from hf_memaug.training.checkpoints import last_checkpoint_here
 
 
@@ -23,10 +24,11 @@ class RunGuard(TrainerCallback):
     """
     For any `Trainer`: `Trainer(..., callbacks=[RunGuard()])`.
 
-    Before the first step it checks that `output_dir` can be written, that every label is one the model knows, and that
-    no text of a `DomainDataset` is longer than it has positions for or has tokens beyond its vocabulary. At each step
-    it checks the gradient before the optimizer uses it, so that a NaN loss ends the run with the weights, and the last
-    checkpoint, as they were.
+    Before the first step it checks that `output_dir` can be written, that every label is one the model knows, that no
+    text of a `DomainDataset` is longer than it has positions for or has tokens beyond its vocabulary, and that cached
+    states of a general encoder are of the model's (rows to score: at their first batch). At each step it checks the
+    gradient before the optimizer uses it, so that a NaN loss ends the run with the weights, and the last checkpoint, as
+    they were.
 
     Args:
         patience (`int`, *optional*, defaults to 20):
@@ -36,6 +38,7 @@ class RunGuard(TrainerCallback):
     def __init__(self, patience: int = 20):
         self.patience = patience
         self.non_finite_steps = 0
+        self._compared = None
 
     def on_train_begin(self, args, state, control, model=None, train_dataloader=None, **kwargs):
         if args.should_save:
@@ -44,6 +47,14 @@ class RunGuard(TrainerCallback):
         check_labels(rows, getattr(model.config, "num_labels", None))
         check_places(model, rows)
         check_vocabulary(model, rows)
+        check_cached(model, rows)
+
+    def on_prediction_step(self, args, state, control, model=None, eval_dataloader=None, **kwargs):
+        rows = getattr(eval_dataloader, "dataset", None)
+        # In another precision the weights are others.
+        if rows is not self._compared and not (args.fp16_full_eval or args.bf16_full_eval):
+            check_cached(model, rows)
+            self._compared = rows
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         self.check([parameter.grad for parameter in model.parameters() if parameter.grad is not None], args, state)
@@ -151,6 +162,12 @@ def check_vocabulary(model: torch.nn.Module, *datasets) -> None:
             f"A text has the token {highest}, and the model knows {words.num_embeddings} (0 to "
             f"{words.num_embeddings - 1}). Tokenize the rows with the tokenizer of the model's own backbone."
         )
+
+
+def check_cached(model: torch.nn.Module, rows) -> None:
+    """Refuses states of a general encoder (G-MAP) that were computed by another than the model's."""
+    for part in cached_parts(rows):
+        part.check_model(model)
 
 
 def _texts(*datasets) -> Iterable:

@@ -103,7 +103,7 @@ class TestGMAP:
         code, _, error = command("continual", *more, "--strategies", "ewc,f+m", "--dry-run")
         assert code == 2 and "`--backbone` is a `GMAPForSequenceClassification`, which does not grow so." in error
         code, _, error = command("continual", *words, "--strategy", "gatd", "--dry-run")
-        assert code == 2 and "`--strategy` is 'gatd', and must be of type Literal" in error
+        assert code == 2 and "`--strategy` is 'gatd'. Did you mean 'gated'? Choose 'single'" in error
         code, _, error = command("continual", "--data", "generated_graphs", "--backbone", kept)
         assert code == 2 and "`--backbone` was trained before, on texts, and the rows are graphs." in error
 
@@ -172,6 +172,16 @@ def test_a_run_that_cannot_go_on_is_refused_with_options(command, columns, tmp_p
     assert code == 2 and "`--strategies` has 'multi_task', whose scores make no matrix" in error, error
     code, out, error = command(*words, "--strategies", "f")
     assert code == 0 and "to do" in out, error
+    for file in folder.glob("*token*"):
+        file.write_text("no JSON")
+    code, _, error = command(*words, "--strategies", "f")
+    assert code == 2 and "`--backbone` 'old' has no tokenizer that can be read." in error, error
+
+
+def test_a_model_is_asked_for_with_the_settings_of_each_strategy(command, columns, encoder):
+    words = ["continual", *columns, "--method", "gmap", "--general", encoder, "--backbone", encoder]
+    code, _, error = command(*words, "--strategies", "f,ewc", "--ewc.memory-layers", "40", "--strategy", "single")
+    assert code == 2 and "`gmap`: `--memory-layers` names layer 40" in error, error
 
 
 def test_vectors_that_no_strategy_reads_are_refused(command, columns, tmp_path):

@@ -230,14 +230,15 @@ def test_texts_longer_than_the_model_has_places_for(command, tmp_path):
 
 def test_a_model_that_cannot_be_built_is_refused_before_the_first_job(command, pictures, tmp_path, monkeypatch):
     from hf_memaug.cli import compare as compare_module
+    from hf_memaug.cli import continual as continual_module
     from hf_memaug.cli import sweep as sweep_module
     from hf_memaug.training.sweep.building import small_vit
 
     def no_job(*arguments):
         raise AssertionError("a job has begun")
 
-    monkeypatch.setattr(compare_module, "run_jobs", no_job)
-    monkeypatch.setattr(sweep_module, "_run", no_job)
+    for module, name in ((compare_module, "run_jobs"), (sweep_module, "_run"), (continual_module, "run_jobs")):
+        monkeypatch.setattr(module, name, no_job)
     small_vit(32).save_pretrained(tmp_path / "vit")
     cases = [
         (["--backbone", "small", "--num-experts-per-tok", "9"], "`--num-experts-per-tok` (9) is more than"),
@@ -250,6 +251,10 @@ def test_a_model_that_cannot_be_built_is_refused_before_the_first_job(command, p
             # The plain backbone comes first, and would be trained for hours.
             code, _, error = command(name, "--data", pictures, "--methods", "vit,gmoe", *words)
             assert code == 2 and said in error, error
+    for words, said in cases:
+        code, _, error = command("continual", "--data", pictures, "--method", "gmoe", *words)
+        assert code == 2 and said in error, error
+    assert not (tmp_path / "runs/continual/run.json").exists(), "the folder remembers nothing of it"
     code, _, error = command("predict", tmp_path / "vit", next(pictures.glob("*/*/*.png")))
     assert code == 2 and "`checkpoint`" in error and "has no image processor" in error, error
 
@@ -257,12 +262,17 @@ def test_a_model_that_cannot_be_built_is_refused_before_the_first_job(command, p
 def test_a_pair_of_encoders_that_do_not_fit_is_refused_before_other_methods_train(
     command, columns, backbones, tmp_path
 ):
-    words = ["compare", *columns, "--methods", "erm,gmap", "--backbone", backbones["roberta"], "--seeds", 1]
-    code, _, error = command(*words, "--general", backbones["bert"])
-    assert code == 2 and "`--general`" in error and "`--backbone`" in error and "choose two encoders" in error, error
-    code, _, error = command(*words, "--general", backbones["roberta"], "--memory-layers", "1,40")
-    assert code == 2 and "`--memory-layers` names layer 40" in error
-    assert not list(tmp_path.glob("runs/**/runs.jsonl"))
+    for name, methods in (("compare", ["--methods", "erm,gmap"]), ("continual", ["--method", "gmap"])):
+        words = [name, *columns, *methods, "--backbone", backbones["roberta"], "--seeds", 1]
+        code, _, error = command(*words, "--general", backbones["bert"])
+        assert code == 2 and "`--general`" in error and "`--backbone`" in error and "choose two encoders" in error, (
+            error
+        )
+        code, _, error = command(*words, "--general", backbones["roberta"], "--memory-layers", "1,40")
+        assert code == 2 and "`--memory-layers` names layer 40" in error, error
+        code, _, error = command(*words, "--general", "nowhere")
+        assert code == 2 and "`--general` 'nowhere' cannot be loaded" in error, error
+    assert not list(tmp_path.glob("runs/**/runs.jsonl")) and not list(tmp_path.glob("runs/**/run.json"))
 
 
 def test_labels_that_are_missing_are_told_in_the_words_of_the_options(command, tmp_path):
@@ -276,3 +286,28 @@ def test_labels_that_are_missing_are_told_in_the_words_of_the_options(command, t
     ):
         code, _, error = command("train", "--data", "rows.csv", "--target", "e", "--backbone", "small", *words)
         assert code == 3 and said in error and "label=None" not in error, error
+
+
+@pytest.mark.parametrize("kind", ["bert", "roberta"])
+def test_a_backbone_without_the_files_of_its_tokenizer_is_refused(command, columns, tmp_path, kind):
+    from families import save_backbone
+
+    # For some models transformers then makes a tokenizer of its own, which knows no word.
+    folder = tmp_path / "bare"
+    save_backbone(kind, folder)
+    for file in folder.iterdir():
+        if file.name not in ("config.json", "model.safetensors"):
+            file.unlink()
+    (tmp_path / "corpus.txt").write_text("the phone is good\n" * 20)
+    for name, rows in (
+        ("train", [*columns, "--target", "books"]),
+        ("compare", columns),
+        ("sweep", columns),
+        ("continual", columns),
+        ("pretrain", ["--corpus", "corpus.txt"]),
+    ):
+        code, _, error = command(name, *rows, "--backbone", "bare")
+        assert code == 2 and "`--backbone` 'bare' has no tokenizer that can be read. Save that of" in error, error
+    (folder / "tokenizer.json").write_text("{}")
+    code, _, error = command("compare", *columns, "--backbone", "bare")
+    assert code == 2 and "has no tokenizer that can be read" in error, error

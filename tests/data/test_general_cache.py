@@ -12,7 +12,7 @@ import transformers
 from families import SENTENCES, gmap_config, tiny_tokenizer
 from safetensors.torch import load_file, save_file
 
-from hf_memaug import GeneralStatesCollator, GMAPForSequenceClassification, cache_general_states, load_domains
+from hf_memaug import GeneralStatesCollator, GMAPForSequenceClassification, RunGuard, cache_general_states, load_domains
 from hf_memaug.data import general_cache
 from hf_memaug.data.collators import PaddingCollator
 
@@ -290,3 +290,83 @@ def test_rows_may_be_a_list(rows, tokenizer, tmp_path):
     assert cached["input_ids"] == [row["input_ids"] for row in listed] and len(cached.select([3, 1])) == 2
     expected = model.gmap.general_states(input_ids=torch.tensor([listed[5]["input_ids"]]))
     torch.testing.assert_close(cached[5]["general_hidden_states"][2].float(), expected[2][0], rtol=0, atol=5e-3)
+
+
+class TestAnotherModel:
+    """Cached rows that come to a model by other ways than `cache_general_states`."""
+
+    OTHER = "are of another general encoder than the model's. Ask for them with the model that reads them"
+
+    @pytest.fixture
+    def make_trainer(self, tokenizer, tmp_path):
+        def make(model, train=None, dev=None, **kwargs):
+            arguments = transformers.TrainingArguments(
+                str(tmp_path / "run"),
+                max_steps=1,
+                save_strategy="no",
+                report_to=[],
+                use_cpu=True,
+                disable_tqdm=True,
+                **kwargs,
+            )
+            collate = GeneralStatesCollator(PaddingCollator(tokenizer))
+            data = {"train_dataset": train, "eval_dataset": dev, "data_collator": collate}
+            return transformers.Trainer(model, arguments, callbacks=[RunGuard()], **data)
+
+        return make
+
+    def test_rows_to_train_on_are_compared_before_the_first_step(self, rows, tokenizer, tmp_path, make_trainer):
+        data = torch.utils.data
+        cached = cache_general_states(make_model(tokenizer), rows, tmp_path / "cache", progress=False)
+        other = make_model(tokenizer, seed=1)
+        before = {name: weight.clone() for name, weight in other.state_dict().items()}
+        for given in (cached, cached.select(range(8)), data.Subset(cached, range(8)), data.ConcatDataset([cached] * 2)):
+            with pytest.raises(ValueError, match=self.OTHER):
+                make_trainer(other, given).train()
+        assert all(torch.equal(weight, before[name]) for name, weight in other.state_dict().items())
+        # Another domain encoder and head, and the same general one.
+        other.gmap.general.load_state_dict(make_model(tokenizer).gmap.general.state_dict())
+        assert make_trainer(other, cached).train().global_step == 1
+
+    def test_rows_to_score_are_compared_at_the_first_batch(self, rows, tokenizer, tmp_path, make_trainer):
+        model = make_model(tokenizer)
+        cached = cache_general_states(model, rows, tmp_path / "cache", progress=False)
+        other = make_model(tokenizer, seed=1)
+        with pytest.raises(ValueError, match=self.OTHER):
+            make_trainer(other, dev=cached).evaluate()
+        with pytest.raises(ValueError, match=self.OTHER):
+            make_trainer(other, rows, cached, eval_strategy="steps", eval_steps=1).train()
+        assert "eval_loss" in make_trainer(model, rows, cached).evaluate()
+        assert "eval_loss" in make_trainer(model, dev=cached, bf16_full_eval=True).evaluate()
+
+    def test_a_set_is_compared_once(self, rows, tokenizer, tmp_path, make_trainer, monkeypatch):
+        model = make_model(tokenizer)
+        cached = cache_general_states(model, rows, tmp_path / "cache", progress=False)
+        asked = []
+        monkeypatch.setattr(general_cache.CachedRows, "check_model", lambda *given: asked.append(given))
+        trainer = make_trainer(model, dev=cached, per_device_eval_batch_size=2)
+        trainer.evaluate(), trainer.evaluate()
+        assert asked == [(cached, model)]
+
+    def test_a_general_encoder_that_learns_is_refused(self, rows, tokenizer, tmp_path, make_trainer):
+        cached = cache_general_states(make_model(tokenizer), rows, tmp_path / "cache", progress=False)
+        with pytest.raises(ValueError, match="trains its general encoder, so that its states change"):
+            make_trainer(make_model(tokenizer, freeze_general=False), cached).train()
+
+    def test_a_wrapped_model_is_compared_and_one_without_a_general_encoder_is_not(self, rows, tokenizer, tmp_path):
+        model = make_model(tokenizer)
+        cached = cache_general_states(model, rows, tmp_path / "cache", progress=False)
+        cached.check_model(torch.nn.ModuleDict({"inner": model}))
+        cached.check_model(model.gmap.domain)
+        with pytest.raises(ValueError, match=self.OTHER):
+            cached.check_model(torch.nn.ModuleDict({"inner": make_model(tokenizer, seed=1)}))
+
+    @pytest.mark.parametrize("library", ["fsdp", "deepspeed"])
+    def test_weights_that_are_spread_over_processes_are_not_compared(self, rows, tokenizer, tmp_path, library):
+        cached = cache_general_states(make_model(tokenizer), rows, tmp_path / "cache", progress=False)
+        model = make_model(tokenizer, seed=1)
+        if library == "fsdp":
+            model.gmap.general.encoder._is_fsdp_managed_module = True
+        else:
+            model.gmap.general.embeddings.word_embeddings.weight.ds_id = 0
+        cached.check_model(model)

@@ -1,0 +1,93 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A field with a fixed set of values, in every configuration: another value is refused with what there is."""
+
+import re
+from dataclasses import fields
+from typing import Literal
+
+import pytest
+from transformers import PreTrainedConfig
+
+import hf_memaug
+from hf_memaug.cli.errors import UsageError
+from hf_memaug.cli.fields import CONFIGURATIONS, configuration_fields, convert
+from hf_memaug.configuration.checks import choices_of
+from hf_memaug.registry import BACKBONES, FAMILIES
+from hf_memaug.suggestions import of_these
+
+CONFIGS = sorted({family.config for family in (*FAMILIES.values(), *BACKBONES.values())})
+INHERITED = {field.name for field in fields(PreTrainedConfig)}
+CASES = [
+    (config, field.name, choices_of(field.type))
+    for config in CONFIGS
+    for field in fields(getattr(hf_memaug, config))
+    if "Literal" in str(field.type) and field.name not in INHERITED
+]
+OPTIONS = [
+    (family, name, field.annotation)
+    for family in CONFIGURATIONS
+    for name, field in configuration_fields(family).items()
+    if "Literal" in field.annotation
+]
+
+
+def misspelt(word: str) -> str:
+    """A letter left out."""
+    at = len(word) // 2
+    return word[:at] + word[at + 1 :]
+
+
+def test_the_choices_of_every_such_field_are_known():
+    assert len(CASES) > 10 and all(choices for _, _, choices in CASES), "a type that is not read is not checked"
+
+
+@pytest.mark.parametrize(("config", "name", "choices"), CASES, ids=lambda part: part if isinstance(part, str) else "")
+def test_another_value_is_refused_with_the_choices(config, name, choices):
+    config_class = getattr(hf_memaug, config)
+    said = " or ".join([", ".join(map(repr, choices[:-1])), repr(choices[-1])])
+    for wrong in ("xyzzy", 17, None, True, ["a"]):
+        with pytest.raises(ValueError, match=f"^{re.escape(f'`{name}` is {wrong!r}. Choose {said}.')}$"):
+            config_class(**{name: wrong})
+    config = config_class()
+    for choice in choices:
+        setattr(config, name, choice)
+        wrong = misspelt(choice) if isinstance(choice, str) else str(choice)
+        with pytest.raises(ValueError, match=re.escape(f"`{name}` is {wrong!r}. Did you mean ")) as refused:
+            config_class(**{name: wrong})
+        assert str(refused.value).endswith(f"Choose {said}.")
+        with pytest.raises(ValueError, match=f"^{re.escape(str(refused.value))}$"):
+            setattr(config, name, wrong)
+        assert getattr(config, name) == choice
+
+
+def test_the_nearest_is_named():
+    with pytest.raises(ValueError, match="`fusion` is 'cros_attention'. Did you mean 'cross_attention'. Choose "):
+        hf_memaug.GMAPConfig(fusion="cros_attention")
+    with pytest.raises(ValueError, match="`classifier_layers` is '2'. Did you mean 2\\? Choose 1 or 2."):
+        hf_memaug.GMAPConfig(classifier_layers="2")
+    assert of_these("b", ["a"]) == "Choose 'a'."
+
+
+@pytest.mark.parametrize(("family", "name", "annotation"), OPTIONS)
+def test_so_is_an_option_of_the_commands(family, name, annotation):
+    option = f"--{name.replace('_', '-')}"
+    with pytest.raises(UsageError, match=re.escape(f"`{option}` is 'xyzzy'. Choose ")) as refused:
+        convert(name, annotation, "xyzzy")
+    assert "Literal" not in str(refused.value)
+
+
+def test_two_fields_of_one_name_have_the_choices_of_both():
+    both = "Literal['mean', 'sum'] | Literal['auto', 'mean']"
+    assert [convert("pooling", both, word) for word in ("sum", "auto")] == ["sum", "auto"]
+    with pytest.raises(
+        UsageError, match="^`--pooling` is 'atuo'. Did you mean 'auto'. Choose 'mean', 'sum' or 'auto'.$"
+    ):
+        convert("pooling", both, "atuo")
+    assert convert("pooling", "Literal['mean'] | None", "none") is None
+
+
+def test_choices_are_read_from_types():
+    assert choices_of(Literal["a", 1] | None) == ["a", 1, None]
+    for annotation in (str, int | None, Literal["a"] | str, list[str], None | float):
+        assert choices_of(annotation) == []
