@@ -38,7 +38,7 @@ class RunGuard(TrainerCallback):
     def __init__(self, patience: int = 20):
         self.patience = patience
         self.non_finite_steps = 0
-        self._compared = None
+        self._compared: set[str] = set()
 
     def on_train_begin(self, args, state, control, model=None, train_dataloader=None, **kwargs):
         if args.should_save:
@@ -47,14 +47,21 @@ class RunGuard(TrainerCallback):
         check_labels(rows, getattr(model.config, "num_labels", None))
         check_places(model, rows)
         check_vocabulary(model, rows)
-        check_cached(model, rows)
+        self._compared.clear()
+        self._check_cached(model, rows)
 
     def on_prediction_step(self, args, state, control, model=None, eval_dataloader=None, **kwargs):
-        rows = getattr(eval_dataloader, "dataset", None)
         # In another precision the weights are others.
-        if rows is not self._compared and not (args.fp16_full_eval or args.bf16_full_eval):
-            check_cached(model, rows)
-            self._compared = rows
+        if not (args.fp16_full_eval or args.bf16_full_eval):
+            self._check_cached(model, getattr(eval_dataloader, "dataset", None))
+
+    def _check_cached(self, model: torch.nn.Module, rows) -> None:
+        """Refuses states of a general encoder (G-MAP) that were computed by another than the model's."""
+        for part in cached_parts(rows):
+            # Once for each folder: the encoder is frozen, and reading all its weights takes a second.
+            if str(part.folder) not in self._compared:
+                part.check_model(model)
+                self._compared.add(str(part.folder))
 
     def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
         self.check([parameter.grad for parameter in model.parameters() if parameter.grad is not None], args, state)
@@ -162,12 +169,6 @@ def check_vocabulary(model: torch.nn.Module, *datasets) -> None:
             f"A text has the token {highest}, and the model knows {words.num_embeddings} (0 to "
             f"{words.num_embeddings - 1}). Tokenize the rows with the tokenizer of the model's own backbone."
         )
-
-
-def check_cached(model: torch.nn.Module, rows) -> None:
-    """Refuses states of a general encoder (G-MAP) that were computed by another than the model's."""
-    for part in cached_parts(rows):
-        part.check_model(model)
 
 
 def _texts(*datasets) -> Iterable:

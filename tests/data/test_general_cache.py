@@ -339,14 +339,15 @@ class TestAnotherModel:
         assert "eval_loss" in make_trainer(model, rows, cached).evaluate()
         assert "eval_loss" in make_trainer(model, dev=cached, bf16_full_eval=True).evaluate()
 
-    def test_a_set_is_compared_once(self, rows, tokenizer, tmp_path, make_trainer, monkeypatch):
+    def test_a_folder_is_compared_once(self, rows, tokenizer, tmp_path, make_trainer, monkeypatch):
         model = make_model(tokenizer)
         cached = cache_general_states(model, rows, tmp_path / "cache", progress=False)
         asked = []
         monkeypatch.setattr(general_cache.CachedRows, "check_model", lambda *given: asked.append(given))
-        trainer = make_trainer(model, dev=cached, per_device_eval_batch_size=2)
+        parts = {"first": cached.select(range(6)), "rest": cached.select(range(6, 12))}
+        trainer = make_trainer(model, dev=parts, per_device_eval_batch_size=2)
         trainer.evaluate(), trainer.evaluate()
-        assert asked == [(cached, model)]
+        assert asked == [(parts["first"], model)]
 
     def test_a_general_encoder_that_learns_is_refused(self, rows, tokenizer, tmp_path, make_trainer):
         cached = cache_general_states(make_model(tokenizer), rows, tmp_path / "cache", progress=False)
