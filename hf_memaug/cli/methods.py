@@ -95,6 +95,13 @@ def _kv_memory(parts: Parts):
     return model_class.from_backbone(parts.backbone, dtype="float32", **parts.labels, **parts.settings)
 
 
+def _check_kv_memory(config, parts: Parts) -> None:
+    from hf_memaug.registry import family_on
+
+    family = family_on(config.model_type)
+    family.load(family.config)(**parts.settings)
+
+
 def _hma(parts: Parts):
     from hf_memaug import HMAForImageClassification, HMAForSequenceClassification
 
@@ -102,6 +109,15 @@ def _hma(parts: Parts):
         return graph_model(parts)
     model_class = HMAForImageClassification if parts.kind == "image" else HMAForSequenceClassification
     return model_class.from_backbone(parts.backbone, dtype="float32", **parts.labels, **parts.settings)
+
+
+def _check_hma(config, parts: Parts) -> None:
+    from hf_memaug import HMAConfig
+
+    made = HMAConfig.from_backbone_config(config, **parts.labels, **parts.settings)
+    # How wide a network of timm is, it says itself when it is built.
+    if config.model_type != "timm_wrapper":
+        made.check_memory()
 
 
 def _gmoe(parts: Parts):
@@ -201,10 +217,27 @@ class Method:
 METHODS: dict[str, Method] = {
     ERM: Method(_plain, "the plain backbone", reads=("text", "image", "graph", TAGS, QUESTIONS)),
     "+memory": Method(
-        _kv_memory, "a key-value memory, trained by the task loss", family="kv_memory", grows=("grow_memory",)
+        _kv_memory,
+        "a key-value memory, trained by the task loss",
+        family="kv_memory",
+        grows=("grow_memory",),
+        check=_check_kv_memory,
     ),
-    "mil": Method(_kv_memory, "a memory learned across domains, then held fixed", ("text",), "bilevel", "kv_memory"),
-    "hma": Method(_hma, "real and synthetic memory on the feature", reads=("text", "image", "graph"), family="hma"),
+    "mil": Method(
+        _kv_memory,
+        "a memory learned across domains, then held fixed",
+        ("text",),
+        "bilevel",
+        "kv_memory",
+        check=_check_kv_memory,
+    ),
+    "hma": Method(
+        _hma,
+        "real and synthetic memory on the feature",
+        reads=("text", "image", "graph"),
+        family="hma",
+        check=_check_hma,
+    ),
     "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe", check=_check_gmoe),
     "gmap": Method(
         _gmap,

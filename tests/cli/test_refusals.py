@@ -311,3 +311,29 @@ def test_a_backbone_without_the_files_of_its_tokenizer_is_refused(command, colum
     (folder / "tokenizer.json").write_text("{}")
     code, _, error = command("compare", *columns, "--backbone", "bare")
     assert code == 2 and "has no tokenizer that can be read" in error, error
+
+
+def test_a_memory_that_does_not_fit_its_backbone_is_refused_before_other_methods_train(
+    command, columns, backbones, tmp_path
+):
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(backbones["roberta"])
+    sizes = {"vocab_size": len(tokenizer), "dim": 16, "n_layers": 1, "n_heads": 2, "hidden_dim": 32}
+    other = tmp_path / "distilbert"
+    transformers.DistilBertForMaskedLM(transformers.DistilBertConfig(**sizes)).save_pretrained(other)
+    tokenizer.save_pretrained(other)
+    known = ["--backbone", backbones["roberta"]]
+    cases = [
+        ("+memory", ["--backbone", other], "`+memory`: No family is built on `distilbert` checkpoints"),
+        ("mil", [*known, "--memory-slots", "0"], "`mil`: `--memory-slots`"),
+        ("hma", [*known, "--real-memory-size", "0"], "`hma`: `--real-memory-size` must be at least 1; got 0."),
+        ("hma", [*known, "--memory-heads", "7"], "`hma`: `--memory-heads` (7) must divide the width of a row"),
+    ]
+    for method, words, said in cases:
+        code, _, error = command("compare", *columns, "--methods", f"erm,{method}", "--seeds", 1, *words)
+        assert code == 2 and said in error, error
+    assert not list(tmp_path.glob("runs/**/runs.jsonl")) and not list(tmp_path.glob("runs/**/run.json"))
+    # On another backbone of text HMA stands too.
+    code, out, error = command("compare", *columns, "--methods", "hma", "--backbone", other, "--dry-run")
+    assert code == 0 and "to do" in out, error
