@@ -4,9 +4,10 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +16,8 @@ from hf_memaug.data.augmentation import SEED_COLUMN
 from hf_memaug.data.generated import generated_reviews
 from hf_memaug.data.readers import json_rows, opened
 
+# Kinds of files that `load_domains` reads, and a corpus is not.
+_TABLES = (".csv", ".tsv", ".parquet")
 # Tokens of one word have one number, and special tokens none.
 NO_WORD = -1
 
@@ -30,15 +33,28 @@ def stream_texts(files: Iterable[str | os.PathLike], field: str = "text") -> Ite
         path = Path(name)
         if not path.is_file():
             raise FileNotFoundError(f"`files` names {path}, which is not there.")
-        if path.name.lower().removesuffix(".gz").endswith(".txt"):
+        kind = Path(path.name.lower().removesuffix(".gz")).suffix
+        if kind in _TABLES:
+            raise ValueError(
+                f"`files` names {path}, and a corpus is a text a line (.txt) or JSON lines (.jsonl). Write its texts "
+                "as one of these."
+            )
+        if kind == ".txt":
             with opened(path) as file:
                 yield from (line.strip() for line in file if line.strip())
             continue
-        for number, row in enumerate(json_rows(path)):
+        for number, row in enumerate(_rows(path)):
             if not isinstance(row.get(field), str):
                 raise ValueError(f"`files`: {path}, row {number} has no text in `{field}`. It has: {sorted(row)}.")
             if row[field].strip():
                 yield row[field].strip()
+
+
+def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    try:
+        yield from json_rows(path)
+    except ValueError as error:
+        raise ValueError(str(error).replace("`source`", "`files`")) from error
 
 
 class HeldOutTexts:

@@ -27,6 +27,12 @@ def test_texts_come_from_lines_and_from_json_lines(tmp_path):
         list(stream_texts([tmp_path / "c.jsonl"]))
     with pytest.raises(FileNotFoundError, match="d.txt, which is not there"):
         list(stream_texts([tmp_path / "d.txt"]))
+    (tmp_path / "e.jsonl").write_text("no JSON\n")
+    with pytest.raises(ValueError, match=r"`files`: .*e.jsonl, line 1: not valid JSON"):
+        list(stream_texts([tmp_path / "e.jsonl"]))
+    (tmp_path / "f.csv").write_text("text\nhello\n")
+    with pytest.raises(ValueError, match=r"`files` names .*f.csv, and a corpus is a text a line .*as one of these"):
+        list(stream_texts([tmp_path / "f.csv"]))
 
 
 def test_a_stream_is_not_read_ahead(tmp_path):
