@@ -302,6 +302,12 @@ def test_over_a_frozen_backbone_the_rate_of_what_is_fresh_is_tuned():
         assert {one.learning_rate for one in candidates} == {wanted.learning_rate}
         done = {one: {"dev": dev, "metric": "accuracy"} for one, dev in zip(candidates, (60, 70, 65), strict=True)}
         assert _tuned(wanted, done, list(TUNED)) == dataclasses.replace(wanted, head_learning_rate=1e-3)
+        # A seed that only some of them have says nothing of which is best.
+        harder = dataclasses.replace(candidates[1], seed=TUNING_SEEDS + 1)
+        more = {**done, harder: {"dev": 10, "metric": "accuracy"}}
+        assert _tuned(wanted, more, list(TUNED)) == dataclasses.replace(wanted, head_learning_rate=1e-3)
+        del more[candidates[1]]
+        assert _tuned(wanted, more, list(TUNED)) == wanted, "no seed that all have"
         (row,) = rows_of(candidates[2], done[candidates[2]], "head_tuning", tuning=True)
         assert row["method"] == f"{method}, head_learning_rate 0.003" and row["value"] == 65
 

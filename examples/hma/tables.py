@@ -116,16 +116,18 @@ def _candidates(job: Job) -> list[Job]:
 def _tuned(job: Job, done: dict[Job, dict], free: list[str]) -> Job:
     """
     With what `--tune` found best for a job that differs in these fields alone, on dev rows. Of the same setting: dev
-    rows of one fold are test rows of another.
+    rows of one fold are test rows of another. Of the same seeds: some may have been broken off.
     """
-    found: dict[tuple, list[float]] = {}
+    found: dict[tuple, dict[int, float]] = {}
     for other, result in done.items():
         given = {name: getattr(other, name) for name in free}
         if other.seed >= TUNING_SEEDS and replace(job, seed=other.seed, **given) == other:
-            found.setdefault(tuple(given.values()), []).append(result["dev"])
-    if not found:
+            found.setdefault(tuple(given.values()), {})[other.seed] = result["dev"]
+    seeds = set.intersection(*map(set, found.values())) if found else set()
+    if not seeds:
         return job
-    return replace(job, **dict(zip(free, max(found, key=lambda values: fmean(found[values])), strict=True)))
+    best = max(found, key=lambda values: fmean(found[values][seed] for seed in seeds))
+    return replace(job, **dict(zip(free, best, strict=True)))
 
 
 def _sized(job: Job, real_memory_size: int, synthetic_slots: int) -> Job:

@@ -14,10 +14,10 @@ import torch
 
 from hf_memaug.data.augmentation import SEED_COLUMN
 from hf_memaug.data.generated import generated_reviews
-from hf_memaug.data.readers import json_rows, opened
+from hf_memaug.data.readers import TABLE_SUFFIXES, json_rows, opened
 
-# Kinds of files that `load_domains` reads, and a corpus is not.
-_TABLES = (".csv", ".tsv", ".parquet")
+# What `load_domains` reads as well, and a corpus is not.
+_TABLES = tuple(suffix for suffix in TABLE_SUFFIXES if "json" not in suffix)
 # Tokens of one word have one number, and special tokens none.
 NO_WORD = -1
 
@@ -33,13 +33,12 @@ def stream_texts(files: Iterable[str | os.PathLike], field: str = "text") -> Ite
         path = Path(name)
         if not path.is_file():
             raise FileNotFoundError(f"`files` names {path}, which is not there.")
-        kind = Path(path.name.lower().removesuffix(".gz")).suffix
-        if kind in _TABLES:
+        if path.name.lower().endswith(_TABLES):
             raise ValueError(
                 f"`files` names {path}, and a corpus is a text a line (.txt) or JSON lines (.jsonl). Write its texts "
                 "as one of these."
             )
-        if kind == ".txt":
+        if path.name.lower().removesuffix(".gz").endswith(".txt"):
             with opened(path) as file:
                 yield from (line.strip() for line in file if line.strip())
             continue
