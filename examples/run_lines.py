@@ -87,7 +87,11 @@ def _one(work: Callable, job, *arguments) -> dict:
     try:
         return work(job, *arguments)
     finally:
-        # Graphs on a GPU hold their memory, and with what they were made for they point at each other.
-        gc.collect()
-        if "torch" in sys.modules:
-            sys.modules["torch"].cuda.empty_cache()
+        free_memory()
+
+
+def free_memory() -> None:
+    """After a model and before the next: graphs on a GPU and what they were made for point at each other."""
+    gc.collect()
+    if "torch" in sys.modules:
+        sys.modules["torch"].cuda.empty_cache()

@@ -29,7 +29,7 @@ from hf_memaug.training.layer_search import candidate_layers
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
-from run_lines import keep_runs, read_runs
+from run_lines import free_memory, keep_runs, read_runs
 
 CLASSIFICATION = [name for name, data in DATA.items() if data.task == "classification"]
 SPANS = [name for name in DATA if name not in CLASSIFICATION]
@@ -119,6 +119,7 @@ def run_jobs(jobs: list[Job], options) -> dict[Job, dict]:
             f"{len(results)} seeds, {sum(r['seconds'] for r in results):.0f} s",
             flush=True,
         )
+        free_memory()
     return done
 
 

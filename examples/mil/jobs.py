@@ -14,7 +14,7 @@ from experiment import Job
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
-from run_lines import read_runs
+from run_lines import free_memory, read_runs
 
 
 def run_all(
@@ -69,6 +69,7 @@ def run_together(jobs: list[Job], root: str, backbones: dict[str, str], record: 
                 file.write(json.dumps(result) + "\n")
                 _report(number, len(todo), result, time.time() - start)
             file.flush()
+            free_memory()
     return [done[job] for job in jobs if job in done]
 
 
