@@ -39,9 +39,8 @@ def main() -> None:
         "Read eager ratios with care: runs of the same code differed by several per cent, more than the memory "
         "costs. The rows with CUDA graphs (`..._compiled`) vary least. The H200 file of the key-value memory was "
         "measured before inference was given three times the rounds of training, so its command now takes more "
-        "measurements than the file shows. The memory of HMA's reads in `hma_h200.json` and `hma_graphs_h200.json` is "
-        "a peak of all that lay on the GPU, so that the ratios of their growth are too small: [what they "
-        "are](../hma.md#cost)."
+        "measurements than the file shows. `..._kernels` is the time of what ran on the GPU, without the waiting for "
+        "its host."
     )
     sections = [section(file) for file in sorted(FOLDER.glob("*.json"))]
     (FOLDER / "README.md").write_text("\n\n".join([head, *sections]) + "\n", encoding="utf-8")
