@@ -203,7 +203,7 @@ class HMAHead(HMAPreTrainedModel):
         if not self.config.has("real"):
             return
         # With nothing to write too: all processes gather, or those that do would wait for ever.
-        queue, waiting, self._waiting = self.memory.queue, self._waiting, []
+        queue, waiting = self.memory.queue, self.take_waiting()
         rows = torch.cat([queue.slots[:0], *(rows.to(queue.slots.dtype) for rows, _ in waiting)])
         labels = torch.cat([queue.slot_labels[:0], *(labels for _, labels in waiting)])
         queue.write(over_processes(rows), over_processes(labels))
@@ -211,3 +211,12 @@ class HMAHead(HMAPreTrainedModel):
     def forget_waiting(self) -> None:
         """Rows of a step that was not made are not written."""
         self._waiting = []
+
+    def take_waiting(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """The rows of this optimizer step with their labels, which wait here no longer."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def let_wait(self, waiting: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """These rows instead, for a step that ran where Python does not: a CUDA graph that is replayed."""
+        self._waiting = waiting

@@ -127,11 +127,6 @@ class DomainTrainer(SnapshotTrainer, Trainer):
                 '`algorithm="mixup"` would write mixed rows into the real memory, each with one of its two labels. '
                 'Choose another algorithm, or an `augmentation` without a real memory, such as "abd+syn".'
             )
-        if args.cuda_graphs and writes:
-            raise ValueError(
-                "`cuda_graphs=True` cannot be had with a memory that is written in training: a graph that is replayed "
-                "keeps no rows for it. Leave it out."
-            )
         if args.cuda_graphs and any(getattr(one, "track_running_stats", False) for one in self.model.modules()):
             raise ValueError(
                 "`cuda_graphs=True` cannot be had with norms that keep running statistics, such as a ResNet's: before "
@@ -197,9 +192,12 @@ class DomainTrainer(SnapshotTrainer, Trainer):
             model.train()
         # The penalty sets in at a step that Python knows of and the graph does not.
         has_penalty = self.state.global_step >= self.args.penalty_anneal_steps
-        loss, gradients, self._grad_norm = self._graphed_loss(self._prepare_inputs(inputs), key=has_penalty)
+        found = self._graphed_loss(self._prepare_inputs(inputs), key=has_penalty)
+        loss, gradients, self._grad_norm, waiting = found
         for parameter, gradient in zip(self._learners, gradients, strict=True):
             parameter.grad = gradient
+        for memory, rows in zip(self._written, waiting, strict=True):
+            memory.let_wait(rows)
         return loss.clone()
 
     @cached_property
@@ -207,7 +205,13 @@ class DomainTrainer(SnapshotTrainer, Trainer):
         learners = [*self.model.parameters(), *self.algorithm.parameters()]
         return [parameter for parameter in learners if parameter.requires_grad]
 
-    def _loss_and_gradients(self, inputs: dict) -> tuple[torch.Tensor, list[torch.Tensor | None], torch.Tensor]:
+    @cached_property
+    def _written(self) -> list[torch.nn.Module]:
+        """Those of which rows wait for a memory that is written in training."""
+        return [module for module in self.model.modules() if hasattr(type(module), "let_wait")]
+
+    def _loss_and_gradients(self, inputs: dict) -> tuple:
+        """The loss, the learners' gradients, the model's norm of them, and the rows that wait to be written."""
         for parameter in self._learners:
             parameter.grad = None
         with self.compute_loss_context_manager():
@@ -215,7 +219,8 @@ class DomainTrainer(SnapshotTrainer, Trainer):
         loss.backward()
         # Clipped here, in the graph, as `Trainer` would clip: the model's gradients, not the algorithm's.
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.args.max_grad_norm or torch.inf)
-        return loss.detach(), [parameter.grad for parameter in self._learners], norm
+        waiting = [memory.take_waiting() for memory in self._written]
+        return loss.detach(), [parameter.grad for parameter in self._learners], norm, waiting
 
     def _clip_grad_norm(self, model):
         return self._grad_norm if self.args.cuda_graphs else super()._clip_grad_norm(model)

@@ -7,15 +7,19 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from families import Case, leave_together
+from torch.utils._pytree import tree_leaves
 from transformers import ResNetConfig, ResNetModel, Trainer, TrainerCallback, TrainingArguments
 
-from hf_memaug import DomainTrainer, HMAForImageClassification
+from hf_memaug import DomainTrainingArguments, HMAForImageClassification, HMAHead
+from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.modeling import modeling_hma
 from hf_memaug.modeling.modeling_hma_memory import check_labels
+from hf_memaug.training import domain_trainer
 from training.image_runs import image_trainer
 
 IMAGES = Case("hma", "HMAForImageClassification")
@@ -190,12 +194,48 @@ class TestRefusals:
         model = IMAGES.model(num_labels=10, augmentation="abd+syn")
         image_trainer("gmoe", tmp_path, model=model, algorithm="mixup").train()
 
-    def test_cuda_graphs(self, tmp_path):
-        model = empty(num_labels=10)
-        run = image_trainer("gmoe", tmp_path, model=model)
-        run.args.cuda_graphs = True
-        with pytest.raises(ValueError, match="`cuda_graphs=True` cannot be had with a memory that is written"):
-            DomainTrainer(model, run.args, train_dataset=run.train_dataset, processing_class=run.processing_class)
+
+class Replayed(GraphedFunction):
+    """A CUDA graph for a CPU: what Python does happens when it is recorded, and not when it is replayed."""
+
+    def _record(self, inputs):
+        own = {name: value.clone() for name, value in inputs.items()}
+        heads = [one for one in self.function.__self__.model.modules() if isinstance(one, HMAHead)]
+        outputs = self.function(own)
+
+        def replay():
+            waiting = [list(head._waiting) for head in heads]
+            found = self.function(own)
+            for head, before in zip(heads, waiting, strict=True):
+                head._waiting = before
+            for kept, value in zip(tree_leaves(outputs), tree_leaves(found), strict=True):
+                if kept is not None:
+                    kept.detach().copy_(value)
+
+        return SimpleNamespace(replay=replay), own, outputs
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("kwargs", [{}, {"momentum_encoder": "none"}, {"augmentation": "abd+syn"}], ids=str)
+def test_cuda_graphs_write_the_same_memory(kwargs, device, tmp_path, monkeypatch):
+    """Replays and the eager steps write the same rows, of a last, smaller batch too."""
+    if device == "cpu":
+        monkeypatch.setattr(domain_trainer, "GraphedFunction", Replayed)
+        monkeypatch.setattr(DomainTrainingArguments, "_check_cuda_graphs", lambda self: None)
+    results = []
+    for cuda_graphs in (False, True):
+        model = (IMAGES.model if "augmentation" in kwargs else empty)(num_labels=10, **kwargs)
+        steps = {"per_device_train_batch_size": 7, "max_steps": 12, "learning_rate": 1e-3}
+        run = image_trainer("gmoe", tmp_path, model=model, use_cpu=device == "cpu", cuda_graphs=cuda_graphs, **steps)
+        run.train()
+        results.append({name: value.cpu() for name, value in run.model.state_dict().items()})
+    recorded = len(run._graphed_loss._recorded)
+    assert recorded == 2 and run.state.global_step == 12, "a whole batch, and the last of an epoch"
+    eager, graphed = results
+    if model.config.has("real"):
+        assert eager["head.memory.queue.written"] > model.config.real_memory_size
+    for name, value in eager.items():
+        torch.testing.assert_close(graphed[name], value, rtol=1e-4, atol=1e-4, msg=name)
 
 
 class TestMomentum:
