@@ -282,6 +282,10 @@ def test_tuned_settings_are_those_that_were_best_on_dev_rows():
             done[candidate] = {"dev": 50.0 + (10 if number == 3 else number)}
     best = _candidates(wanted)[3]
     free = ["learning_rate", "momentum"]
+    # A setting that is given is tried by itself.
+    assert _candidates(job(learning_rate=1e-2), ["momentum"]) == [
+        job(learning_rate=1e-2, momentum=one) for one in (0.9, 0.999)
+    ]
     assert len(_candidates(wanted)) == len(_candidates(job(method="backbone"))) == 6
     found = _tuned(wanted, done, free)
     assert (found.learning_rate, found.momentum) == (best.learning_rate, best.momentum)

@@ -15,6 +15,7 @@ dev rows.
     python examples/hma/tables.py head_tuning --device cuda                    # Table 2 form: a frozen backbone
     python examples/hma/tables.py text --backbones FOLDER --device cuda        # amazon, each domain left out
     python examples/hma/tables.py bace --tune                                  # the settings, on dev rows
+    python examples/hma/tables.py head_tuning --tune --head-learning-rate 1e-2 # one more rate
 """
 
 import argparse
@@ -98,9 +99,9 @@ def make_jobs(options, done: dict[Job, dict]) -> list[Job]:
     ]
     if options.table == "memory_sizes":
         return [_sized(job, *sizes) for job in jobs for sizes in itertools.product(*SIZES.values())]
-    if options.tune:
-        return [candidate for job in jobs for candidate in _candidates(job)]
     free = [name for name in TUNED if getattr(options.job, name) is None]
+    if options.tune:
+        return [candidate for job in jobs for candidate in _candidates(job, free)]
     return [_tuned(job, done, free) for job in jobs]
 
 
@@ -108,8 +109,9 @@ def _grid(job: Job) -> dict[str, list]:
     return HEAD_RATES if job.tuning == "head" else GRIDS.get(job.method, RATES)
 
 
-def _candidates(job: Job) -> list[Job]:
-    grid = _grid(job)
+def _candidates(job: Job, free: list[str] | tuple[str, ...] = TUNED) -> list[Job]:
+    """What is not free was given, and is tried as it is."""
+    grid = {name: values for name, values in _grid(job).items() if name in free}
     return [replace(job, **dict(zip(grid, values, strict=True))) for values in itertools.product(*grid.values())]
 
 
@@ -214,7 +216,11 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", help="sets of the table (default: all)")
     parser.add_argument("--settings", nargs="+", help="folds, domains, or size/p1/p2 of coloured MNIST (default: all)")
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--tune", action="store_true", help="try settings on other seeds, and score dev rows alone")
+    parser.add_argument(
+        "--tune",
+        action="store_true",
+        help="try settings, or one that is given, on other seeds and dev rows",
+    )
     job = parser.add_argument_group("of all jobs (default: what --tune found best, else the table's own)")
     for name in ("learning_rate", "head_learning_rate", "epochs", "momentum", "initializer_range"):
         job.add_argument(f"--{name.replace('_', '-')}", type=float)
