@@ -20,6 +20,8 @@ from dataclasses import dataclass
 import torch
 from torch.autograd import forward_ad
 
+from hf_memaug.kernels.fused_tangents import FusedTangents
+
 Tensors = dict[str, torch.Tensor]
 
 
@@ -88,7 +90,8 @@ def _second_derivatives(step: InnerStep, memory: Tensors, direction: Tensors, by
         by = [*memory.values(), *([whole] if by_parameters else [])]
         # Along the direction, the gradient changes at the rate of its tangent. The backward pass is made of operations
         # that can be differentiated again: the fused ones of a GPU, such as dropout's, have no tangents.
-        loss = step.task_loss(_unflat({names: dual}, shapes), memory)
+        with FusedTangents():
+            loss = step.task_loss(_unflat({names: dual}, shapes), memory)
         gradients = torch.autograd.grad(loss, by, create_graph=True)
         tangents = [forward_ad.unpack_dual(gradient).tangent for gradient in gradients]
         found = [torch.zeros_like(one) if t is None else t.detach() for one, t in zip(by, tangents, strict=True)]
