@@ -4,8 +4,7 @@
 Forward-mode derivatives of what an encoder is made of, by the fused kernels of its backward pass.
 
 A layer norm without weights and a softmax have symmetric derivatives: what carries a gradient backwards through them
-carries a tangent forwards. torch makes their tangents of some forty elementwise operations each; here it is one
-kernel. The plain twin is torch's own forward mode.
+carries a tangent forwards. torch makes their tangents of many elementwise operations; here it is one kernel. The plain twin is torch's own forward mode.
 """
 
 import torch
@@ -99,9 +98,9 @@ def _scaled(input, other):
     return forward_ad.make_dual(value * other, tangent * other)
 
 
-def _shifted(input, other):
+def _shifted(input, other, *, alpha=1):
     """By what has no tangent, such as the mask of attention."""
-    if not isinstance(input, torch.Tensor) or not isinstance(other, torch.Tensor):
+    if alpha != 1 or not isinstance(input, torch.Tensor) or not isinstance(other, torch.Tensor):
         return None
     parts = _unpacked(input, other)
     if not parts or parts[0][1] is None or parts[1][1] is not None:

@@ -27,6 +27,7 @@ CASES = {
     "scaled": lambda x, w, b, m: x * 0.125,
     "scaled by what moves": lambda x, w, b, m: x * w,
     "masked": lambda x, w, b, m: x + MASK.to(x.dtype),
+    "masked with a weight": lambda x, w, b, m: x.add(MASK.to(x.dtype), alpha=2),
     "shifted by a number": lambda x, w, b, m: x + 1.5,
     "shifted by what moves": lambda x, w, b, m: x + b,
     "shifted to another shape": lambda x, w, b, m: x[0, 0, 0] + MASK.to(x.dtype),
