@@ -4,7 +4,8 @@
 Forward-mode derivatives of what an encoder is made of, by the fused kernels of its backward pass.
 
 A layer norm without weights and a softmax have symmetric derivatives: what carries a gradient backwards through them
-carries a tangent forwards. torch makes their tangents of many elementwise operations; here it is one kernel. The plain twin is torch's own forward mode.
+carries a tangent forwards. torch makes their tangents of many elementwise operations; here it is one kernel. The
+plain twin is torch's own forward mode.
 """
 
 import torch
