@@ -216,11 +216,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="+", help="sets of the table (default: all)")
     parser.add_argument("--settings", nargs="+", help="folds, domains, or size/p1/p2 of coloured MNIST (default: all)")
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument(
-        "--tune",
-        action="store_true",
-        help="try settings, or one that is given, on other seeds and dev rows",
-    )
+    parser.add_argument("--tune", action="store_true", help="try settings, or one given, on other seeds and dev rows")
     job = parser.add_argument_group("of all jobs (default: what --tune found best, else the table's own)")
     for name in ("learning_rate", "head_learning_rate", "epochs", "momentum", "initializer_range"):
         job.add_argument(f"--{name.replace('_', '-')}", type=float)

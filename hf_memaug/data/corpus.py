@@ -4,10 +4,9 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -42,18 +41,11 @@ def stream_texts(files: Iterable[str | os.PathLike], field: str = "text") -> Ite
             with opened(path) as file:
                 yield from (line.strip() for line in file if line.strip())
             continue
-        for number, row in enumerate(_rows(path)):
+        for number, row in enumerate(json_rows(path, option="files")):
             if not isinstance(row.get(field), str):
                 raise ValueError(f"`files`: {path}, row {number} has no text in `{field}`. It has: {sorted(row)}.")
             if row[field].strip():
                 yield row[field].strip()
-
-
-def _rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    try:
-        yield from json_rows(path)
-    except ValueError as error:
-        raise ValueError(str(error).replace("`source`", "`files`")) from error
 
 
 class HeldOutTexts:

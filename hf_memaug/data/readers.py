@@ -127,8 +127,8 @@ def opened(path: Path, newline: str | None = None):
         yield file
 
 
-def json_rows(path: Path) -> Iterator[Mapping[str, Any]]:
-    """The rows of a file of JSON lines, or of a JSON list, one at a time."""
+def json_rows(path: Path, option: str = "source") -> Iterator[Mapping[str, Any]]:
+    """The rows of a file of JSON lines, or of a JSON list, one at a time. Errors name the option that gave the file."""
     with opened(path) as file:
         first = next((line for line in file if line.strip()), "")
         whole = first.lstrip().startswith("[")
@@ -137,24 +137,24 @@ def json_rows(path: Path) -> Iterator[Mapping[str, Any]]:
             try:
                 rows: Iterable = json.load(file)
             except ValueError as error:
-                raise ValueError(f"`source`: {path} is not valid JSON ({error}).") from error
+                raise ValueError(f"`{option}`: {path} is not valid JSON ({error}).") from error
             numbered = ((f"entry {number}", row) for number, row in enumerate(rows))
         else:
-            numbered = _json_lines(path, file)
+            numbered = _json_lines(path, file, option)
         for place, row in numbered:
             if not isinstance(row, dict):
-                raise ValueError(f"`source`: {path}, {place}: a {type(row).__name__}, where a row {{...}} is needed.")
+                raise ValueError(f"`{option}`: {path}, {place}: a {type(row).__name__}, where a row {{...}} is needed.")
             yield row
 
 
-def _json_lines(path: Path, file: Iterable[str]) -> Iterator[tuple[str, Any]]:
+def _json_lines(path: Path, file: Iterable[str], option: str) -> Iterator[tuple[str, Any]]:
     for number, line in enumerate(file, start=1):
         if line.strip():
             try:
                 yield f"line {number}", json.loads(line)
             except ValueError as error:
                 raise ValueError(
-                    f"`source`: {path}, line {number}: not valid JSON ({error}). Mend or delete that line."
+                    f"`{option}`: {path}, line {number}: not valid JSON ({error}). Mend or delete that line."
                 ) from error
 
 

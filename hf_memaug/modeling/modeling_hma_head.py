@@ -208,15 +208,14 @@ class HMAHead(HMAPreTrainedModel):
         labels = torch.cat([queue.slot_labels[:0], *(labels for _, labels in waiting)])
         queue.write(over_processes(rows), over_processes(labels))
 
-    def forget_waiting(self) -> None:
-        """Rows of a step that was not made are not written."""
-        self._waiting = []
-
     def take_waiting(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
         """The rows of this optimizer step with their labels, which wait here no longer."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
     def let_wait(self, waiting: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
-        """These rows instead, for a step that ran where Python does not: a CUDA graph that is replayed."""
+        """
+        These rows instead: none, where a step was not made, or those of a step that ran where Python does not, in a
+        CUDA graph that is replayed.
+        """
         self._waiting = waiting

@@ -26,6 +26,7 @@ from hf_memaug.training.checkpoints import load_state, own_names
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard import RunGuard
+from hf_memaug.training.memory_updates import where_rows_wait
 from hf_memaug.training.selection import BestInMemory
 from hf_memaug.training.snapshots import SnapshotTrainer
 
@@ -207,8 +208,7 @@ class DomainTrainer(SnapshotTrainer, Trainer):
 
     @cached_property
     def _written(self) -> list[torch.nn.Module]:
-        """Those of which rows wait for a memory that is written in training."""
-        return [module for module in self.model.modules() if hasattr(type(module), "let_wait")]
+        return where_rows_wait(self.model)
 
     def _loss_and_gradients(self, inputs: dict) -> tuple:
         """The loss, the learners' gradients, the model's norm of them, and the rows that wait to be written."""

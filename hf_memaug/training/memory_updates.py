@@ -8,6 +8,11 @@ from transformers import TrainerCallback
 HOW_READ = "eval_inference"
 
 
+def where_rows_wait(model) -> list:
+    """The modules that keep the rows of an optimizer step for a memory that is written after it."""
+    return [module for module in model.modules() if hasattr(type(module), "let_wait")]
+
+
 class UpdateMemory(TrainerCallback):
     """Among the default callbacks of `Trainer`: after each optimizer step, a model that has `update_memory` hears."""
 
@@ -19,12 +24,12 @@ class UpdateMemory(TrainerCallback):
         modules = [] if model is None else list(model.modules())
         # The outermost one: under adapters or wrappers it is not `model` itself.
         self.writer = next((module for module in modules if hasattr(type(module), "update_memory")), None)
-        self.waiting = [module for module in modules if hasattr(type(module), "forget_waiting")]
+        self.waiting = [] if model is None else where_rows_wait(model)
 
     def on_step_begin(self, args, state, control, **kwargs):
         # A step may have been broken off, for a smaller batch.
         for module in self.waiting:
-            module.forget_waiting()
+            module.let_wait([])
 
     def on_optimizer_step(self, args, state, control, **kwargs):
         if self.writer is not None:
