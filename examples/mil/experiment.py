@@ -234,7 +234,7 @@ def run(
             "discriminator_hidden_size": job.discriminator_hidden_size,
             "dataloader_pin_memory": torch.cuda.is_available(),
             # Small encoders: a GPU would wait for Python.
-            "cuda_graphs": torch.cuda.is_available() and job.hypergradient == "first_order",
+            "cuda_graphs": torch.cuda.is_available(),
             "bf16": torch.cuda.is_available(),
             # Looking at every loss would make the device wait.
             "logging_nan_inf_filter": False,

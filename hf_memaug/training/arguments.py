@@ -233,8 +233,6 @@ class BilevelTrainingArguments(DomainTrainingArguments):
         for name, (holds, reason) in refused.items():
             if holds:
                 raise ValueError(f"`{name}={getattr(self, name)}` cannot be had here: {reason}. Leave it out.")
-        if self.hypergradient == "exact" and self.cuda_graphs:
-            raise ValueError('`cuda_graphs=True` cannot be had with `hypergradient="exact"`. Leave one of them out.')
 
     @property
     def meta_steps(self) -> int:

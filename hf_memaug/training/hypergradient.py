@@ -15,14 +15,19 @@ the memory is the last thing that the features meet.
 """
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch.autograd import forward_ad
 
+from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.kernels.fused_tangents import FusedTangents
 
 Tensors = dict[str, torch.Tensor]
+# Beside the inputs of a forward pass, whose names have no blanks.
+_PARAMETERS, _DIRECTION, _MEMORY = "the parameters", "the direction", "memory "
 
 
 @dataclass
@@ -35,14 +40,15 @@ class InnerStep:
         gradients: the gradient of `L_t` that was used, before clipping.
         states: the optimizer's state before the step, by name of the parameter (`exp_avg`, `exp_avg_sq`, `step`).
         groups: the optimizer's settings, by name of the parameter (`lr`, `weight_decay`, `betas`, `eps`).
-        task_loss: `L_t` as a function of `phi` and `theta_m`, with the dropout of the step.
+        replays: the inputs of its forward passes, each with the random states that it began with, for the same dropout.
+            `L_t` is the mean of their losses.
     """
 
     parameters: Tensors
     gradients: Tensors
     states: dict[str, dict]
     groups: dict[str, dict]
-    task_loss: Callable[[Tensors, Tensors], torch.Tensor]
+    replays: list[tuple[Tensors, tuple]]
 
 
 def second_order_term(
@@ -50,6 +56,7 @@ def second_order_term(
     memory: Tensors,
     adjoint: Tensors,
     max_grad_norm: float,
+    second_derivatives: "SecondDerivatives",
     mean_over_processes: Callable[[Tensors], Tensors] = lambda tensors: tensors,
 ) -> Tensors:
     """
@@ -58,6 +65,7 @@ def second_order_term(
         memory: `theta_m`, by name.
         adjoint: `d L_d / d phi` after the last step.
         max_grad_norm: what the gradients were clipped to; 0 for no clipping.
+        second_derivatives: of the task loss.
         mean_over_processes: averages what each process found on its own rows.
     """
     total = {name: torch.zeros_like(value) for name, value in memory.items()}
@@ -70,7 +78,7 @@ def second_order_term(
         adjoint, direction, adjoint_first, adjoint_second = _update_adjoint(
             step, adjoint, adjoint_first, adjoint_second, max_grad_norm, by_parameters
         )
-        products = mean_over_processes(_second_derivatives(step, memory, direction, by_parameters))
+        products = mean_over_processes(second_derivatives(step, memory, direction, by_parameters))
         for name in memory:
             total[name] += products[name]
         if by_parameters:
@@ -78,25 +86,67 @@ def second_order_term(
     return total
 
 
-def _second_derivatives(step: InnerStep, memory: Tensors, direction: Tensors, by_parameters: bool) -> Tensors:
-    """`d/d(theta_m)`, and `d/d(phi)` if asked for, of the product of `direction` and the gradient of `L_t` by `phi`."""
-    shapes = {name: value.shape for name, value in step.parameters.items()}
-    names = tuple(shapes)
-    with forward_ad.dual_level(), torch.enable_grad():
-        memory = {name: value.detach().requires_grad_() for name, value in memory.items()}
+class SecondDerivatives:
+    """
+    Args:
+        task_loss: `L_t` as a function of `phi`, `theta_m` and the inputs of one forward pass.
+        graphed: whether to record them as CUDA graphs, one for each shape of the inputs.
+    """
+
+    def __init__(self, task_loss: Callable[[Tensors, Tensors, Tensors], torch.Tensor], graphed: bool = False):
+        self.task_loss, self.graphed = task_loss, graphed
+        self._recorded: dict[bool, GraphedFunction] = {}
+
+    def __call__(self, step: InnerStep, memory: Tensors, direction: Tensors, by_parameters: bool) -> Tensors:
+        """`d/d(theta_m)`, and `d/d(phi)` if asked for, of the product of `direction` and `L_t`'s gradient by `phi`."""
+        self.shapes = {name: value.shape for name, value in step.parameters.items()}
+        names = tuple(self.shapes)
         # Laid end to end, as one parameter with one tangent: its parts are views, which cost no launch.
-        whole = _flat(step.parameters, names).requires_grad_(by_parameters)
-        dual = forward_ad.make_dual(whole, _flat(direction, names))
-        by = [*memory.values(), *([whole] if by_parameters else [])]
-        # Along the direction, the gradient changes at the rate of its tangent. The backward pass is made of operations
-        # that can be differentiated again: the fused ones of a GPU, such as dropout's, have no tangents.
-        with FusedTangents():
-            loss = step.task_loss(_unflat({names: dual}, shapes), memory)
-        gradients = torch.autograd.grad(loss, by, create_graph=True)
-        tangents = [forward_ad.unpack_dual(gradient).tangent for gradient in gradients]
-        found = [torch.zeros_like(one) if t is None else t.detach() for one, t in zip(by, tangents, strict=True)]
-    products = dict(zip(memory, found, strict=False))
-    return {**products, **_unflat({names: found[-1]}, shapes)} if by_parameters else products
+        same = {_PARAMETERS: _flat(step.parameters, names), _DIRECTION: _flat(direction, names)}
+        same |= {_MEMORY + name: value for name, value in memory.items()}
+        along = partial(self._along, by_parameters=by_parameters)
+        if self.graphed:
+            along = self._recorded.setdefault(by_parameters, GraphedFunction(along))
+        total: list[torch.Tensor] = []
+        for inputs, states in step.replays:
+            with replayed(states, same[_PARAMETERS].device):
+                found = along({**same, **inputs})
+            shares = [one / len(step.replays) for one in found]
+            total = [one + share for one, share in zip(total, shares, strict=True)] if total else shares
+        products = dict(zip(memory, total, strict=False))
+        return {**products, **_unflat({names: total[-1]}, self.shapes)} if by_parameters else products
+
+    def _along(self, inputs: Tensors, by_parameters: bool) -> list[torch.Tensor]:
+        """Of one forward pass: along the direction, the gradient changes at the rate of its tangent."""
+        inputs = dict(inputs)
+        parameters, direction = inputs.pop(_PARAMETERS), inputs.pop(_DIRECTION)
+        memory = {name: inputs.pop(name) for name in list(inputs) if name.startswith(_MEMORY)}
+        with forward_ad.dual_level(), torch.enable_grad():
+            memory = {name.removeprefix(_MEMORY): one.detach().requires_grad_() for name, one in memory.items()}
+            parameters = parameters.detach().requires_grad_(by_parameters)
+            dual = forward_ad.make_dual(parameters, direction)
+            by = [*memory.values(), *([parameters] if by_parameters else [])]
+            # The backward pass is made of operations that can be differentiated again: the fused ones of a GPU, such as
+            # dropout's, have no tangents.
+            with FusedTangents():
+                loss = self.task_loss(_unflat({tuple(self.shapes): dual}, self.shapes), memory, inputs)
+            gradients = torch.autograd.grad(loss, by, create_graph=True)
+            tangents = [forward_ad.unpack_dual(gradient).tangent for gradient in gradients]
+            return [torch.zeros_like(one) if t is None else t.detach() for one, t in zip(by, tangents, strict=True)]
+
+
+def random_states(device: torch.device) -> tuple:
+    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+
+
+@contextmanager
+def replayed(states: tuple, device: torch.device):
+    """The random numbers that a forward pass drew before."""
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.set_rng_state(states[0])
+        if states[1] is not None:
+            torch.cuda.set_rng_state(states[1], device)
+        yield
 
 
 def _update_adjoint(
@@ -181,10 +231,12 @@ def _unflat(values: dict[tuple[str, ...], torch.Tensor], shapes: dict) -> Tensor
     return tensors
 
 
-def copied(tensors: Tensors) -> Tensors:
-    """Copies of tensors of one type, made in one go."""
+def copied(tensors: Tensors, times: torch.Tensor | float = 1.0) -> Tensors:
+    """Copies of tensors of one type, `times` so large, made in one go."""
     names = tuple(tensors)
-    return _unflat({names: _flat(tensors, names).detach()}, {name: value.shape for name, value in tensors.items()})
+    whole = _flat(tensors, names).detach()
+    whole = whole if isinstance(times, float) and times == 1.0 else whole * times
+    return _unflat({names: whole}, {name: value.shape for name, value in tensors.items()})
 
 
 def optimizer_states(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]):

@@ -5,7 +5,6 @@
 import math
 import os
 from contextlib import contextmanager
-from functools import partial
 
 import torch
 from torch.func import functional_call
@@ -18,7 +17,14 @@ from hf_memaug.layers.discriminator import DomainDiscriminators
 from hf_memaug.training.checkpoints import load_state
 from hf_memaug.training.domain_trainer import DomainTrainer, domains_of
 from hf_memaug.training.guard import RunGuard
-from hf_memaug.training.hypergradient import InnerStep, copied, optimizer_states, second_order_term
+from hf_memaug.training.hypergradient import (
+    InnerStep,
+    SecondDerivatives,
+    copied,
+    optimizer_states,
+    random_states,
+    second_order_term,
+)
 
 OUTER_STATE = "outer.pt"
 _NOT_FOR_ENCODERS = ("labels", "domain_ids")
@@ -56,7 +62,10 @@ class MetaTrainer(DomainTrainer):
         self._batches: list[dict] = []
         self._inner_steps: list[InnerStep] = []
         self._replays: list[tuple] = []
-        self._graphed_play: dict[str, GraphedFunction] = {}
+        self._second_derivatives = SecondDerivatives(self._replayed_loss, graphed=self.args.cuda_graphs)
+        # One for all targets, of which one plays at a time: they share the memory of their graphs.
+        self._graphed_play = GraphedFunction(lambda batch: self.play(batch, self._target))
+        self._target = ""
         self._sums: dict[str, torch.Tensor] = {}
         self._counts: dict[str, int] = {}
         self._attention = self.model.config._attn_implementation
@@ -117,7 +126,8 @@ class MetaTrainer(DomainTrainer):
         source = {name: value[: self.source_rows] for name, value in inputs.items()}
         exact = self.args.hypergradient == "exact"
         if exact:
-            self._replays.append((source, _random_states(self.args.device)))
+            inputs = {name: value for name, value in source.items() if name != "domain_ids"}
+            self._replays.append((inputs, random_states(self.args.device)))
         loss = super().training_step(model, source, num_items_in_batch)
         if exact and self.accelerator.sync_gradients:
             self._inner_steps.append(self._remember_step())
@@ -155,15 +165,11 @@ class MetaTrainer(DomainTrainer):
 
     def outer_step(self) -> None:
         """Eq. 9, lines 9 to 11: the discriminator lowers the domain loss, the memory raises it."""
-        target = self.episodes.meta_target(self.state.global_step)
-        graphed = self.args.cuda_graphs
+        target = self._target = self.episodes.meta_target(self.state.global_step)
         gradients: dict[str, torch.Tensor] = {}
         for batch in self._batches:
-            if graphed:
-                play = self._graphed_play.setdefault(target, GraphedFunction(partial(self.play, target=target)))
-                found, seen = play(batch)
-            else:
-                found, seen = self.play(batch, target)
+            graphed = self.args.cuda_graphs
+            found, seen = self._graphed_play(batch, key=target) if graphed else self.play(batch, target)
             for name, gradient in found.items():
                 share = gradient / len(self._batches) if len(self._batches) > 1 else gradient
                 gradients[name] = gradients[name] + share if name in gradients else share
@@ -258,28 +264,28 @@ class MetaTrainer(DomainTrainer):
         optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
         states, groups = optimizer_states(optimizer, live)
         replays, self._replays = self._replays, []
-
-        def task_loss(parameters, memory):
-            losses = []
-            for inputs, random_states in replays:
-                inputs = {name: value for name, value in inputs.items() if name != "domain_ids"}
-                with _replayed(random_states, self.args.device), self.compute_loss_context_manager():
-                    outputs = functional_call(self.model, {**parameters, **memory}, kwargs=inputs)
-                    losses.append(self._task_loss(outputs, inputs))
-            return torch.stack(losses).mean()
-
+        limit, times = self.args.max_grad_norm, 1.0
+        if self.args.cuda_graphs and limit:
+            # The graph has clipped them already.
+            times = ((self._grad_norm + 1e-6) / limit).clamp(min=1.0)
         return InnerStep(
             parameters=copied(live),
-            gradients=copied({name: parameter.grad for name, parameter in live.items()}),
+            gradients=copied({name: parameter.grad for name, parameter in live.items()}, times),
             states=states,
             groups=groups,
-            task_loss=task_loss,
+            replays=replays,
         )
+
+    def _replayed_loss(self, parameters: dict, memory: dict, inputs: dict) -> torch.Tensor:
+        with self.compute_loss_context_manager():
+            outputs = functional_call(self.model, {**parameters, **memory}, kwargs=inputs)
+            return self._task_loss(outputs, inputs)
 
     def _second_order_term(self, adjoint: dict) -> dict:
         memory = {name: parameter.detach() for name, parameter in self.memory.items()}
         self.model.train()
-        return second_order_term(self._inner_steps, memory, adjoint, self.args.max_grad_norm, self._mean_over_processes)
+        given = (self.args.max_grad_norm, self._second_derivatives, self._mean_over_processes)
+        return second_order_term(self._inner_steps, memory, adjoint, *given)
 
     # Logs
 
@@ -347,17 +353,3 @@ class _OuterSteps(TrainerCallback):
     def on_optimizer_step(self, args, state, control, **kwargs):
         if self.trainer.is_outer_step:
             self.trainer.outer_step()
-
-
-def _random_states(device: torch.device) -> tuple:
-    return torch.get_rng_state(), torch.cuda.get_rng_state(device) if device.type == "cuda" else None
-
-
-@contextmanager
-def _replayed(states: tuple, device: torch.device):
-    """The random numbers that a forward pass drew before, so that dropout leaves out the same units."""
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        torch.set_rng_state(states[0])
-        if states[1] is not None:
-            torch.cuda.set_rng_state(states[1], device)
-        yield

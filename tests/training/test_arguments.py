@@ -96,10 +96,9 @@ class TestCudaGraphs:
     def test_one_gpu_without_any_of_that(self, gpu):
         assert make(DomainTrainingArguments, cuda_graphs=True, bf16=True).cuda_graphs
 
-    def test_not_with_the_exact_hypergradient(self, gpu):
-        assert make(BilevelTrainingArguments, cuda_graphs=True).cuda_graphs
-        with pytest.raises(ValueError, match='`cuda_graphs=True` cannot be had with `hypergradient="exact"`. Leave'):
-            make(BilevelTrainingArguments, cuda_graphs=True, hypergradient="exact")
+    @pytest.mark.parametrize("hypergradient", ["first_order", "exact"])
+    def test_with_either_hypergradient(self, gpu, hypergradient):
+        assert make(BilevelTrainingArguments, cuda_graphs=True, hypergradient=hypergradient).cuda_graphs
 
 
 class TestBilevel:

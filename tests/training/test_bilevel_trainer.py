@@ -16,7 +16,10 @@ from safetensors.torch import load_file
 from torch.nn import functional as F
 
 from hf_memaug import BilevelTrainer, BilevelTrainingArguments
+from hf_memaug.training import collation, domain_trainer, meta_trainer
+from hf_memaug.training import hypergradient as hypergradients
 from training.episodes import make_trainer, weights_of
+from training.replays import Replayed
 
 HERE = Path(__file__).parent
 PROMPTED = "BertWithKVMemoryForPromptClassification"
@@ -183,9 +186,28 @@ def test_what_is_logged(hypergradient, tmp_path):
     assert trainer.model.config._attn_implementation == "sdpa", "put back after the eager attention of `exact`"
 
 
+@pytest.mark.parametrize("kwargs", [{"max_grad_norm": 0.05}, {"inner_steps": 2}, {"optim": "sgd"}], ids=str)
+@pytest.mark.parametrize("hypergradient", ["first_order", "exact"])
+def test_replays_are_the_eager_run(hypergradient, kwargs, tmp_path, monkeypatch):
+    """Also of dropout, which the exact hyper-gradient draws a second time, and of gradients that the graph clips."""
+    monkeypatch.setattr(BilevelTrainingArguments, "_check_cuda_graphs", lambda self: None)
+    monkeypatch.setattr(collation, "GRAPH_LENGTHS", 1)
+    for module in (domain_trainer, hypergradients, meta_trainer):
+        monkeypatch.setattr(module, "GraphedFunction", Replayed)
+    settings = {"dtype": torch.float64, "hypergradient": hypergradient, "episodes": 6, **kwargs}
+    memories = []
+    for cuda_graphs in (False, True):
+        trainer = make_trainer(tmp_path / str(cuda_graphs), cuda_graphs=cuda_graphs, **settings)
+        trainer.meta_train()
+        memories.append(load_file(trainer.meta_folder / "memory.safetensors"))
+    for name, value in memories[0].items():
+        torch.testing.assert_close(memories[1][name], value, rtol=1e-7, atol=1e-9)
+
+
 @pytest.mark.gpu
-def test_cuda_graphs_are_the_eager_run(tmp_path):
-    settings = {"use_cpu": False, "dropout": 0.0, "episodes": 4}
+@pytest.mark.parametrize("hypergradient", ["first_order", "exact"])
+def test_cuda_graphs_are_the_eager_run(hypergradient, tmp_path):
+    settings = {"use_cpu": False, "dropout": 0.0, "episodes": 4, "hypergradient": hypergradient}
     eager = make_trainer(tmp_path / "eager", **settings)
     graphed = make_trainer(tmp_path / "graphed", cuda_graphs=True, **settings)
     for trainer in (eager, graphed):

@@ -6,21 +6,20 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
 from families import Case, leave_together
-from torch.utils._pytree import tree_leaves
 from transformers import ResNetConfig, ResNetModel, Trainer, TrainerCallback, TrainingArguments
 
 from hf_memaug import DomainTrainingArguments, HMAForImageClassification, HMAHead
-from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.modeling import modeling_hma
 from hf_memaug.modeling.modeling_hma_memory import check_labels
 from hf_memaug.training import domain_trainer
 from training.image_runs import image_trainer
+from training.replays import Replayed
 
 IMAGES = Case("hma", "HMAForImageClassification")
 
@@ -195,24 +194,16 @@ class TestRefusals:
         image_trainer("gmoe", tmp_path, model=model, algorithm="mixup").train()
 
 
-class Replayed(GraphedFunction):
-    """A CUDA graph for a CPU: what Python does happens when it is recorded, and not when it is replayed."""
+class Unseen(Replayed):
+    """The rows that a replay leaves waiting are not where Python would leave them."""
 
-    def _record(self, inputs):
-        own = {name: value.clone() for name, value in inputs.items()}
+    @contextmanager
+    def unseen(self):
         heads = [one for one in self.function.__self__.model.modules() if isinstance(one, HMAHead)]
-        outputs = self.function(own)
-
-        def replay():
-            waiting = [list(head._waiting) for head in heads]
-            found = self.function(own)
-            for head, before in zip(heads, waiting, strict=True):
-                head._waiting = before
-            for kept, value in zip(tree_leaves(outputs), tree_leaves(found), strict=True):
-                if kept is not None:
-                    kept.detach().copy_(value)
-
-        return SimpleNamespace(replay=replay), own, outputs
+        waiting = [list(head._waiting) for head in heads]
+        yield
+        for head, before in zip(heads, waiting, strict=True):
+            head._waiting = before
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -220,7 +211,7 @@ class Replayed(GraphedFunction):
 def test_cuda_graphs_write_the_same_memory(kwargs, device, tmp_path, monkeypatch):
     """Replays and the eager steps write the same rows, of a last, smaller batch too."""
     if device == "cpu":
-        monkeypatch.setattr(domain_trainer, "GraphedFunction", Replayed)
+        monkeypatch.setattr(domain_trainer, "GraphedFunction", Unseen)
         monkeypatch.setattr(DomainTrainingArguments, "_check_cuda_graphs", lambda self: None)
     results = []
     for cuda_graphs in (False, True):

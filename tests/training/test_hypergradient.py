@@ -163,7 +163,9 @@ def test_exact_is_first_order_plus_the_term_that_autograd_unrolls(tmp_path):
     target = meta.episodes.meta_target(meta.state.global_step)
     memory = {name: value.detach().clone().requires_grad_() for name, value in meta.memory.items()}
     parameters = {name: value.clone().requires_grad_() for name, value in step.parameters.items()}
-    inner = torch.autograd.grad(step.task_loss(parameters, memory), list(parameters.values()), create_graph=True)
+    ((inputs, _),) = step.replays
+    loss = meta._replayed_loss(parameters, memory, inputs)
+    inner = torch.autograd.grad(loss, list(parameters.values()), create_graph=True)
     rate = next(iter(step.groups.values()))["lr"]
     updated = {name: p - rate * g for (name, p), g in zip(parameters.items(), inner, strict=True)}
     meta.model.eval()
