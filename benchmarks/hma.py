@@ -37,6 +37,7 @@ def reads(batch: int, queue: int, width: int, device: str, autocast):
     import torch
     from torch.nn import functional as F
 
+    from hf_memaug.kernels.fused_reader import read_rows_fused
     from hf_memaug.kernels.fused_slots import read_slots_fused
     from hf_memaug.layers.datapoint_reader import DatapointReader
 
@@ -48,7 +49,7 @@ def reads(batch: int, queue: int, width: int, device: str, autocast):
 
     def ours():
         with autocast():
-            found = reader(rows, slots, filled, read=read_slots_fused)[0]
+            found = reader(rows, slots, filled, read=read_slots_fused, fused=read_rows_fused)[0]
         return torch.autograd.grad(found.sum(), parameters)
 
     def repeated():

@@ -41,40 +41,54 @@ def read_slots_fused(query, keys, values, own_keys=None, own_values=None, filled
 class _ReadSlots(torch.autograd.Function):
     @staticmethod
     def forward(ctx, query, keys, values, own_keys, own_values, filled):
-        bias = _bias(filled, query)
-        read, denominator, seed = _forward(query[None], keys[None], values[None], bias)
-        exact, rows = torch.promote_types(query.dtype, torch.float32), query.shape[1]
-        own_score = (query.to(exact) * own_keys.to(exact)).sum(-1) * query.shape[-1] ** -0.5
-        slots_denominator = denominator[0, :, :rows].to(exact)
-        joint = torch.logaddexp(slots_denominator, own_score)
-        own_weight = (own_score - joint).exp()[..., None]
-        output = read[0] * (slots_denominator - joint).exp()[..., None] + own_weight * own_values
-        output = output.to(query.dtype)
-        # In the kernel's own shape: it may have more rows than were asked for.
-        joint_denominator = denominator.clone()
-        joint_denominator[0, :, :rows] = joint.to(denominator.dtype)
-        ctx.save_for_backward(
-            query, keys, values, own_keys, own_values, output, joint_denominator, own_weight, bias, *seed
-        )
+        bias = bias_of(filled, query)
+        read, denominator, seed = attend(query[None], keys[None], values[None], bias)
+        output, denominator, own_weight = join_own(read[0], denominator, query, own_keys, own_values)
+        ctx.save_for_backward(query, keys, values, own_keys, own_values, output, denominator, own_weight, bias, *seed)
         return output
 
     @staticmethod
     def backward(ctx, gradient):
         query, keys, values, own_keys, own_values, output, denominator, own_weight, bias, *seed = ctx.saved_tensors
         gradient = gradient.contiguous()
-        of_query, of_keys, of_values = _backward(
+        of_query, of_keys, of_values = attend_backward(
             gradient[None], query[None], keys[None], values[None], bias, output[None], denominator, seed
         )
-        # d softmax: the weight, times what the own value gains over the mixture.
-        exact = own_weight.dtype
-        gain = (gradient.to(exact) * (own_values.to(exact) - output.to(exact))).sum(-1, keepdim=True)
-        of_score = own_weight * gain * query.shape[-1] ** -0.5
-        of_query = of_query[0] + (of_score * own_keys).to(query.dtype)
-        of_own_keys = (of_score * query).to(query.dtype)
-        return of_query, of_keys[0], of_values[0], of_own_keys, (own_weight * gradient).to(query.dtype), None
+        of_query, of_own_keys, of_own_values = of_query[0], torch.empty_like(own_keys), torch.empty_like(own_values)
+        given = (gradient, query, own_keys, own_values, output, own_weight)
+        join_own_backward(*given, of_query, of_own_keys, of_own_values)
+        return of_query, of_keys[0], of_values[0], of_own_keys, of_own_values, None
 
 
-def _bias(filled, query) -> torch.Tensor | None:
+def join_own(read, denominator, query, own_keys, own_values) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What was read of slots `(heads, rows, size)` and of the own column; their denominator, and the own weight."""
+    exact, rows = torch.promote_types(query.dtype, torch.float32), query.shape[1]
+    own_score = (query.to(exact) * own_keys).sum(-1) * query.shape[-1] ** -0.5
+    slots_denominator = denominator[0, :, :rows].to(exact)
+    own_weight = (own_score - slots_denominator).sigmoid()[..., None]
+    output = (read * (1 - own_weight) + own_weight * own_values).to(query.dtype)
+    joint = torch.logaddexp(slots_denominator, own_score).to(denominator.dtype)[None]
+    if denominator.shape[-1] > rows:
+        # In the kernel's own shape, which may have more rows than were asked for.
+        whole = denominator.clone()
+        whole[..., :rows] = joint
+        joint = whole
+    return output, joint, own_weight
+
+
+def join_own_backward(
+    gradient, query, own_keys, own_values, output, own_weight, of_query, of_own_keys, of_own_values
+) -> None:
+    """Adds to `of_query`, and fills the last two."""
+    # d softmax: the weight, times what the own value gains over the mixture.
+    gain = (gradient.to(own_weight.dtype) * (own_values - output)).sum(-1, keepdim=True)
+    of_score = own_weight * gain * query.shape[-1] ** -0.5
+    of_query += of_score * own_keys
+    torch.mul(of_score, query, out=of_own_keys)
+    torch.mul(own_weight, gradient, out=of_own_values)
+
+
+def bias_of(filled, query) -> torch.Tensor | None:
     if filled is None:
         return None
     # Not minus infinity: of an empty memory the kernels would make NaN. The exponential of this is 0 as well.
@@ -86,7 +100,8 @@ def _bias(filled, query) -> torch.Tensor | None:
     return padded[..., :slots].expand(1, query.shape[0], query.shape[1], slots)
 
 
-def _forward(query, keys, values, bias):
+def attend(query, keys, values, bias):
+    """What `query` reads, the logarithm of the denominator, and what the way back needs beside them."""
     if query.device.type == "cpu":
         read, denominator = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
             query, keys, values, 0.0, False, attn_mask=bias, scale=_SCALE
@@ -98,7 +113,7 @@ def _forward(query, keys, values, bias):
     return read, denominator, seed
 
 
-def _backward(gradient, query, keys, values, bias, output, denominator, seed):
+def attend_backward(gradient, query, keys, values, bias, output, denominator, seed):
     if query.device.type == "cpu":
         return torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward(
             gradient, query, keys, values, output, denominator, 0.0, False, attn_mask=bias, scale=_SCALE

@@ -50,7 +50,6 @@ class DatapointReader(nn.Module):
         size: `d`, of a row.
         heads: they divide `size`.
         intermediate_size: of the feed-forward network.
-        read: `read_slots`, or what gives the same.
     """
 
     def __init__(self, size: int, heads: int, intermediate_size: int, dropout: float = 0.0, eps: float = 1e-5):
@@ -74,15 +73,21 @@ class DatapointReader(nn.Module):
         filled: torch.Tensor | None = None,
         between_rows: bool = False,
         read: Callable = read_slots,
+        fused: Callable | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
         Args:
             rows: `(rows, size)`.
             slots: `(slots, size)`, what all of them read. There may be none.
+            read: `read_slots`, or what gives the same.
             between_rows: whether a row also reads all other rows (ABD, Eq. 3); if not, it reads itself.
+            fused: gives the rows of all this, where it can, else None; then there are no weights.
 
         Returns the rows and the weights `(rows, heads, slots and rows)`, where the last ones are the rows' or its own.
         """
+        found = None if fused is None else fused(self, rows, slots, filled, between_rows)
+        if found is not None:
+            return found, None
         parts = [slots.shape[0], rows.shape[0]]
         # Slots and rows together, and rounded once: a small batch waits for launches, not for what they compute.
         normed = torch.cat([self.norm(slots.to(rows.dtype)), self.norm(rows)])

@@ -10,8 +10,8 @@ from transformers import initialization as init
 from transformers.utils import auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
+from hf_memaug.kernels.fused_reader import read_rows_fused
 from hf_memaug.kernels.fused_slots import can_fuse, read_slots_fused
-from hf_memaug.layers.datapoint_reader import read_slots
 from hf_memaug.layers.real_memory import RealMemory, over_processes
 from hf_memaug.modeling.modeling_hma_memory import HeterogenousMemory, HMAOutput, check_labels
 from hf_memaug.modeling.modeling_utils import MemoryModelMixin
@@ -154,7 +154,7 @@ class HMAHead(HMAPreTrainedModel):
                 support_features,
                 support_classes,
                 between_rows=self.training or self.config.inference == "batch",
-                read=read_slots if plain else read_slots_fused,
+                **({} if plain else {"read": read_slots_fused, "fused": read_rows_fused}),
             )
             if self.training and self.config.has("real") and torch.is_grad_enabled():
                 self._keep_for_writing(features if momentum_features is None else momentum_features, labels)
