@@ -20,6 +20,13 @@ logger = logging.getLogger(__name__)
 LABEL_COLUMNS = ("label", "labels", "label_ids")
 
 
+def name_it(wanted: str, row) -> str:
+    """The mend for a row without the column that a collator wants."""
+    if set(row) <= {*LABEL_COLUMNS, "domain"}:
+        return f"`Trainer` drops `{wanted}`, which no model takes by that name: set `remove_unused_columns=False`."
+    return f"Name that column '{wanted}'."
+
+
 def decode_image(image: Any):
     """
     An RGB `PIL.Image.Image` of a path, the bytes of a file, a dict with `bytes` or `path` (as `datasets` stores an
@@ -175,7 +182,7 @@ class ImageCollator:
 
     def _decoded(self, row: dict):
         if "image" not in row:
-            raise ValueError(f"a row has no `image`, but {listed(row)}. Name that column 'image'.")
+            raise ValueError(f"a row has no `image`, but {listed(row)}. {name_it('image', row)}")
         try:
             return decode_image(row["image"])
         except (TypeError, ValueError) as error:

@@ -56,13 +56,23 @@ def load_domains(
 
     The columns named by `text`, `text_pair`, `label` and `domain` get these names; other columns are kept as they are.
     """
+    return rows_of(source, ColumnNames(text, text_pair, label, domain), split, labels, on_empty)
+
+
+def rows_of(
+    source: Any,
+    names: ColumnNames,
+    split: str | None = None,
+    labels: Sequence[str] | None = None,
+    on_empty: str = "raise",
+) -> DomainDataset:
+    """`load_domains`, for a reader whose input has a name of its own."""
     if on_empty not in ("raise", "drop"):
         raise ValueError(f"`on_empty` is {on_empty!r}; it must be 'raise' or 'drop'.")
-    names = ColumnNames(text, text_pair, label, domain)
     pieces = [_finish(piece, names, split, on_empty) for piece in find_pieces(source, names, split)]
     columns = _joined(pieces)
     label_names: list[str] | None = list(labels) if labels is not None else None
-    if label is not None:
+    if names.label is not None:
         for piece in pieces if labels is None else ():
             check_class_folders(piece)
         parts = [(piece.origin, piece.columns["label"], piece.label_names) for piece in pieces]
@@ -108,9 +118,10 @@ def _renamed(columns: Columns, piece: Piece, names: ColumnNames) -> Columns:
         )
     other_input = names.text == "text" and any(name in columns for name in ("tokens", "image", "graph"))
     if names.text is not None and names.text not in columns and not other_input:
+        other = ", or pass `text=None` for rows without text" if names.option == "text" else ""
         raise ValueError(
-            f"`text` is {names.text!r}, but {piece.origin} has no such column. {did_you_mean(names.text, columns)} "
-            "Name the column with the text, or pass `text=None` for rows without text."
+            f"`{names.option}` is {names.text!r}, but {piece.origin} has no such column. "
+            f"{did_you_mean(names.text, columns)} Name the column with the {names.option}{other}."
         )
     if names.text_pair is not None and names.text_pair not in columns:
         raise ValueError(

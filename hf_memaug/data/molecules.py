@@ -8,8 +8,9 @@ from typing import Any
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.graphs import Graph, undirected_graph, without_broken
-from hf_memaug.data.loading import load_domains
+from hf_memaug.data.loading import rows_of
 from hf_memaug.data.messages import listed
+from hf_memaug.data.sources import ColumnNames
 
 # For each feature its values, in order. One that is not among them counts as the last.
 ATOM_FEATURES: dict[str, tuple] = {
@@ -48,7 +49,7 @@ def graph_from_smiles(smiles: str) -> Graph:
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
     if molecule is None:
-        raise ValueError(f"`smiles` cannot be parsed: {smiles!r}.")
+        raise ValueError(f"`smiles` cannot be parsed: {smiles!r}. Check its brackets, and that every ring is closed.")
     if not molecule.GetNumAtoms():
         raise ValueError(f"`smiles` is a molecule without atoms: {smiles!r}.")
     atoms = [_places(_ATOM_PLACES, _atom(atom)) for atom in molecule.GetAtoms()]
@@ -122,7 +123,9 @@ def load_molecules(source: Any, *, smiles: str = "smiles", broken: str = "refuse
     """
     if broken == "skip":
         kwargs.setdefault("on_empty", "drop")
-    rows = load_domains(source, text=smiles, text_pair=None, **kwargs)
+    columns = {name: kwargs.pop(name) for name in ("label", "domain") if name in kwargs}
+    names = ColumnNames(smiles, None, **{"label": "label", "domain": "domain", **columns}, option="smiles")
+    rows = rows_of(source, names, **kwargs)
     # Not as `text`, which is compared without regard to case: in a SMILES, c1ccccc1 and C1CCCCC1 are two molecules.
     return molecule_graphs(rows.with_columns(smiles=rows["text"]).without_columns("text"), broken=broken)
 

@@ -54,6 +54,8 @@ class ColumnNames:
     text_pair: str | None
     label: str | None
     domain: str
+    # What the caller calls `text`, for errors.
+    option: str = "text"
 
 
 def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piece]:

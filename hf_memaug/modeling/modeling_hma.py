@@ -207,12 +207,17 @@ class HMAForClassification(HMAPreTrainedModel):
                 )
             if int(self.head.memory.queue.written) == 0:
                 self._follow(0.0)
-                if not any(parameter.requires_grad for parameter in self.memory_parameters()):
-                    logger.warning_once(
-                        "The memories are fresh, and none of their weights learn. With an adapter of PEFT, "
-                        '`modules_to_save=["memory"]` trains them and saves them with it; without, they are others '
-                        "when the adapter is loaded on a fresh model."
-                    )
+                fresh = {
+                    "The memories are": self.memory_parameters(),
+                    "The classifier is": self.head.classifier.parameters(),
+                }
+                for what, parameters in fresh.items():
+                    if not any(parameter.requires_grad for parameter in parameters):
+                        logger.warning_once(
+                            f"{what} fresh, and does not learn. With an adapter of PEFT, "
+                            '`modules_to_save=["memory", "classifier"]` trains both and saves them with it; without, '
+                            "they are others when the adapter is loaded on a fresh model."
+                        )
             else:
                 share_fresh_adapters(self.backbone, self.momentum_backbone)
 

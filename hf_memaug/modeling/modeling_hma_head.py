@@ -116,6 +116,8 @@ class HMAHead(HMAPreTrainedModel):
         r"""
         features (`torch.FloatTensor` of shape `(batch_size, feature_size)`):
             `h^1`, what a backbone gives.
+        labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
+            The class of each row, for the loss. In training, rows go into the real memory with them.
         momentum_features (`torch.FloatTensor` of shape `(batch_size, feature_size)`, *optional*):
             What a momentum encoder gives, for the real memory. Left out, `features`.
         support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
@@ -134,9 +136,9 @@ class HMAHead(HMAPreTrainedModel):
                     f"`{name}` have the shape {tuple(rows.shape)}; it must be (rows, {self.config.hidden_size}), as "
                     "`feature_size` says. Pool them to one vector a row, or build the head with their width."
                 )
-        if support_features is not None and not self.config.has("synthetic reader"):
+        if support_features is not None and not self.config.has("between rows"):
             raise ValueError(
-                "`support_features` are read beside the synthetic slots, and "
+                "`support_features` are read as the rows of a batch are, and "
                 f'`augmentation="{self.config.augmentation}"` reads none. Use one with attention between datapoints.'
             )
         if support_classes is not None and support_features is None:

@@ -148,7 +148,10 @@ class TestCollator:
     @pytest.mark.parametrize(
         "rows, words",
         [
-            ([{"text": "x"}], "a row has no `graph`, but 'text'"),
+            ([{"text": "x"}], "a row has no `graph`, but 'text'. Name that column 'graph'"),
+            ([{"label": 1}], "a row has no `graph`, but 'label'.*set `remove_unused_columns=False`"),
+            ([{"smiles": "CC", "label": 1}], "a row has no `graph`, but .*read the rows by `load_molecules`"),
+            ([{"graph": path_of(2), "label": 0.5}], "`label` is 0.5"),
             (
                 [{"graph": {"node_features": [], "edge_index": [[], []]}}],
                 r"row 0 of a batch. `check_graphs\(dataset\)`",

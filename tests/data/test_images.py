@@ -233,6 +233,8 @@ class TestCollator:
         with pytest.raises(ValueError, match="`image_processor` is a NoneType"):
             ImageCollator(None)
         collator = ImageCollator(tiny_image_processor())
+        with pytest.raises(ValueError, match="a row has no `image`, but 'label'.*`remove_unused_columns=False`"):
+            collator([{"label": 0}])
         with pytest.raises(ValueError, match="a row has no `image`, but 'picture'"):
             collator([{"picture": IMAGE}])
         with pytest.raises(ValueError, match=r"cannot be decoded.*in the domain 'photo'.*`check_images\(dataset\)`"):

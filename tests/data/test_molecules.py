@@ -117,6 +117,13 @@ class TestRows:
             load_molecules(rows, smiles="structure")
         assert load_molecules(rows, smiles="structure", broken="skip")["smiles"] == ["CC", "CCO"]
 
+    def test_a_column_that_is_not_there(self):
+        rows = [{"structure": "CC", "label": 0, "domain": "a"}]
+        with pytest.raises(
+            ValueError, match="`smiles` is 'structures', but .*'structure'.* Name the column with the smiles.$"
+        ):
+            load_molecules(rows, smiles="structures")
+
     def test_from_files(self, tmp_path):
         (tmp_path / "bbbp.train.csv").write_text("structure,label\nCCO,0\nc1ccccc1,1\n")
         dataset = load_molecules(tmp_path, smiles="structure", split="train")

@@ -163,7 +163,7 @@ class TestInference:
         together = model(torch.cat([rows, support])).logits[:2]
         torch.testing.assert_close(model(rows, support_features=support).logits, together, rtol=0, atol=1e-12)
 
-    @pytest.mark.parametrize("augmentation", ["hma", "abd+rma", "param", "abd+syn", "abd"])
+    @pytest.mark.parametrize("augmentation", ["hma", "abd+rma", "abd+syn", "abd"])
     def test_what_is_read_beside_a_support_set(self, augmentation):
         model, rows, support = head(augmentation), features(2), features(4, seed=9)
         found = model(rows, support_features=support, output_memory_weights=True).memory_weights
@@ -183,8 +183,9 @@ class TestInference:
             model(torch.randn(5, 32), support_features=torch.randn(shape))
 
     def test_a_support_set_needs_a_reader(self):
-        with pytest.raises(ValueError, match='`support_features` .* `augmentation="rma"` reads none'):
-            head("rma")(features(), support_features=features())
+        for augmentation in ("none", "rma", "param"):
+            with pytest.raises(ValueError, match=f'`support_features` .* `augmentation="{augmentation}"` reads none'):
+                head(augmentation)(features(), support_features=features())
 
     def test_features_of_a_support_set(self):
         model, inputs = IMAGES.model(), IMAGES.inputs()

@@ -271,7 +271,7 @@ class TestMomentum:
         model.update_memory()
         assert torch.equal(model.head.memory.queue.slots[:3, :32], features)
 
-    @pytest.mark.parametrize("saved", [["memory"], None])
+    @pytest.mark.parametrize("saved", [["memory", "classifier"], ["memory"], None])
     def test_fresh_memories_that_an_adapter_leaves_out_are_named(self, saved, monkeypatch):
         from peft import LoraConfig, get_peft_model
 
@@ -281,7 +281,10 @@ class TestMomentum:
         for _ in range(2):
             model(**IMAGES.inputs(labels=True)).loss.backward()
             model.get_base_model().update_memory()
-        assert len(said) == (saved is None) and all('`modules_to_save=["memory"]`' in one for one in said)
+        assert len(said) == 2 - len(saved or []) and all(
+            '`modules_to_save=["memory", "classifier"]`' in one for one in said
+        )
+        assert [one.split()[1] for one in said] == ["memories", "classifier"][len(saved or []) :]
 
     def test_adapters_are_followed_and_the_copy_learns_nothing(self):
         from peft import LoraConfig, get_peft_model
