@@ -49,7 +49,11 @@ class HMAForClassification(HMAPreTrainedModel):
                 "There is no `backbone_config`: the backbone is a module of yours. Pass it as `backbone`, also to "
                 "`from_pretrained`."
             )
-        backbone = make_backbone(config.backbone_config) if backbone is None else keep_weights(backbone)
+        if backbone is None:
+            backbone = make_backbone(config.backbone_config)
+            check_input(backbone, self.main_input_name)  # a checkpoint may be of another class
+        else:
+            backbone = keep_weights(backbone)
         self.backbone = with_prompt_tokens(backbone, config)
         follows = config.has("real") and config.momentum_encoder == "copy"
         self.momentum_backbone = copy.deepcopy(self.backbone) if follows else None

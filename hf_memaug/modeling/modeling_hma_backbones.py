@@ -94,9 +94,7 @@ def check_input(backbone: nn.Module, wanted: str) -> None:
     takes = inspect.signature(backbone.forward).parameters
     fed = getattr(backbone, "main_input_name", None) if isinstance(backbone, PreTrainedModel) else None
     if fed in _CLASSES and wanted not in takes and fed != wanted:
-        raise ValueError(
-            f"`{type(backbone).__name__}` reads `{fed}`, and not `{wanted}`. Use `{_CLASSES[fed]}.from_backbone`."
-        )
+        raise ValueError(f"`{type(backbone).__name__}` reads `{fed}`, and not `{wanted}`. Use `{_CLASSES[fed]}`.")
     # What is fed with one thing need not know its name; graphs are several.
     takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
     if fed is None and wanted == "node_features" and wanted not in takes and not takes_any:

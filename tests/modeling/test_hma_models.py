@@ -394,12 +394,22 @@ class TestBackbones:
             (HMAForGraphClassification, "Image", tiny_vit()),
             (HMAForSequenceClassification, "Graph", graphs.backbone),
         ):
-            with pytest.raises(ValueError, match=f"Use `HMAFor{right}Classification.from_backbone`"):
+            with pytest.raises(ValueError, match=f"Use `HMAFor{right}Classification`"):
                 wrong.from_backbone(backbone, num_labels=3)
         with pytest.raises(ValueError, match="`Linear` takes no `node_features`. Put it into a `PooledGraphModule`"):
             HMAForGraphClassification.from_backbone(nn.Linear(3, 4), feature_size=4, num_labels=3)
         with pytest.raises(ValueError, match="`node_features` are missing. `GraphCollator` makes them"):
             graphs(labels=torch.tensor([0, 1]))
+
+    def test_a_checkpoint_of_another_class_is_refused(self, tmp_path):
+        IMAGES.model().save_pretrained(tmp_path)
+        for wrong in (
+            HMAForSequenceClassification,
+            transformers.AutoModelForSequenceClassification,
+            HMAForGraphClassification,
+        ):
+            with pytest.raises(ValueError, match="reads `pixel_values`, and not .* Use `HMAForImageClassification`"):
+                wrong.from_pretrained(tmp_path)
 
     def test_a_model_of_hma_and_a_configuration_are_no_backbones(self, tmp_path):
         model = IMAGES.model()
