@@ -49,7 +49,7 @@ def graph_from_smiles(smiles: str) -> Graph:
     with rdBase.BlockLogs():
         molecule = Chem.MolFromSmiles(smiles)
     if molecule is None:
-        raise ValueError(f"`smiles` cannot be parsed: {smiles!r}. Check its brackets, and that every ring is closed.")
+        raise ValueError(f"`smiles` cannot be parsed: {smiles!r}.")
     if not molecule.GetNumAtoms():
         raise ValueError(f"`smiles` is a molecule without atoms: {smiles!r}.")
     atoms = [_places(_ATOM_PLACES, _atom(atom)) for atom in molecule.GetAtoms()]
