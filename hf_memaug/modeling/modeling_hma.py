@@ -212,13 +212,13 @@ class HMAForClassification(HMAPreTrainedModel):
             if int(self.head.memory.queue.written) == 0:
                 self._follow(0.0)
                 fresh = {
-                    "The memories are": self.memory_parameters(),
-                    "The classifier is": self.head.classifier.parameters(),
+                    "The memories are fresh, and do": self.memory_parameters(),
+                    "The classifier is fresh, and does": self.head.classifier.parameters(),
                 }
                 for what, parameters in fresh.items():
                     if not any(parameter.requires_grad for parameter in parameters):
                         logger.warning_once(
-                            f"{what} fresh, and does not learn. With an adapter of PEFT, "
+                            f"{what} not learn. With an adapter of PEFT, "
                             '`modules_to_save=["memory", "classifier"]` trains both and saves them with it; without, '
                             "they are others when the adapter is loaded on a fresh model."
                         )
