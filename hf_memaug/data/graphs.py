@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hf_memaug.data.domains import DomainDataset
-from hf_memaug.data.images import LABEL_COLUMNS, name_it
+from hf_memaug.data.labels import how_named, labels_of
 from hf_memaug.data.messages import did_you_mean, listed, some_rows
 from hf_memaug.data.readers import json_rows, visible
 from hf_memaug.data.splits import DomainSplit, split_domains
@@ -195,7 +195,7 @@ class GraphCollator:
         graphs = []
         for number, row in enumerate(rows):
             if "graph" not in row:
-                mend = name_it("graph", row)
+                mend = how_named("graph", row)
                 if "smiles" in row:
                     mend = (
                         "Make graphs of `smiles` by `molecule_graphs(dataset)`, or read the rows by `load_molecules`."
@@ -205,14 +205,10 @@ class GraphCollator:
         sizes = [len(nodes) for nodes, _, _ in graphs]
         starts = np.cumsum([0, *sizes[:-1]])
         batch: dict[str, torch.Tensor | int] = {}
-        label = next((name for name in LABEL_COLUMNS if name in rows[0]), None)
-        if label is not None:
+        labels = labels_of(rows)
+        if labels is not None:
             # First, because `Trainer` takes the length of the first tensor for the number of rows.
-            labels = [row[label] for row in rows]
-            wrong = [one for one in labels if isinstance(one, float) and not one.is_integer()]
-            if wrong:
-                raise ValueError(f"`{label}` is {wrong[0]}, which is no class. Give whole numbers.")
-            batch["labels"] = torch.tensor([int(one) for one in labels])
+            batch["labels"] = torch.tensor(labels)
         batch["node_features"] = _joined("node_features", [nodes for nodes, _, _ in graphs])
         indices = [index + start for (_, index, _), start in zip(graphs, starts, strict=True)]
         batch["edge_index"] = torch.from_numpy(np.concatenate(indices, axis=1))

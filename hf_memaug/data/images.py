@@ -10,21 +10,13 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hf_memaug.data.augmentation import SEED_COLUMN, augment_image
+from hf_memaug.data.labels import how_named, labels_of
 from hf_memaug.data.messages import listed
 
 if TYPE_CHECKING:
     import torch
 
 logger = logging.getLogger(__name__)
-
-LABEL_COLUMNS = ("label", "labels", "label_ids")
-
-
-def name_it(wanted: str, row) -> str:
-    """The mend for a row without the column that a collator wants."""
-    if set(row) <= {*LABEL_COLUMNS, "domain"}:
-        return f"`Trainer` drops `{wanted}`, which no model takes by that name: set `remove_unused_columns=False`."
-    return f"Name that column '{wanted}'."
 
 
 def decode_image(image: Any):
@@ -175,14 +167,14 @@ class ImageCollator:
                 "`image_processor` does not bring images of different sizes to one. Give it a `size` with `height` and "
                 "`width`, or `do_center_crop=True`."
             ) from error
-        label = next((name for name in LABEL_COLUMNS if name in rows[0]), None)
-        if label is not None:
-            batch["labels"] = torch.tensor([int(row[label]) for row in rows])
+        labels = labels_of(rows)
+        if labels is not None:
+            batch["labels"] = torch.tensor(labels)
         return batch
 
     def _decoded(self, row: dict):
         if "image" not in row:
-            raise ValueError(f"a row has no `image`, but {listed(row)}. {name_it('image', row)}")
+            raise ValueError(f"a row has no `image`, but {listed(row)}. {how_named('image', row)}")
         try:
             return decode_image(row["image"])
         except (TypeError, ValueError) as error:

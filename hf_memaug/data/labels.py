@@ -4,10 +4,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hf_memaug.data.messages import did_you_mean, listed, some_rows
+
+# By which `Trainer` and `datasets` know the class of a row.
+LABEL_COLUMNS = ("label", "labels", "label_ids")
 
 
 def is_missing(value: Any) -> bool:
@@ -29,6 +32,25 @@ def as_id(value: Any) -> int | None:
     if not isinstance(value, (int, float)) or value != value or value in (float("inf"), float("-inf")):
         return None
     return int(value) if value == int(value) else None
+
+
+def labels_of(rows: Sequence[Mapping[str, Any]]) -> list[int] | None:
+    """The classes of a collator's rows; None where the rows have none."""
+    name = next((name for name in LABEL_COLUMNS if name in rows[0]), None)
+    if name is None:
+        return None
+    found = [as_id(row[name]) for row in rows]
+    if None in found:
+        wrong = rows[found.index(None)][name]
+        raise ValueError(f"`{name}` is {wrong!r}, which is no class. Give whole numbers.")
+    return found
+
+
+def how_named(wanted: str, row: Mapping[str, Any]) -> str:
+    """The mend for a row without the column that a collator wants."""
+    if set(row) <= {*LABEL_COLUMNS, "domain"}:
+        return f"`Trainer` drops `{wanted}`, which no model takes by that name: set `remove_unused_columns=False`."
+    return f"Name that column '{wanted}'."
 
 
 def resolve_labels(

@@ -107,7 +107,15 @@ def molecule_graphs(dataset: DomainDataset, smiles: str = "smiles", broken: str 
     return without_broken(dataset.with_columns(graph=graphs), found, broken, "are no molecules")
 
 
-def load_molecules(source: Any, *, smiles: str = "smiles", broken: str = "refuse", **kwargs) -> DomainDataset:
+def load_molecules(
+    source: Any,
+    *,
+    smiles: str = "smiles",
+    label: str | None = "label",
+    domain: str = "domain",
+    broken: str = "refuse",
+    **kwargs,
+) -> DomainDataset:
     """
     Loads rows with a SMILES from any source of `load_domains`, and adds their graphs.
 
@@ -116,16 +124,16 @@ def load_molecules(source: Any, *, smiles: str = "smiles", broken: str = "refuse
             A file, a folder of `<domain>.<split>.*` files, a list of dicts, ...: see `load_domains`.
         smiles (`str`, *optional*, defaults to `"smiles"`):
             The column with the SMILES. It is kept under the name `smiles`.
+        label, domain (`str`, *optional*, default to `"label"` and `"domain"`):
+            As in `load_domains`.
         broken (`str`, *optional*, defaults to `"refuse"`):
             See `molecule_graphs`. `"skip"` leaves out empty ones too.
         kwargs (*optional*):
-            `label`, `domain`, `split`, `labels`, `on_empty` of `load_domains`.
+            `split`, `labels`, `on_empty` of `load_domains`.
     """
     if broken == "skip":
         kwargs.setdefault("on_empty", "drop")
-    columns = {name: kwargs.pop(name) for name in ("label", "domain") if name in kwargs}
-    names = ColumnNames(smiles, None, **{"label": "label", "domain": "domain", **columns}, option="smiles")
-    rows = rows_of(source, names, **kwargs)
+    rows = rows_of(source, ColumnNames(smiles, None, label, domain, option="smiles"), **kwargs)
     # Not as `text`, which is compared without regard to case: in a SMILES, c1ccccc1 and C1CCCCC1 are two molecules.
     return molecule_graphs(rows.with_columns(smiles=rows["text"]).without_columns("text"), broken=broken)
 

@@ -99,12 +99,12 @@ class SecondDerivatives:
 
     def __call__(self, step: InnerStep, memory: Tensors, direction: Tensors, by_parameters: bool) -> Tensors:
         """`d/d(theta_m)`, and `d/d(phi)` if asked for, of the product of `direction` and `L_t`'s gradient by `phi`."""
-        self.shapes = {name: value.shape for name, value in step.parameters.items()}
-        names = tuple(self.shapes)
+        shapes = {name: value.shape for name, value in step.parameters.items()}
+        names = tuple(shapes)
         # Laid end to end, as one parameter with one tangent: its parts are views, which cost no launch.
         same = {_PARAMETERS: _flat(step.parameters, names), _DIRECTION: _flat(direction, names)}
         same |= {_MEMORY + name: value for name, value in memory.items()}
-        along = partial(self._along, by_parameters=by_parameters)
+        along = partial(self._along, shapes=shapes, by_parameters=by_parameters)
         if self.graphed:
             along = self._recorded.setdefault(by_parameters, GraphedFunction(along))
         total: list[torch.Tensor] = []
@@ -114,9 +114,9 @@ class SecondDerivatives:
             shares = [one / len(step.replays) for one in found]
             total = [one + share for one, share in zip(total, shares, strict=True)] if total else shares
         products = dict(zip(memory, total, strict=False))
-        return {**products, **_unflat({names: total[-1]}, self.shapes)} if by_parameters else products
+        return {**products, **_unflat({names: total[-1]}, shapes)} if by_parameters else products
 
-    def _along(self, inputs: Tensors, by_parameters: bool) -> list[torch.Tensor]:
+    def _along(self, inputs: Tensors, shapes: dict[str, torch.Size], by_parameters: bool) -> list[torch.Tensor]:
         """Of one forward pass: along the direction, the gradient changes at the rate of its tangent."""
         inputs = dict(inputs)
         parameters, direction = inputs.pop(_PARAMETERS), inputs.pop(_DIRECTION)
@@ -129,7 +129,7 @@ class SecondDerivatives:
             # The backward pass is made of operations that can be differentiated again: the fused ones of a GPU, such as
             # dropout's, have no tangents.
             with FusedTangents():
-                loss = self.task_loss(_unflat({tuple(self.shapes): dual}, self.shapes), memory, inputs)
+                loss = self.task_loss(_unflat({tuple(shapes): dual}, shapes), memory, inputs)
             gradients = torch.autograd.grad(loss, by, create_graph=True)
             tangents = [forward_ad.unpack_dual(gradient).tangent for gradient in gradients]
             return [torch.zeros_like(one) if t is None else t.detach() for one, t in zip(by, tangents, strict=True)]
@@ -231,12 +231,13 @@ def _unflat(values: dict[tuple[str, ...], torch.Tensor], shapes: dict) -> Tensor
     return tensors
 
 
-def copied(tensors: Tensors, times: torch.Tensor | float = 1.0) -> Tensors:
-    """Copies of tensors of one type, `times` so large, made in one go."""
+def copied(tensors: Tensors, times: torch.Tensor | None = None) -> Tensors:
+    """Copies of tensors of one type, `times` so large if that is given, made in one go."""
     names = tuple(tensors)
     whole = _flat(tensors, names).detach()
-    whole = whole if isinstance(times, float) and times == 1.0 else whole * times
-    return _unflat({names: whole}, {name: value.shape for name, value in tensors.items()})
+    return _unflat(
+        {names: whole if times is None else whole * times}, {name: value.shape for name, value in tensors.items()}
+    )
 
 
 def optimizer_states(optimizer: torch.optim.Optimizer, parameters: dict[str, torch.nn.Parameter]):

@@ -64,8 +64,7 @@ class MetaTrainer(DomainTrainer):
         self._replays: list[tuple] = []
         self._second_derivatives = SecondDerivatives(self._replayed_loss, graphed=self.args.cuda_graphs)
         # One for all targets, of which one plays at a time: they share the memory of their graphs.
-        self._graphed_play = GraphedFunction(lambda batch: self.play(batch, self._target))
-        self._target = ""
+        self._graphed_play = GraphedFunction(lambda batch: self.play(batch, self.meta_target))
         self._sums: dict[str, torch.Tensor] = {}
         self._counts: dict[str, int] = {}
         self._attention = self.model.config._attn_implementation
@@ -163,12 +162,15 @@ class MetaTrainer(DomainTrainer):
         # Between the steps that lead to one step of the memory there is nothing to go on from.
         return self.state.global_step % self.args.inner_steps == 0
 
+    @property
+    def meta_target(self) -> str:
+        return self.episodes.meta_target(self.state.global_step)
+
     def outer_step(self) -> None:
         """Eq. 9, lines 9 to 11: the discriminator lowers the domain loss, the memory raises it."""
-        target = self._target = self.episodes.meta_target(self.state.global_step)
+        target, graphed = self.meta_target, self.args.cuda_graphs
         gradients: dict[str, torch.Tensor] = {}
         for batch in self._batches:
-            graphed = self.args.cuda_graphs
             found, seen = self._graphed_play(batch, key=target) if graphed else self.play(batch, target)
             for name, gradient in found.items():
                 share = gradient / len(self._batches) if len(self._batches) > 1 else gradient
@@ -264,13 +266,13 @@ class MetaTrainer(DomainTrainer):
         optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
         states, groups = optimizer_states(optimizer, live)
         replays, self._replays = self._replays, []
-        limit, times = self.args.max_grad_norm, 1.0
+        limit, clipped = self.args.max_grad_norm, None
         if self.args.cuda_graphs and limit:
             # The graph has clipped them already.
-            times = ((self._grad_norm + 1e-6) / limit).clamp(min=1.0)
+            clipped = ((self._grad_norm + 1e-6) / limit).clamp(min=1.0)
         return InnerStep(
             parameters=copied(live),
-            gradients=copied({name: parameter.grad for name, parameter in live.items()}, times),
+            gradients=copied({name: parameter.grad for name, parameter in live.items()}, times=clipped),
             states=states,
             groups=groups,
             replays=replays,
