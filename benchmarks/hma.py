@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """
 What HMA costs, each ratio in one run: `read` is the real memory read forward and backward, beside attention over the
-queue repeated for each row, as the paper writes it (section 4.2). On a GPU, `read_fp32` is the same without autocast,
-and `read_graphed` has ours recorded as a CUDA graph, which is how examples/hma trains on images. `train` and
+queue repeated for each row, as the paper writes it (section 4.2). On a GPU, `read_fp32` and `read_tf32` are the same
+without autocast, and `read_graphed` has ours recorded as a CUDA graph, which is how examples/hma trains on images.
+`read_fused` is the read beside the reader's own operations, launched one by one. `train` and
 `train_no_momentum` are training steps of a ViT with HMA, with and without momentum encoder, beside the same ViT.
 `queue_...` and `batch_...` are how much longer a read takes, and how much more memory, when queue or batch grow to
 that; linear growth is given beside it. Memory is what a read takes beside its weights, rows and queue. On a GPU,
@@ -16,6 +17,7 @@ that; linear growth is given beside it. Memory is what a read takes beside its w
 
 import argparse
 import contextlib
+from functools import partial
 
 from record import write_result
 from timing import compare, compare_kernels, peak, training_step
@@ -33,7 +35,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def reads(batch: int, queue: int, width: int, device: str, autocast):
-    """A read by the library, and one over the queue repeated for each row, with the same weights."""
+    """
+    A read by the library, one by its operations one by one, and one over the queue repeated for each row, with the
+    same weights.
+    """
     import torch
     from torch.nn import functional as F
 
@@ -47,9 +52,9 @@ def reads(batch: int, queue: int, width: int, device: str, autocast):
     rows, slots = torch.randn(batch, width, device=device), torch.randn(queue, width, device=device)
     filled = torch.ones(queue, dtype=torch.bool, device=device)
 
-    def ours():
+    def ours(**how):
         with autocast():
-            found = reader(rows, slots, filled, read=read_slots_fused, fused=read_rows_fused)[0]
+            found = reader(rows, slots, filled, read=read_slots_fused, **how)[0]
         return torch.autograd.grad(found.sum(), parameters)
 
     def repeated():
@@ -71,7 +76,7 @@ def reads(batch: int, queue: int, width: int, device: str, autocast):
             found = found + reader.down_projection(inner)
         return torch.autograd.grad(found.sum(), parameters)
 
-    return ours, repeated
+    return partial(ours, fused=read_rows_fused), ours, repeated
 
 
 def graphed(read):
@@ -119,14 +124,17 @@ def main() -> None:
         return torch.autocast(device, dtype=torch.bfloat16, enabled=on_gpu)
 
     rows, against = [], "the queue repeated for each row"
-    ours, repeated = reads(batch, queue, width, device, autocast)
+    ours, one_by_one, repeated = reads(batch, queue, width, device, autocast)
     rows.append(compare("read", against, repeated, ours, device, rounds, repeats))
+    rows.append(compare("read_fused", "its operations one by one", one_by_one, ours, device, rounds, repeats))
     if on_gpu:
         rows.append(memory_row("read_memory", against, peak(repeated, beside=True), peak(ours, beside=True)))
         rows.append(compare("read_graphed", against, repeated, graphed(ours), device, rounds, repeats))
-        slow = reads(batch, queue, width, device, contextlib.nullcontext)[::-1]
-        rows.append(compare("read_fp32", against, *slow, device, rounds, repeats))
-        rows.append(memory_row("read_fp32_memory", against, *(peak(one, beside=True) for one in slow)))
+        exact, _, slow = reads(batch, queue, width, device, contextlib.nullcontext)
+        for what, how in (("read_fp32", "highest"), ("read_tf32", "high")):
+            torch.set_float32_matmul_precision(how)
+            rows.append(compare(what, against, slow, exact, device, rounds, repeats))
+        rows.append(memory_row("read_fp32_memory", against, *(peak(one, beside=True) for one in (slow, exact))))
     for what, larger in (
         (f"queue_{32 * queue}", (batch, 32 * queue)),
         (f"batch_{8 * batch}", (8 * batch, queue)),

@@ -25,6 +25,7 @@ from hf_memaug.training.hypergradient import (
     random_states,
     second_order_term,
 )
+from hf_memaug.training.recordable_attention import RECORDABLE
 
 OUTER_STATE = "outer.pt"
 _NOT_FOR_ENCODERS = ("labels", "domain_ids")
@@ -108,7 +109,7 @@ class MetaTrainer(DomainTrainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
         if self.args.hypergradient == "exact":
             # Fused attention has no forward-mode derivative.
-            self.model.set_attn_implementation("eager")
+            self.model.set_attn_implementation(RECORDABLE)
         try:
             return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
         finally:
@@ -225,7 +226,7 @@ class MetaTrainer(DomainTrainer):
         with torch.set_grad_enabled(exact), self.accelerator.autocast():
             features = self.encoder(**batch).features
         if exact:
-            self.model.set_attn_implementation("eager")
+            self.model.set_attn_implementation(RECORDABLE)
         self.model.train(was_training)
         with self._memory_learns():
             augmented, _, weights = self.encoder.augment(features)

@@ -148,9 +148,11 @@ def test_on_a_gpu(slots, filled, between_rows, low):
     tensors = [one.detach().cuda().requires_grad_() for one in given(96, slots, 832, torch.float32)]
     mask_ = None if filled is None else torch.arange(slots, device="cuda") < filled
     results = []
-    for how in ({}, FUSED):
-        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=low):
+    for how, rounds in (({}, False), ({}, low), (FUSED, low)):
+        with torch.autocast("cuda", dtype=torch.bfloat16, enabled=rounds):
             rows, _ = module(*tensors, mask_, between_rows, **how)
         results.append((rows, *torch.autograd.grad(rows.square().sum(), [*tensors, *module.parameters()])))
-    for expected, found in zip(*results, strict=True):
-        assert (found - expected).norm() <= (3e-2 if low else 1e-4) * expected.norm()
+    for exact, plain, fused in zip(*results, strict=True):
+        # In bf16 the gradients of queries and keys are mostly rounding: those of the reader itself say how much.
+        rounding = (plain - exact).norm()
+        assert (fused - exact).norm() <= 1.25 * rounding + 1e-4 * exact.norm()

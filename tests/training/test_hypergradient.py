@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from hf_memaug.training.recordable_attention import RECORDABLE
 from training.episodes import make_trainer
 
 SETTINGS = {
@@ -50,7 +51,7 @@ def run_until_outer_step(trainer, number: int):
     meta.training_step, meta.outer_step = remember, stop
     with pytest.raises(Caught):
         meta.train()
-    meta.model.set_attn_implementation("eager")  # as it was while the trainer ran
+    meta.model.set_attn_implementation(RECORDABLE)  # as it was while the trainer ran
     return meta, *before
 
 
