@@ -19,8 +19,8 @@ from jobs import run_all, run_together
 # Round 1 asked what matters at all. It found that the memory outgrows the features (norm 200 and more beside 12) and
 # attends to single slots. Round 2 asked for rates and weights that keep it within bounds. Round 3 gives every method of
 # the tables its turn, and MIL one change at a time. Round 4 asks whether an encoder that learns slowly, and so keeps
-# more of what tells domains apart, leaves more to the memory. Round 5 asks for the exact hyper-gradient and for the mean
-# of all tokens, which `--together` has not: use `--workers`.
+# more of what tells domains apart, leaves more to the memory. Round 5 asks for the exact hyper-gradient and for the
+# mean of all tokens, which `--together` has not: use `--workers`.
 ROUNDS = {
     1: {
         "erm": [{"learning_rate": rate} for rate in (2e-5, 5e-5, 1e-4, 2e-4)],

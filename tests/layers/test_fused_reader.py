@@ -153,7 +153,7 @@ def test_on_a_gpu(slots, filled, between_rows, low):
             rows, _ = module(*tensors, mask_, between_rows, **how)
         results.append((rows, *torch.autograd.grad(rows.square().sum(), [*tensors, *module.parameters()])))
     for exact, plain, fused in zip(*results, strict=True):
-        # A fused attention rounds what it read before its backward pass, which small gradients of queries and keys feel.
+        # Fused attention rounds what it read before its backward pass, which small gradients of queries and keys feel.
         # Made one operation, the reader may add nothing to that.
         rounding = (plain - exact).norm()
         assert (fused - exact).norm() <= 1.25 * rounding + 1e-4 * exact.norm()
