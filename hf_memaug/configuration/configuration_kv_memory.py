@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from transformers import BertConfig, PreTrainedConfig, RobertaConfig
 
 from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
-from hf_memaug.configuration.prompting import normalise_verbalizer, parse_template
+from hf_memaug.configuration.prompting import in_label_order, normalise_verbalizer, parse_template
 
 
 @dataclass(kw_only=True)
@@ -40,10 +40,10 @@ class KVMemoryFields:
         template (`str`, *optional*):
             Prompting: the cloze question, such as `"{text} It was {mask}."`.
         verbalizer (`dict[str, str | list[str]]`, *optional*):
-            Prompting: the words that stand for each label, in the order of the labels.
+            Prompting: the words that stand for each label. Without `id2label`, its order is that of the labels.
         verbalizer_token_ids (`list[list[int]]`, *optional*):
-            Prompting: the vocabulary ids of those words. Left out, the first entries of the vocabulary stand for
-            the labels.
+            Prompting: the vocabulary ids of those words, a row for each label in the order of `id2label`. Left out,
+            the first entries of the vocabulary stand for the labels.
         run_facts (`dict`, *optional*):
             What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model
             card is written from it.
@@ -68,7 +68,7 @@ class KVMemoryFields:
     def __post_init__(self, **kwargs):
         refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "verbali"))
         if self.verbalizer is not None:
-            self.verbalizer = normalise_verbalizer(self.verbalizer)
+            self.verbalizer = in_label_order(normalise_verbalizer(self.verbalizer), self.id2label)
             if self.id2label is None and kwargs.get("num_labels") in (None, len(self.verbalizer)):
                 kwargs.pop("num_labels", None)
                 self.id2label = dict(enumerate(self.verbalizer))
@@ -128,7 +128,7 @@ class KVMemoryFields:
         if self.verbalizer is not None and list(self.verbalizer) != [self.id2label[i] for i in range(self.num_labels)]:
             raise ValueError(
                 f"`verbalizer` names the labels {list(self.verbalizer)} and `id2label` {list(self.id2label.values())}. "
-                "Leave `id2label` out: the labels are the verbalizer's, in its order."
+                "Give both the same names, which are those of the rows, or leave `id2label` out."
             )
         if self.verbalizer_token_ids is not None and len(self.verbalizer_token_ids) != self.num_labels:
             raise ValueError(

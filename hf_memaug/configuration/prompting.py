@@ -56,6 +56,12 @@ def normalise_verbalizer(verbalizer: Mapping[str, str | Sequence[str]]) -> dict[
     return words
 
 
+def in_label_order(verbalizer: Mapping[str, Sequence[str]], id2label: Mapping | None) -> dict[str, list[str]]:
+    """The same words in the order of `id2label`, where both name the same labels: JSON keeps no order."""
+    names = [str(id2label[index]) for index in sorted(id2label, key=int)] if id2label else []
+    return {name: verbalizer[name] for name in names} if set(names) == set(verbalizer) else dict(verbalizer)
+
+
 def verbalizer_token_ids(verbalizer: Mapping[str, Sequence[str]], tokenizer) -> list[list[int]]:
     """The vocabulary ids of each label's words. A word is looked up as it stands in running text, after a space."""
     ids = []

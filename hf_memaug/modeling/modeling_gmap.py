@@ -200,8 +200,12 @@ class GMAPModel(GMAPPreTrainedModel):
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()), self._own_precision():
             return layer_states(self.general, max(self.config.states_read), **inputs)
 
-    def _checked(self, states: torch.Tensor, rows: int, tokens: int) -> torch.Tensor:
+    def _checked(self, states: torch.Tensor | list[torch.Tensor], rows: int, tokens: int) -> torch.Tensor:
         depth, width = self.config.num_hidden_layers, self.config.hidden_size
+        if isinstance(states, (list, tuple)):
+            # As `general_states` gives them: the first layers, as far as they are read.
+            read = self.config.states_read
+            states = torch.stack([states[layer - 1] for layer in read] if len(states) == max(read) else states, dim=1)
         if states.shape not in [(rows, layers, tokens, width) for layers in (len(self.config.states_read), depth)]:
             raise ValueError(
                 f"`general_hidden_states` has the shape {tuple(states.shape)}. It is (batch, layers, tokens, width), "

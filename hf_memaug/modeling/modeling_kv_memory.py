@@ -19,7 +19,7 @@ from transformers.models.roberta.modeling_roberta import (
 from transformers.utils import auto_docstring, can_return_tuple, logging
 
 from hf_memaug.configuration.configuration_kv_memory import BertWithKVMemoryConfig, RobertaWithKVMemoryConfig
-from hf_memaug.configuration.prompting import normalise_verbalizer, verbalizer_token_ids
+from hf_memaug.configuration.prompting import in_label_order, normalise_verbalizer, verbalizer_token_ids
 from hf_memaug.layers.kv_memory import KeyValueMemory
 from hf_memaug.modeling.modeling_growth import GrowingModelMixin
 from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput
@@ -319,7 +319,7 @@ class KVMemoryPromptMixin(KVMemoryClassifierMixin):
             raise ValueError("`tokenizer` has no mask token, and prompting asks for one. Use a masked-LM's tokenizer.")
         if kwargs.pop("memory_pooling", "mask") != "mask":
             raise ValueError('`memory_pooling` of a prompted model is always "mask": leave it out.')
-        verbalizer = normalise_verbalizer(verbalizer)
+        verbalizer = in_label_order(normalise_verbalizer(verbalizer), kwargs.get("id2label"))
         return super().from_backbone(
             name_or_path,
             template=template,

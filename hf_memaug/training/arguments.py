@@ -109,6 +109,8 @@ class DomainTrainingArguments(SavingArguments):
         super().__post_init__()
         from hf_memaug.training.algorithms import ALGORITHMS
 
+        if self.algorithm == "mil":
+            raise ValueError('`algorithm="mil"` is a trainer of its own: use `BilevelTrainer`, without `algorithm`.')
         _one_of("algorithm", self.algorithm, ALGORITHMS)
         for name in ("penalty_weight", "penalty_anneal_steps", "discriminator_hidden_size"):
             value = getattr(self, name)

@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import shutil
+import warnings
 from pathlib import Path
 
 import torch
@@ -77,6 +78,8 @@ class BilevelTrainer(DomainTrainer):
         path to a checkpoint says by where it lies which phase it belongs to. Returns the meta-test's `TrainOutput`.
         """
         resume = None if resume_from_checkpoint is False else resume_from_checkpoint
+        if isinstance(resume, (str, os.PathLike)) and not os.path.isdir(resume):
+            raise FileNotFoundError(f"`resume_from_checkpoint` is {os.fspath(resume)!r}, which is no folder here.")
         if isinstance(resume, (str, os.PathLike)) and self.meta_folder.resolve() not in Path(resume).resolve().parents:
             return self.meta_test(resume, **kwargs)
         # The phase is the same in all processes, whatever files they see.
@@ -130,12 +133,31 @@ class BilevelTrainer(DomainTrainer):
                 in `output_dir`, with the encoder and head that it began with.
         """
         if memory is not None:
+            if not os.path.isfile(memory):
+                raise FileNotFoundError(
+                    f"`memory` is {os.fspath(memory)!r}, which is no file. Give the `{MEMORY}` that `meta_train` "
+                    f"leaves in `output_dir/{META_TRAIN}`."
+                )
+            others = sorted(set(_learned_on(memory)) - set(self.domains))
+            if others:
+                warnings.warn(
+                    f"`memory` was learned on {', '.join(others)} as well, which `train_dataset` has not: scores there "
+                    "are not those of an unseen domain.",
+                    stacklevel=2,
+                )
             self._read(memory, self._memory_names())
         else:
             if not (self.meta_folder / MEMORY).is_file():
                 raise FileNotFoundError(
                     f"There is no learned memory in `{self.meta_folder}`. Call `meta_train()` first, or `train()`, "
                     "which does both, or give the file as `memory`."
+                )
+            learned_on = _learned_on(self.meta_folder / MEMORY)
+            if learned_on and learned_on != self.domains:
+                raise ValueError(
+                    f"The memory in `{self.meta_folder}` was learned on {learned_on}, and `train_dataset` has "
+                    f"{self.domains}: it may have seen what is left out now. Use another `output_dir`, or call "
+                    "`train()` without `resume_from_checkpoint`, which learns it anew."
                 )
             self._read(self.meta_folder / START)
             self._read(self.meta_folder / MEMORY)
@@ -211,7 +233,8 @@ class BilevelTrainer(DomainTrainer):
             tensors |= dict(self.model.named_buffers())
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_suffix(".half")
-        save_file({name: value.detach().cpu().contiguous() for name, value in tensors.items()}, half)
+        tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        save_file(tensors, half, metadata={"domains": json.dumps(self.domains)})
         os.replace(half, path)
 
     def _read(self, path: str | os.PathLike, names: set[str] | None = None) -> None:
@@ -236,3 +259,9 @@ class BilevelTrainer(DomainTrainer):
     def _memory_names(self) -> set[str]:
         is_memory = {id(parameter) for parameter in self.model.memory_parameters()}
         return {name for name, parameter in self.model.named_parameters() if id(parameter) in is_memory}
+
+
+def _learned_on(memory: str | os.PathLike) -> list[str]:
+    """The source domains of a `memory.safetensors`; of one that does not say, none."""
+    with safe_open(memory, "pt") as stored:
+        return json.loads((stored.metadata() or {}).get("domains", "[]"))

@@ -55,7 +55,7 @@ def load_state(path: str | os.PathLike, device: torch.device):
 
 
 def note_of(state: TrainerState) -> dict[str, Any]:
-    """What is kept of a run in the state of its trainer, and so in each of its checkpoints: `run` and `seconds`."""
+    """Of a run, in the state of its trainer, and so in each of its checkpoints: `run`, `seconds`, `domains`."""
     return state.stateful_callbacks.setdefault(NOTE, {"args": {}, "attributes": {}})["attributes"]
 
 

@@ -26,6 +26,7 @@ from hf_memaug.training.checkpoints import load_state, own_names
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard import RunGuard
+from hf_memaug.training.label_names import share_label_names
 from hf_memaug.training.memory_updates import where_rows_wait
 from hf_memaug.training.selection import BestInMemory
 from hf_memaug.training.snapshots import SnapshotTrainer
@@ -71,6 +72,8 @@ class DomainTrainer(SnapshotTrainer, Trainer):
         **kwargs,
     ):
         args = DomainTrainingArguments(output_dir="trainer_output") if args is None else args
+        if not isinstance(args, DomainTrainingArguments):
+            raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `DomainTrainingArguments`.")
         if args.batch_eval_metrics:
             raise ValueError("`batch_eval_metrics` cannot be had with scores per domain. Leave it out.")
         if kwargs.get("compute_loss_func") is not None:
@@ -95,6 +98,7 @@ class DomainTrainer(SnapshotTrainer, Trainer):
             callbacks=[RunGuard(), *(callbacks or ())],
             **kwargs,
         )
+        share_label_names(self.model, train_dataset, eval_dataset)
         if any(value.dtype == torch.float16 and value.requires_grad for value in self.model.parameters()):
             # `from_pretrained` keeps the type that a checkpoint is stored in, and says nothing.
             raise ValueError(
@@ -389,9 +393,5 @@ def _rows(prediction: EvalPrediction, kept: np.ndarray) -> EvalPrediction:
     def of(part):
         return tuple(map(of, part)) if isinstance(part, tuple) else None if part is None else part[kept]
 
-    return EvalPrediction(
-        predictions=of(prediction.predictions),
-        label_ids=of(prediction.label_ids),
-        inputs=of(prediction.inputs),
-        losses=of(prediction.losses),
-    )
+    names = ("predictions", "label_ids", "inputs", "losses")
+    return EvalPrediction(**{name: of(getattr(prediction, name)) for name in names})

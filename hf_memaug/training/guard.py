@@ -13,7 +13,8 @@ from transformers.utils import find_labels
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.general_cache import cached_parts
-from hf_memaug.training.checkpoints import last_checkpoint_here
+from hf_memaug.training.checkpoints import last_checkpoint_here, note_of
+from hf_memaug.training.label_names import share_label_names
 
 
 class NonFiniteGradientError(RuntimeError):
@@ -25,10 +26,11 @@ class RunGuard(TrainerCallback):
     For any `Trainer`: `Trainer(..., callbacks=[RunGuard()])`.
 
     Before the first step it checks that `output_dir` can be written, that every label is one the model knows, that no
-    text of a `DomainDataset` is longer than it has positions for or has tokens beyond its vocabulary, and that cached
-    states of a general encoder are of the model's (rows to score: at their first batch). At each step it checks the
-    gradient before the optimizer uses it, so that a NaN loss ends the run with the weights, and the last checkpoint, as
-    they were.
+    text of a `DomainDataset` is longer than it has positions for or has tokens beyond its vocabulary, that cached
+    states of a general encoder are of the model's (rows to score: at their first batch), and that a run that goes on
+    has the domains that it began with. A model whose labels have no names takes those of the rows; the same names in
+    another order are refused. At each step it checks the gradient before the optimizer uses it, so that a NaN loss ends
+    the run with the weights, and the last checkpoint, as they were.
 
     Args:
         patience (`int`, *optional*, defaults to 20):
@@ -45,8 +47,11 @@ class RunGuard(TrainerCallback):
             check_output_dir(args.output_dir)
         rows = getattr(train_dataloader, "dataset", None)
         check_labels(rows, getattr(model.config, "num_labels", None))
+        share_label_names(model, rows)
         check_places(model, rows)
         check_vocabulary(model, rows)
+        if isinstance(rows, DomainDataset):
+            check_same_domains(state, sorted(rows.domains))
         self._compared.clear()
         self._check_cached(model, rows)
 
@@ -82,6 +87,17 @@ class RunGuard(TrainerCallback):
             f"The loss or a gradient is NaN or infinite at step {state.global_step + 1}. Training stops before the "
             f"optimizer uses it. {kept} Lower `learning_rate` ({args.learning_rate}), set `max_grad_norm` "
             f"({args.max_grad_norm}), or use `bf16` instead of `fp16`; then `resume_from_checkpoint`."
+        )
+
+
+def check_same_domains(state, domains: list[str]) -> None:
+    """Refuses to go on with a run that began with other domains: one that is left out now may be in its weights."""
+    began = note_of(state).setdefault("domains", domains)
+    if began != domains:
+        raise ValueError(
+            f"`resume_from_checkpoint`: that run trains on the domains {began}, and `train_dataset` has {domains}. "
+            "What is left out now may have been trained on there. Use another `output_dir`, or leave "
+            "`resume_from_checkpoint` out."
         )
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate.utils import gather_object
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainerState
 from transformers.trainer import OPTIMIZER_NAME, SCALER_NAME, SCHEDULER_NAME, TRAINER_STATE_NAME
 from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import safe_globals
@@ -30,6 +30,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from hf_memaug.files import FULL
 from hf_memaug.training.checkpoints import LAST, last_complete_checkpoint, note_of
+from hf_memaug.training.guard import check_same_domains
 from hf_memaug.training.state_files import FILES, StateFiles, clear
 
 # What saving may take of the time of training, and the seconds that a run may take in advance. A CPU, whose steps are
@@ -66,6 +67,9 @@ class SnapshotTrainer:
                     f"`resume_from_checkpoint=True`, but `output_dir` ({self.args.output_dir}) has no complete "
                     "checkpoint. Leave it out to start from the beginning."
                 )
+        state = Path(resume_from_checkpoint, TRAINER_STATE_NAME) if resume_from_checkpoint else None
+        if state is not None and state.is_file() and getattr(self, "domains", None):
+            check_same_domains(TrainerState.load_from_json(str(state)), self.domains)
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
     def _maybe_log_save_evaluate(self, *args, **kwargs):

@@ -44,6 +44,18 @@ def test_round_trip(model_type, tmp_path):
     assert again.verbalizer == {"a": ["x"], "b": ["y", "z"], "c": ["w"]}
 
 
+@pytest.mark.parametrize("model_type", TYPES)
+def test_a_verbalizer_in_any_order_comes_back(model_type, tmp_path):
+    """JSON sorts its keys; which label is which, `id2label` says."""
+    words = {"good": ["great"], "bad": ["poor", "awful"], "fair": ["fine"]}
+    config = config_class(model_type)(verbalizer=words, verbalizer_token_ids=[[5], [6, 7], [8]])
+    assert config.id2label == {0: "good", 1: "bad", 2: "fair"}
+    config.save_pretrained(tmp_path)
+    again = type(config).from_pretrained(tmp_path)
+    assert list(again.verbalizer.items()) == list(words.items()) and again.id2label == config.id2label
+    assert again.verbalizer_token_ids == [[5], [6, 7], [8]]
+
+
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
@@ -61,7 +73,7 @@ def test_round_trip(model_type, tmp_path):
         ({"verbalizer": {"a": "x", "b": []}}, r"`verbalizer` gives no word for the label 'b'"),
         ({"verbalizer": {"a": "x", "b": "y"}, "num_labels": 3}, r"`verbalizer` names 2 labels.*num_labels=3"),
         (
-            {"verbalizer": {"a": "x", "b": "y"}, "id2label": {0: "b", 1: "a"}},
+            {"verbalizer": {"a": "x", "b": "y"}, "id2label": {0: "b", 1: "c"}},
             r"`verbalizer` names the labels.*`id2label`",
         ),
         ({"verbalizer": {"a": "x", "b": "y"}, "verbalizer_token_ids": [[1], [2, 3]]}, "number of words"),

@@ -193,6 +193,21 @@ def test_padding_of_the_memory_is_never_read(kind, fusion, strategy):
     assert (model(**inputs, general_hidden_states=changed).last_hidden_state - found[0])[1].abs().max() > 1e-4
 
 
+@every_strategy
+@pytest.mark.parametrize("given", [{}, {"memory_layers": [1]}], ids=str)
+def test_states_are_taken_as_they_are_given(strategy, given):
+    """`general_states` gives a list, of the first layers as far as they are read."""
+    if given and strategy == "chunk_gated":
+        given = {"memory_layers": [1, 2]}
+    model, inputs = make_model(strategy=strategy, **given), make_inputs()
+    states = model.general_states(**inputs)
+    assert isinstance(states, list)
+    found = model(**inputs, general_hidden_states=states).last_hidden_state
+    torch.testing.assert_close(found, model(**inputs).last_hidden_state, rtol=0, atol=1e-12)
+    states[-1] = states[-1] + 1.0
+    assert (model(**inputs, general_hidden_states=states).last_hidden_state - found).abs().max() > 1e-4
+
+
 @every_kind
 @every_fusion
 def test_every_fusion_trains_what_it_adds(kind, fusion):

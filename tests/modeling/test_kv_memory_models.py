@@ -165,6 +165,15 @@ class TestPrompting:
         assert config.id2label == {0: "no", 1: "yes"}
 
     @prompted
+    def test_labels_in_the_order_of_the_rows(self, case: Case, backbones, tmp_path):
+        model = from_backbone(case, backbones, id2label={0: "yes", 1: "no"}, label2id={"yes": 0, "no": 1})
+        plain = from_backbone(case, backbones)
+        assert model.config.verbalizer_token_ids == plain.config.verbalizer_token_ids[::-1]
+        model.save_pretrained(tmp_path)
+        again = type(model).from_pretrained(tmp_path)
+        assert list(again.config.verbalizer) == ["yes", "no"] and again.config.id2label == {0: "yes", 1: "no"}
+
+    @prompted
     @pytest.mark.parametrize("missing", ["template", "verbalizer"])
     def test_both_are_needed(self, case: Case, backbones, missing):
         with pytest.raises(ValueError, match=f"`{missing}` is missing"):

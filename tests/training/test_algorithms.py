@@ -259,6 +259,17 @@ def test_fishr_remembers_the_variances(tmp_path):
     torch.testing.assert_close(again.penalty(first.batch()), both.penalty(first.batch()))
 
 
+def test_a_penalty_of_ones_own_adds_something():
+    class Own(ERM):
+        def penalty(self, batch):
+            return batch.logits.mean()
+
+    class Quiet(Own):
+        default_penalty_weight = 0.5
+
+    assert (ERM.default_penalty_weight, Own.default_penalty_weight, Quiet.default_penalty_weight) == (0.0, 1.0, 0.5)
+
+
 @pytest.mark.parametrize("name", ["irm", "coral", "vrex", "mmd", "fishr"])
 def test_low_precision_is_measured_in_float32(name, tmp_path):
     batch = Encoder(BATCHES["all"]).batch()

@@ -28,6 +28,11 @@ def test_the_defaults_hold(arguments_class):
     assert arguments.algorithm == "erm" and arguments.balanced_batches and not arguments.cuda_graphs
 
 
+def test_mil_is_a_trainer(tmp_path):
+    with pytest.raises(ValueError, match="use `BilevelTrainer`"):
+        DomainTrainingArguments(output_dir=str(tmp_path), algorithm="mil")
+
+
 @pytest.mark.parametrize(
     "given, meant", [("dan", "dann"), ("ERM", "erm"), ("corral", "coral"), ("deepcoral", "coral"), ("irmv1", "irm")]
 )

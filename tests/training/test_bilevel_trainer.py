@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from torch.nn import functional as F
 
-from hf_memaug import BilevelTrainer, BilevelTrainingArguments
+from hf_memaug import BilevelTrainer, BilevelTrainingArguments, DomainTrainer
 from hf_memaug.training import collation, domain_trainer, meta_trainer
 from hf_memaug.training import hypergradient as hypergradients
 from training.episodes import make_trainer, weights_of
@@ -345,6 +345,39 @@ def test_an_old_checkpoint_of_another_memory_is_not_resumed(tmp_path):
     straight = make_trainer(tmp_path / "straight", **settings)
     straight.train()
     assert not equal(weights_of(straight), weights_of(again))
+
+
+class TestOtherDomains:
+    """A run that goes on with other sources would score as unseen what it has trained on."""
+
+    def test_a_run_of_other_domains_is_not_resumed(self, tmp_path):
+        settings = {"save_strategy": "steps", "save_steps": 2}
+        make_trainer(tmp_path, **settings).train()
+        other = make_trainer(tmp_path, **settings)
+        other.train_dataset = other.train_dataset.select(
+            [row for row, domain in enumerate(other.train_dataset["domain"]) if domain != "c"]
+        )
+        other.domains = ["a", "b"]
+        with pytest.raises(ValueError, match=r"was learned on \['a', 'b', 'c'\].*another `output_dir`"):
+            other.train(resume_from_checkpoint=True)
+        # As where the memory is of these domains, and the classifier's checkpoint is not.
+        with pytest.raises(ValueError, match=r"that run trains on the domains \['a', 'b', 'c'\]"):
+            DomainTrainer.train(other, resume_from_checkpoint=True)
+
+    def test_a_memory_that_knows_more(self, tmp_path):
+        first = make_trainer(tmp_path / "first")
+        first.meta_train()
+        second = make_trainer(tmp_path / "second")
+        second.domains = ["a", "b"]
+        with pytest.warns(UserWarning, match="was learned on c as well"):
+            second.meta_test(memory=first.meta_folder / "memory.safetensors")
+
+    @pytest.mark.parametrize("wrong", ["", "nothing.safetensors"])
+    def test_what_is_no_file(self, wrong, tmp_path):
+        with pytest.raises(FileNotFoundError, match="which is no file. Give the `memory.safetensors`"):
+            make_trainer(tmp_path).meta_test(memory=tmp_path / wrong)
+        with pytest.raises(FileNotFoundError, match="which is no folder here"):
+            make_trainer(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
 
 
 def test_callbacks_reach_the_phase_that_they_are_for(tmp_path):

@@ -399,6 +399,11 @@ def test_what_would_be_ignored_is_refused(tmp_path):
             train_dataset=rows(),
             compute_loss_func=lambda outputs, labels, num_items_in_batch=None: outputs.loss,
         )
+    with pytest.raises(TypeError, match="`args` is a `TrainingArguments`"):
+        DomainTrainer(model=model, args=TrainingArguments(**arguments), train_dataset=rows())
+    few = {**arguments, "algorithm": "coral", "per_device_train_batch_size": 2 * len(rows().domains) - 1}
+    with pytest.raises(ValueError, match=f"Set it to {2 * len(rows().domains)} or more"):
+        DomainTrainer(model=model, args=DomainTrainingArguments(**few), train_dataset=rows())
     one = rows().domain(rows().domains[0])
     with pytest.raises(ValueError, match="compares several"):
         DomainTrainer(model=model, args=DomainTrainingArguments(**arguments, algorithm="coral"), train_dataset=one)

@@ -75,7 +75,7 @@ class ERM(nn.Module):
 
     needs_features: ClassVar[bool] = False
     needs_head_inputs: ClassVar[bool] = False
-    # 0 where there is no penalty.
+    # 0 where there is no penalty; of a class that has one, 1 unless it says otherwise.
     default_penalty_weight: ClassVar[float] = 0.0
     # What `algorithm_kwargs` may say, and what holds without.
     options: ClassVar[dict[str, Any]] = {}
@@ -87,6 +87,11 @@ class ERM(nn.Module):
     one_domain_a_step: ClassVar[bool] = False
     # Whether a training step can be a CUDA graph: it does the same at every step, and all of it on the device.
     can_be_graphed: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if "penalty" in vars(cls) and not cls.default_penalty_weight:
+            cls.default_penalty_weight = 1.0  # else it would be there and add nothing
 
     def __init__(self, arguments, domains: list[str], feature_size: int | None):
         super().__init__()

@@ -74,6 +74,15 @@ class DeepCORAL(ERM):
     compares_domains = True
     default_penalty_weight = 1.0
 
+    def __init__(self, arguments, domains: list[str], feature_size: int | None):
+        super().__init__(arguments, domains, feature_size)
+        if arguments.balanced_batches and arguments.train_batch_size < 2 * len(domains):
+            raise ValueError(
+                f"`per_device_train_batch_size` is {arguments.per_device_train_batch_size}, and there are "
+                f"{len(domains)} domains: one row of a domain does not vary, so that CORAL would have nothing to "
+                f"compare. Set it to {2 * len(domains)} or more."
+            )
+
     def penalty(self, batch: DomainBatch) -> torch.Tensor:
         features = batch.features.float()
         shares, counts = batch.shares(len(self.domains))
