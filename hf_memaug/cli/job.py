@@ -262,8 +262,9 @@ def guarded(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> None:
             if getattr(error, "errno", None) is not None:
                 say({"event": "failed", "why": str(error), "errno": error.errno})
             else:
-                said = str(error).strip().splitlines() or [""]
-                say({"event": "failed", "why": f"{type(error).__name__}: {said[0]}"})
+                # Also what stands below a first line that only says that something is wrong.
+                said = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])
+                say({"event": "failed", "why": f"{type(error).__name__}: {said}"})
         else:
             say({"event": "done", "record": record})
 

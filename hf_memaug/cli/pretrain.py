@@ -25,6 +25,8 @@ def pretrain(call) -> int:
     options = call.options
     if options.held_out < 0 or options.held_out == 1:
         raise UsageError("`--held-out` 1 leaves nothing to train on: choose 2 or more, or 0 for none.")
+    if not 0 < options.masked < 1:
+        raise UsageError(f"`--masked` is {options.masked:g}: choose a share between 0 and 1, such as 0.15.")
     if options.stream and call.resolved.settings.get("max_steps", 0) <= 0:
         raise UsageError("`--stream` asks for `--max-steps`: a stream does not say how long it is.")
     own = {
@@ -159,12 +161,16 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
 
 
 def _model(options, backbone: str, own: dict[str, Any]):
-    from transformers import AutoModelForMaskedLM, set_seed
+    from transformers import AutoConfig, AutoModelForMaskedLM, set_seed
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
 
     from hf_memaug import GMAPForMaskedLM
 
     set_seed(options.seed)
     if options.general is None:
+        kind = AutoConfig.from_pretrained(backbone).model_type
+        if kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
+            raise UsageError(f"`--backbone` is a `{kind}`, which predicts no masked words. Give a RoBERTa or a BERT.")
         return AutoModelForMaskedLM.from_pretrained(backbone, dtype="float32")
     try:
         return GMAPForMaskedLM.from_general_and_domain(options.general, backbone, dtype="float32", **own)

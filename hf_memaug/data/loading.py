@@ -24,7 +24,7 @@ def load_domains(
     text: str | None = "text",
     text_pair: str | None = None,
     label: str | None = "label",
-    domain: str = "domain",
+    domain: str | None = "domain",
     split: str | None = None,
     labels: Sequence[str] | None = None,
     on_empty: str = "raise",
@@ -45,7 +45,7 @@ def load_domains(
         label (`str`, *optional*, defaults to `"label"`):
             The column with the class, as a name or an id. `None`: the rows are taken as unlabelled.
         domain (`str`, *optional*, defaults to `"domain"`):
-            The column that says where a row comes from.
+            The column that says where a row comes from. `None`: all rows are of one domain, which is called "all".
         split (`str`, *optional*):
             The split to read from a folder or a `DatasetDict`; of another source, the rows with this value in `split`.
         labels (`Sequence[str]`, *optional*):
@@ -56,6 +56,8 @@ def load_domains(
 
     The columns named by `text`, `text_pair`, `label` and `domain` get these names; other columns are kept as they are.
     """
+    if domain is None:
+        source, domain = source if type(source) is dict else {"all": source}, "domain"
     return rows_of(source, ColumnNames(text, text_pair, label, domain), split, labels, on_empty)
 
 
@@ -109,7 +111,7 @@ def _renamed(columns: Columns, piece: Piece, names: ColumnNames) -> Columns:
         raise ValueError(
             f"`domain` is {names.domain!r}, but {piece.origin} has no such column. "
             f"{did_you_mean(names.domain, columns)} Name the column that says where a row "
-            "comes from, or give a dict {domain: source}."
+            "comes from, or give a dict {domain: source}; `domain=None` where all are of one."
         )
     if names.label is not None and names.label not in columns:
         raise ValueError(

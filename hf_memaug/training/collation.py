@@ -8,6 +8,8 @@ from transformers import PreTrainedTokenizerBase, default_data_collator
 
 from hf_memaug.data.augmentation import SEED_COLUMN
 from hf_memaug.data.collators import PaddingCollator
+from hf_memaug.data.domains import DomainDataset
+from hf_memaug.data.general_cache import GeneralStatesCollator, cached_parts
 from hf_memaug.data.graphs import GraphCollator
 from hf_memaug.data.images import ImageCollator, makes_pixel_values
 from hf_memaug.data.messages import listed
@@ -41,10 +43,19 @@ def choose_collator(args, data_collator: Callable | None, processing_class, trai
         has_images |= reads_images and "image" in columns
         has_graphs |= "graph" in columns and not {"input_ids", "node_features"} & set(columns)
     if isinstance(processing_class, PreTrainedTokenizerBase):
-        return PaddingCollator(processing_class, GRAPH_LENGTHS if args.cuda_graphs else 1)
+        padding = PaddingCollator(processing_class, GRAPH_LENGTHS if args.cuda_graphs else 1)
+        is_cached = any(any(cached_parts(rows)) for rows in (train_dataset, eval_dataset))
+        return GeneralStatesCollator(padding) if is_cached else padding
     if has_graphs:
         return GraphCollator()
     return ImageCollator(processing_class) if has_images else default_data_collator
+
+
+def joined(eval_dataset):
+    """Of rows that are given domain by domain, as plain `Trainer` takes them, one set: each domain is scored anyway."""
+    parts = list(eval_dataset.items()) if isinstance(eval_dataset, dict) else []
+    is_by_domain = all(isinstance(rows, DomainDataset) and set(rows.domains) == {name} for name, rows in parts)
+    return DomainDataset.concatenate([rows for _, rows in parts]) if parts and is_by_domain else eval_dataset
 
 
 def check_tokenized(train_dataset, eval_dataset) -> None:

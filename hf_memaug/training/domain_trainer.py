@@ -23,7 +23,7 @@ from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
 from hf_memaug.training.checkpoints import load_state, own_names
-from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate
+from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, joined
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.label_names import share_label_names
@@ -78,6 +78,7 @@ class DomainTrainer(SnapshotTrainer, Trainer):
             raise ValueError("`batch_eval_metrics` cannot be had with scores per domain. Leave it out.")
         if kwargs.get("compute_loss_func") is not None:
             raise ValueError("`compute_loss_func` has no place here: `args.algorithm` says what is minimised.")
+        eval_dataset = joined(eval_dataset)
         self.domains = sorted(set(domains_of(train_dataset, "train_dataset"))) if train_dataset is not None else []
         _check_selection(args, self.domains, eval_dataset, callbacks or ())
         if getattr(getattr(model, "config", None), "is_encoder_decoder", False):

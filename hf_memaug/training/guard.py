@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 from transformers.utils import find_labels
 
 from hf_memaug.data.domains import DomainDataset
-from hf_memaug.data.general_cache import cached_parts
+from hf_memaug.data.general_cache import GeneralStatesCollator, cached_parts
 from hf_memaug.training.checkpoints import last_checkpoint_here, note_of
 from hf_memaug.training.label_names import share_label_names
 
@@ -52,6 +52,8 @@ class RunGuard(TrainerCallback):
         check_vocabulary(model, rows)
         if isinstance(rows, DomainDataset):
             check_same_domains(state, sorted(rows.domains))
+        check_mask(model, rows)
+        check_states_are_collated(train_dataloader)
         self._compared.clear()
         self._check_cached(model, rows)
 
@@ -185,6 +187,32 @@ def check_vocabulary(model: torch.nn.Module, *datasets) -> None:
             f"A text has the token {highest}, and the model knows {words.num_embeddings} (0 to "
             f"{words.num_embeddings - 1}). Tokenize the rows with the tokenizer of the model's own backbone."
         )
+
+
+def check_mask(model: torch.nn.Module, *datasets) -> None:
+    """Refuses texts without a mask for a prompted model, in rows that lie in memory."""
+    config = getattr(model, "config", None)
+    mask = config.mask_token_id if getattr(config, "memory_pooling", None) == "mask" else None
+    row = None if mask is None else next((row for row, ids in enumerate(_texts(*datasets)) if mask not in ids), None)
+    if row is not None:
+        raise ValueError(
+            f"Row {row} has no mask token ({mask}), at which a prompted model reads its answer. Tokenize the rows with "
+            f"the model's template, {config.template!r}: `hf_memaug.data.prompt_tokenizer(tokenizer, template)`."
+        )
+
+
+def check_states_are_collated(dataloader) -> None:
+    """Refuses a collator that knows nothing of the states that cached rows (G-MAP) have."""
+    collator = getattr(dataloader, "collate_fn", None)
+    if collator is None or not any(cached_parts(getattr(dataloader, "dataset", None))):
+        return
+    while not isinstance(collator, GeneralStatesCollator):
+        collator = getattr(collator, "data_collator", None) or getattr(collator, "collator", None)
+        if collator is None:
+            raise ValueError(
+                "`train_dataset` has cached states of the general encoder, and `data_collator` cannot pad them. Give "
+                "`GeneralStatesCollator(data_collator)` in its place."
+            )
 
 
 def _texts(*datasets) -> Iterable:

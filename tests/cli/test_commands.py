@@ -145,7 +145,7 @@ def test_further_pretraining(command, backbones, tmp_path):
     assert set(record["before"]) == {"domain", "general"}
     assert record["after"]["domain"] < record["before"]["domain"]
 
-    from transformers import AutoModelForMaskedLM, AutoTokenizer
+    from transformers import AutoModelForMaskedLM, AutoTokenizer, GPT2Config, GPT2Model
 
     AutoModelForMaskedLM.from_pretrained(tmp_path / "dapt")
     AutoTokenizer.from_pretrained(tmp_path / "dapt")
@@ -153,6 +153,13 @@ def test_further_pretraining(command, backbones, tmp_path):
     assert code == 0 and "done already" in out
     code, _, error = command(*words, *more, "--masked", 0.3)
     assert code == 2 and "`masked` is 0.3" in error
+    code, _, error = command(*words, *more, "--masked", 15)
+    assert code == 2 and "`--masked` is 15: choose a share between 0 and 1" in error
+    decoder = GPT2Config(vocab_size=40, n_embd=8, n_layer=1, n_head=2)
+    GPT2Model(decoder).save_pretrained(tmp_path / "gpt2")
+    AutoTokenizer.from_pretrained(backbones["roberta"]).save_pretrained(tmp_path / "gpt2")
+    code, _, error = command("pretrain", "--backbone", "gpt2", "--corpus", "domain.txt", "--output", "no")
+    assert code == 2 and "`--backbone` is a `gpt2`, which predicts no masked words" in error
     assert command("pretrain", "--corpus", "nowhere.txt")[0] == 3
     assert "give `--general`" in command(*words, "--fusion", "gate_attention")[2]
 

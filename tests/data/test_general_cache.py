@@ -12,7 +12,15 @@ import transformers
 from families import SENTENCES, gmap_config, tiny_tokenizer
 from safetensors.torch import load_file, save_file
 
-from hf_memaug import GeneralStatesCollator, GMAPForSequenceClassification, RunGuard, cache_general_states, load_domains
+from hf_memaug import (
+    DomainTrainer,
+    DomainTrainingArguments,
+    GeneralStatesCollator,
+    GMAPForSequenceClassification,
+    RunGuard,
+    cache_general_states,
+    load_domains,
+)
 from hf_memaug.data import general_cache
 from hf_memaug.data.collators import PaddingCollator
 
@@ -327,6 +335,24 @@ class TestAnotherModel:
         # Another domain encoder and head, and the same general one.
         other.gmap.general.load_state_dict(make_model(tokenizer).gmap.general.state_dict())
         assert make_trainer(other, cached).train().global_step == 1
+
+    def test_a_collator_that_cannot_pad_them_is_refused(self, rows, tokenizer, tmp_path, make_trainer):
+        model = make_model(tokenizer)
+        cached = cache_general_states(model, rows, tmp_path / "cache", progress=False)
+        trainer = make_trainer(model, cached)
+        trainer.data_collator = PaddingCollator(tokenizer)
+        with pytest.raises(ValueError, match=r"cannot pad them. Give `GeneralStatesCollator\(data_collator\)`"):
+            trainer.train()
+
+    def test_the_domain_trainer_has_one_that_can(self, rows, tokenizer, tmp_path, monkeypatch):
+        model = make_model(tokenizer)
+        cached = cache_general_states(model, rows, tmp_path / "cache", progress=False)
+        still(model, monkeypatch)
+        args = DomainTrainingArguments(
+            str(tmp_path / "run"), max_steps=1, save_strategy="no", report_to=[], use_cpu=True, disable_tqdm=True
+        )
+        trainer = DomainTrainer(model, args, train_dataset=cached, eval_dataset=cached, processing_class=tokenizer)
+        assert trainer.train().global_step == 1 and "eval_a_f1" in trainer.evaluate()
 
     def test_rows_to_score_are_compared_at_the_first_batch(self, rows, tokenizer, tmp_path, make_trainer):
         model = make_model(tokenizer)

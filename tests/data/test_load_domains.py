@@ -35,6 +35,15 @@ def write_csv(path, rows, delimiter=",", encoding="utf-8"):
     return path
 
 
+def test_rows_of_one_domain(tmp_path):
+    rows = [{"text": one["text"], "label": one["label"]} for one in ROWS]
+    found = load_domains(write_csv(tmp_path / "rows.csv", rows), domain=None)
+    assert found["domain"] == ["all"] * 3 and found.label_names == ["negative", "positive"]
+    assert load_domains({"books": rows}, domain=None).domains == ["books"]
+    with pytest.raises(ValueError, match="`domain=None` where all are of one"):
+        load_domains(rows)
+
+
 def row(text="a b", label=0, domain="books", **more):
     return {"text": text, "label": label, "domain": domain, **more}
 

@@ -183,6 +183,22 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"`eval_dataset` has texts that are not tokenized"):
             domain_trainer("kv", tmp_path, evaluate=plain)
 
+    def test_prompted_models_want_a_mask_in_every_row(self, tmp_path):
+        trainer = domain_trainer("kv", tmp_path)
+        config = trainer.model.config
+        config.memory_pooling, config.mask_token_id, config.template = "mask", 98, "{text} it was {mask}"
+        trainer.train_dataset = rows().with_columns(input_ids=[[98, *ids[1:]] for ids in rows()["input_ids"]])
+        trainer.train()
+        missing = trainer.train_dataset["input_ids"][:]
+        missing[5] = rows()["input_ids"][5]
+        trainer.train_dataset = rows().with_columns(input_ids=missing)
+        with pytest.raises(ValueError, match=r"Row 5 has no mask token \(98\).*prompt_tokenizer"):
+            trainer.train()
+
+    def test_rows_given_domain_by_domain_are_scored_as_one_set(self, tmp_path):
+        one, other = (domain_trainer("kv", tmp_path, evaluate=data) for data in (rows(), rows().by_domain()))
+        assert set(one.evaluate()) == set(other.evaluate()) and "eval_f1" in other.evaluate()
+
     def test_tokens_of_another_vocabulary_and_too_many_for_a_decoder(self, tmp_path):
         ids = [[2, 99, 5], *rows()["input_ids"][1:]]
         other = rows().with_columns(input_ids=ids, attention_mask=[[1] * len(row) for row in ids])
