@@ -343,6 +343,9 @@ class TestAnotherModel:
         trainer.data_collator = PaddingCollator(tokenizer)
         with pytest.raises(ValueError, match=r"cannot pad them. Give `GeneralStatesCollator\(data_collator\)`"):
             trainer.train()
+        whole = GeneralStatesCollator(PaddingCollator(tokenizer))
+        trainer.data_collator = lambda rows: whole(rows)  # of one's own, of which nothing is known
+        assert trainer.train().global_step == 1
 
     def test_the_domain_trainer_has_one_that_can(self, rows, tokenizer, tmp_path, monkeypatch):
         model = make_model(tokenizer)
