@@ -76,7 +76,8 @@ class DeepCORAL(ERM):
 
     def __init__(self, arguments, domains: list[str], feature_size: int | None):
         super().__init__(arguments, domains, feature_size)
-        if arguments.balanced_batches and arguments.train_batch_size < 2 * len(domains):
+        # Enough for two rows of two domains, where shares are equal within one row.
+        if arguments.balanced_batches and arguments.train_batch_size < min(len(domains) + 2, 2 * len(domains)):
             raise ValueError(
                 f"`per_device_train_batch_size` is {arguments.per_device_train_batch_size}, and there are "
                 f"{len(domains)} domains: one row of a domain does not vary, so that CORAL would have nothing to "
