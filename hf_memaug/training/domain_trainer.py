@@ -118,10 +118,7 @@ class DomainTrainer(SnapshotTrainer, Trainer):
         with self.seeded():
             algorithm = ALGORITHMS[args.algorithm](args, self.domains, feature_size(self.model))
         self.algorithm = algorithm.to(args.device)
-        if self.domains and len(self.domains) < 2 and algorithm.compares_domains:
-            raise ValueError(
-                f'`train_dataset` has the one domain {self.domains}; `algorithm="{args.algorithm}"` compares several.'
-            )
+        algorithm.check_domains(args, self.domains)
         if self.optimizer is not None and (args.memory_learning_rate is not None or list(algorithm.parameters())):
             raise ValueError(
                 "`optimizers` leaves no place for the rates of the memory and of the discriminators. Give "

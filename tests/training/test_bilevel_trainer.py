@@ -450,6 +450,8 @@ def test_an_episode_is_logged_without_asking(tmp_path):
 
 def test_prompted_models_learn_too(tmp_path):
     trainer = make_trainer(tmp_path, name=PROMPTED)
+    rows, mask = trainer.train_dataset, trainer.model.config.mask_token_id
+    trainer.train_dataset = rows.with_columns(input_ids=[[ids[0], mask, *ids[2:]] for ids in rows["input_ids"]])
     trainer.train()
     assert all(math.isfinite(entry["task_loss"]) for entry in trainer.meta_log if "task_loss" in entry)
 

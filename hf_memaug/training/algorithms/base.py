@@ -106,6 +106,15 @@ class ERM(nn.Module):
     def check(cls, arguments) -> None:
         """Refuses arguments with which the algorithm would not be what it is called."""
 
+    @classmethod
+    def check_domains(cls, arguments, domains: list[str]) -> None:
+        """Refuses domains to train on that give the algorithm nothing to do."""
+        if len(domains) == 1 and cls.compares_domains:
+            raise ValueError(
+                f'`train_dataset` has the one domain {domains}; `algorithm="{arguments.algorithm}"` compares several. '
+                'Use `algorithm="erm"`.'
+            )
+
     def train_loss(self, forward: Forward, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor) -> torch.Tensor:
         return self.loss(forward(inputs, domain_ids))
 

@@ -74,8 +74,9 @@ class DeepCORAL(ERM):
     compares_domains = True
     default_penalty_weight = 1.0
 
-    def __init__(self, arguments, domains: list[str], feature_size: int | None):
-        super().__init__(arguments, domains, feature_size)
+    @classmethod
+    def check_domains(cls, arguments, domains: list[str]) -> None:
+        super().check_domains(arguments, domains)
         # Enough for two rows of two domains, where shares are equal within one row.
         if arguments.balanced_batches and arguments.train_batch_size < min(len(domains) + 2, 2 * len(domains)):
             raise ValueError(
