@@ -14,6 +14,7 @@ from hf_memaug.cli.errors import CommandError, DataRefused, Interrupted, UsageEr
 from hf_memaug.cli.folder import RunFolder
 from hf_memaug.cli.methods import load_processor, local_backbone
 from hf_memaug.cli.recipes import write_recipe
+from hf_memaug.cli.scoring import config_of
 from hf_memaug.files import differing, told_plainly, write_atomically
 
 RECORD = "pretraining.json"
@@ -161,16 +162,17 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
 
 
 def _model(options, backbone: str, own: dict[str, Any]):
-    from transformers import AutoConfig, AutoModelForMaskedLM, set_seed
-    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES
+    from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM, set_seed
 
     from hf_memaug import GMAPForMaskedLM
 
     set_seed(options.seed)
     if options.general is None:
-        kind = AutoConfig.from_pretrained(backbone).model_type
-        if kind not in MODEL_FOR_MASKED_LM_MAPPING_NAMES:
-            raise UsageError(f"`--backbone` is a `{kind}`, which predicts no masked words. Give a RoBERTa or a BERT.")
+        config = config_of(backbone, "--backbone")
+        if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
+            raise UsageError(
+                f"`--backbone` is a `{config.model_type}`, which predicts no masked words. Give a RoBERTa or a BERT."
+            )
         return AutoModelForMaskedLM.from_pretrained(backbone, dtype="float32")
     try:
         return GMAPForMaskedLM.from_general_and_domain(options.general, backbone, dtype="float32", **own)

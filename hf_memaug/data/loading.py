@@ -56,8 +56,6 @@ def load_domains(
 
     The columns named by `text`, `text_pair`, `label` and `domain` get these names; other columns are kept as they are.
     """
-    if domain is None:
-        source, domain = source if type(source) is dict else {"all": source}, "domain"
     return rows_of(source, ColumnNames(text, text_pair, label, domain), split, labels, on_empty)
 
 
@@ -71,6 +69,8 @@ def rows_of(
     """`load_domains`, for a reader whose input has a name of its own."""
     if on_empty not in ("raise", "drop"):
         raise ValueError(f"`on_empty` is {on_empty!r}; it must be 'raise' or 'drop'.")
+    if names.domain is None:
+        source, names = source if type(source) is dict else {"all": source}, replace(names, domain="domain")
     pieces = [_finish(piece, names, split, on_empty) for piece in find_pieces(source, names, split)]
     columns = _joined(pieces)
     label_names: list[str] | None = list(labels) if labels is not None else None

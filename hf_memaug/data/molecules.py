@@ -112,7 +112,7 @@ def load_molecules(
     *,
     smiles: str = "smiles",
     label: str | None = "label",
-    domain: str = "domain",
+    domain: str | None = "domain",
     broken: str = "refuse",
     **kwargs,
 ) -> DomainDataset:

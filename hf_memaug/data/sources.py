@@ -53,7 +53,8 @@ class ColumnNames:
     text: str | None
     text_pair: str | None
     label: str | None
-    domain: str
+    # None: all rows are of one.
+    domain: str | None
     # What the caller calls `text`, for errors.
     option: str = "text"
 

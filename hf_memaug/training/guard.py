@@ -50,8 +50,8 @@ class RunGuard(TrainerCallback):
         share_label_names(model, rows)
         check_places(model, rows)
         check_vocabulary(model, rows)
-        if isinstance(rows, DomainDataset):
-            check_same_domains(state, sorted(rows.domains))
+        if "domain" in (getattr(rows, "column_names", None) or ()):
+            check_same_domains(state, sorted(set(_column(rows, "domain"))))
         check_mask(model, rows)
         check_states_are_collated(train_dataloader)
         self._compared.clear()

@@ -160,6 +160,13 @@ def test_further_pretraining(command, backbones, tmp_path):
     AutoTokenizer.from_pretrained(backbones["roberta"]).save_pretrained(tmp_path / "gpt2")
     code, _, error = command("pretrain", "--backbone", "gpt2", "--corpus", "domain.txt", "--output", "no")
     assert code == 2 and "`--backbone` is a `gpt2`, which predicts no masked words" in error
+    code, _, error = command("pretrain", "--backbone", "nothing", "--corpus", "domain.txt", "--output", "no")
+    assert code == 2 and "`--backbone`" in error and "nothing" in error
+    # One that read a memory in pre-training goes on as it is.
+    with_memory = ["pretrain", "--backbone", backbones["roberta"], "--general", backbones["roberta"], "--corpus"]
+    short = ["domain.txt", "--max-steps", 1, "--length", 32, "--output"]
+    assert command(*with_memory, *short, "memory")[0] == 0
+    assert command("pretrain", "--backbone", "memory", "--corpus", *short, "further")[0] == 0
     assert command("pretrain", "--corpus", "nowhere.txt")[0] == 3
     assert "give `--general`" in command(*words, "--fusion", "gate_attention")[2]
 

@@ -130,6 +130,7 @@ class TestRows:
         assert set(dataset.column_names) == {"smiles", "graph", "label", "domain"} and dataset.domains == ["bbbp"]
         assert dataset["graph"][1] == graph_from_smiles("c1ccccc1")
         # In lower case it is another molecule.
+        assert load_molecules([{"smiles": "CC", "label": 0}], domain=None).domains == ["all"]
         ring = load_molecules([{"smiles": "C1CCCCC1", "label": 0, "domain": "x"}])
         assert find_overlap(ring, dataset) == [] and find_overlap(dataset, dataset) == [(0, 0), (1, 1)]
 

@@ -364,6 +364,29 @@ class TestOtherDomains:
         with pytest.raises(ValueError, match=r"that run trains on the domains \['a', 'b', 'c'\]"):
             DomainTrainer.train(other, resume_from_checkpoint=True)
 
+    def test_what_the_rows_lie_in_makes_no_difference(self, tmp_path):
+        from types import SimpleNamespace
+
+        import datasets
+        from transformers import TrainerState
+
+        from hf_memaug.data.sampling import SeededRows
+        from hf_memaug.training import RunGuard
+
+        trainer = make_trainer(tmp_path)
+        rows = trainer.train_dataset
+        for given in (
+            rows,
+            SeededRows(rows),
+            datasets.Dataset.from_dict({name: rows[name] for name in rows.column_names}),
+        ):
+            state = TrainerState()
+            begin = {"model": trainer.model, "train_dataloader": SimpleNamespace(dataset=given, collate_fn=None)}
+            RunGuard().on_train_begin(trainer.args, state, trainer.control, **begin)
+            fewer = SimpleNamespace(dataset=rows.select([row for row in range(96) if row % 3]), collate_fn=None)
+            with pytest.raises(ValueError, match=r"trains on the domains \['a', 'b', 'c'\], .* has \['b', 'c'\]"):
+                RunGuard().on_train_begin(trainer.args, state, trainer.control, **{**begin, "train_dataloader": fewer})
+
     def test_a_memory_that_knows_more(self, tmp_path):
         first = make_trainer(tmp_path / "first")
         first.meta_train()
