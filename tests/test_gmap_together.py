@@ -180,6 +180,28 @@ def test_a_table_is_made_and_not_made_again(folders, tmp_path):
     assert "`tune` takes --rates" in table("--rates", 1e-4, fails=True)
 
 
+def test_layers_are_chosen_by_dev_rows_and_shown_by_test_rows(here, capsys):
+    from experiment import Job
+    from tables import say_choice
+
+    # The best on test rows is neither the best on dev rows nor the default of six layers.
+    dev, test = {1: 60.0, 4: 50.0, 6: 40.0}, {1: 70.0, 4: 65.0, 6: 90.0}
+    done = {
+        Job("acl_arc", "gmap-single", "tiny", seed, memory_layers=(layer,)): {
+            "dev": dev[layer] + seed,
+            "scores": {"f1": test[layer] + seed * (layer == 1)},
+        }
+        for layer in dev
+        for seed in (0, 1)
+    }
+    say_choice(done, list(done))
+    said = capsys.readouterr().out
+    assert said == "acl_arc, gmap-single: dev rows choose [1], test 70.5; by default [4], 65.0 (p = 0.058)\n"
+    default = {job: {**result, "dev": test[4] + 10 * (job.memory_layers == (4,))} for job, result in done.items()}
+    say_choice(default, list(default))
+    assert capsys.readouterr().out == "acl_arc, gmap-single: dev rows choose [4], test 65.0\n"
+
+
 def test_rows_that_were_trained_on_choose_and_prove_nothing(here):
     from tasks import Classification
 

@@ -92,13 +92,22 @@ def test_mil(name, data, table):
     resolved, settings = recipe(name)
     options = resolved.options
     given = argparse.Namespace(
-        table=table, data=str(ROOT.parent / "shared/data"), heads=["fine-tuning"], seeds=5, sets=None, cross=False
+        table=table,
+        data=str(ROOT.parent / "shared/data"),
+        heads=["fine-tuning"],
+        seeds=5,
+        sets=None,
+        cross=False,
+        memory_learning_rate=None,
     )
     with examples("mil") as load:
         experiment, tables = load("experiment"), load("tables")
         tables.load_data = lambda *_: argparse.Namespace(domains=["books"])
         jobs = tables.make_jobs(argparse.Namespace(**vars(given), methods=list(options.methods)), {"minilm": ""})
         assert options.max_length == experiment.MAX_LENGTH[data]
+        given.memory_learning_rate = 0.5
+        others = tables.make_jobs(argparse.Namespace(**vars(given), methods=["+memory", "mil"]), {"minilm": ""})
+        assert {job.memory_learning_rate for job in others} == {0.5} and all(job not in jobs for job in others)
     runs = committed(f"mil/{table}")
     assert {run["method"] for run in runs} == set(options.methods) and {run["seed"] for run in runs} == set(range(5))
     assert (options.data, options.metric, options.on_overlap) == (f"../shared/data/{data}", "f1", "drop")

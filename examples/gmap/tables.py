@@ -172,6 +172,30 @@ def tuning_rows(done: dict[Job, dict], jobs: list[Job]) -> list[dict]:
     ]
 
 
+def say_choice(done: dict[Job, dict], jobs: list[Job]) -> None:
+    """For each set, test scores of the layers that are best on dev rows, beside those of the paper's layers."""
+    from transformers import BertConfig
+
+    from hf_memaug import GMAPConfig
+    from hf_memaug.evaluation.statistics import paired_t_test
+
+    encoder = BertConfig(num_hidden_layers=DEPTH)
+    for data, method in dict.fromkeys((job.data, job.method) for job in jobs):
+        found = defaultdict(list)
+        for job in jobs:
+            if (job.data, job.method) == (data, method):
+                found[job.memory_layers].append(done[job])
+        best = max(found, key=lambda layers: fmean(result["dev"] for result in found[layers]))
+        default = tuple(GMAPConfig(general=encoder, domain=encoder, **METHODS[method][1]).augmented_layers)
+        scores = {layers: [result["scores"]["f1"] for result in found[layers]] for layers in (best, default)}
+        line = f"{data}, {method}: dev rows choose {list(best)}, test {fmean(scores[best]):.1f}"
+        if best != default:
+            line += f"; by default {list(default)}, {fmean(scores[default]):.1f}"
+            if len(scores[best]) > 1:
+                line += f" (p = {paired_t_test(scores[best], scores[default]).p_value:.3f})"
+        print(line)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("table", choices=list(TABLES))
@@ -211,6 +235,8 @@ def main() -> None:
         rows = tuning_rows(done, jobs)
     else:
         rows = [row for job in jobs for row in rows_of(job, done[job]["scores"])]
+    if options.table in LAYERS:
+        say_choice(done, jobs)
     if "ensemble" in methods:
         rows += ensemble_rows(jobs, options)
     path = options.output / f"{options.table}.json"

@@ -52,6 +52,8 @@ def make_jobs(options, backbones: dict[str, str]) -> list[Job]:
                         targets = [*targets, "cross"]
                     for method in options.methods or methods:
                         own = {"steps": STEPS[data], **SETTINGS, **OF_METHOD.get(method, {})}
+                        if options.memory_learning_rate is not None:
+                            own["memory_learning_rate"] = options.memory_learning_rate
                         jobs += [Job(data, target, method, backbone, seed, head, **own) for target in targets]
     return jobs
 
@@ -66,6 +68,9 @@ def main() -> None:
     parser.add_argument("--heads", nargs="+", default=["fine-tuning"], choices=["fine-tuning", "prompting"])
     parser.add_argument("--no-cross", dest="cross", action="store_false", help="leave the cross-dataset columns out")
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument(
+        "--memory-learning-rate", type=float, help="of all methods (default: 1e-3 for +memory, 1e-4 for the others)"
+    )
     parser.add_argument("--workers", type=int, default=1, help="processes, each with a trainer (default: %(default)s)")
     parser.add_argument(
         "--together",

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether a method's model can be built at all: asked once, before the first job, and not by every job for itself."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 
-from hf_memaug.cli.errors import UsageError
+from hf_memaug.cli.errors import CommandError, UsageError
 from hf_memaug.cli.fields import option_name
 from hf_memaug.cli.methods import Chosen, Parts, processor_of
 from hf_memaug.cli.rows import kind_of
@@ -50,6 +50,27 @@ def check_model(
         for name, option in options.items():
             said = said.replace(f"`{name}`", f"`{option}`")
         raise UsageError(f"`{one.name}`: {said}") from None
+
+
+def check_training(specs: Iterable[Mapping[str, Any]], make: Callable[[Mapping[str, Any]], Any]) -> None:
+    """
+    Refuses settings that no job could train with.
+
+    Args:
+        specs: the jobs, of which the first of each method is looked at.
+        make: a job to the arguments of its trainer, or a `CommandError`.
+    """
+    first: dict[str, Mapping[str, Any]] = {}
+    for spec in specs:
+        first.setdefault(spec["job"]["method"], spec)
+    for method, spec in first.items():
+        try:
+            make(spec)
+        except CommandError as error:
+            said = str(error)
+            for name in spec["settings"]:
+                said = said.replace(f"`{name}`", f"`{option_name(name)}`")
+            raise UsageError(f"`{method}`: {said}") from None
 
 
 def has_history(backbone: str) -> bool:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli import rows as data
-from hf_memaug.cli.backbones import check_model
+from hf_memaug.cli.backbones import check_model, check_training
 from hf_memaug.cli.cards import NEVER_THE_TARGET, metric_name, run_card
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.errors import FAILED, OK, DataRefused, UsageError
@@ -81,6 +81,9 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         if len(done) < len(specs):
             for name, one in several.items():
                 check_model(one, options.backbone, rows, settings[name], options.general)
+            from hf_memaug.cli.job import training_arguments
+
+            check_training(specs, lambda spec: training_arguments(spec, several[spec["job"]["method"]], 1, folder.path))
         facts = {
             "task": kind,
             "methods": list(several),

@@ -11,7 +11,7 @@ from typing import Any
 
 from hf_memaug.cli import fields
 from hf_memaug.cli import rows as data
-from hf_memaug.cli.backbones import check_model, has_history
+from hf_memaug.cli.backbones import check_model, check_training, has_history
 from hf_memaug.cli.cards import data_name, kept_whole, metric_name, plain_card, run_card
 from hf_memaug.cli.compare import (
     check_options,
@@ -108,6 +108,8 @@ def continual(call) -> int:
         if len(done) < len(specs) and not has_history(options.backbone):
             for of in settings.values():
                 check_model(one, options.backbone, rows, _configuration(of), options.general)
+        if len(done) < len(specs):
+            check_training(specs, lambda spec: _training_arguments(spec, folder.path))
         facts = {"task": "continual", "rows": data.kind_of(rows)}
         facts |= {"methods": strategies, "targets": order, "seeds": seeds}
         facts |= {"metric": options.metric, "labels": rows.label_names}
@@ -285,19 +287,11 @@ def _plan(options, strategies, seeds, order, source, settings) -> list[dict]:
     ]
 
 
-def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
-    """A job: all domains in their order by one strategy."""
-    from transformers import PrinterCallback, set_seed
-
-    from hf_memaug.cli.callbacks import Steps
-    from hf_memaug.cli.job import common_arguments, keep_facts
+def _training_arguments(spec: Mapping[str, Any], folder: Path):
+    from hf_memaug.cli.job import common_arguments
     from hf_memaug.training import ContinualTrainingArguments
-    from hf_memaug.training.costs import parameter_counts
 
-    job, folder = spec["job"], run / "jobs" / spec["name"]
-    rest = (spec["holdout"], spec.get("dev_fraction", 0.0), job["seed"], spec["on_overlap"])
-    parts = _parts(spec["source"], spec["order"], *rest)
-    of_model = _configuration(spec["settings"])
+    job, of_model = spec["job"], _configuration(spec["settings"])
     given = {name: value for name, value in spec["settings"].items() if name not in of_model}
     common = common_arguments(folder, job["seed"])
     protocol = {
@@ -315,11 +309,25 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
         # The words that a domain adds have vectors of the same file, unless the strategy is told otherwise.
         given["strategy_kwargs"] = {"word_vectors": spec["vectors"], **_options(given.get("strategy_kwargs"))}
     try:
-        arguments = ContinualTrainingArguments(**{**common, **protocol, **given})
+        return ContinualTrainingArguments(**{**common, **protocol, **given})
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
+
+
+def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
+    """A job: all domains in their order by one strategy."""
+    from transformers import PrinterCallback, set_seed
+
+    from hf_memaug.cli.callbacks import Steps
+    from hf_memaug.cli.job import keep_facts
+    from hf_memaug.training.costs import parameter_counts
+
+    job, folder = spec["job"], run / "jobs" / spec["name"]
+    rest = (spec["holdout"], spec.get("dev_fraction", 0.0), job["seed"], spec["on_overlap"])
+    parts = _parts(spec["source"], spec["order"], *rest)
+    arguments = _training_arguments(spec, folder)
     set_seed(job["seed"])
-    model, processor, history = _model(spec, parts, of_model, run)
+    model, processor, history = _model(spec, parts, _configuration(spec["settings"]), run)
     # Domains that it was trained on before are scored too, where there are rows of them.
     earlier = [name for name in _trained(model, history) if name in data.load(spec["source"])[0].domains]
     scored = (_parts(spec["source"], earlier, *rest)["test"] if earlier else {}) | parts["test"]

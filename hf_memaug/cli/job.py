@@ -172,7 +172,7 @@ def training_arguments(spec: Mapping[str, Any], one, train_rows: int, folder: Pa
     given = one.training(spec["settings"])
     common = common_arguments(folder, spec["job"]["seed"])
     chooses_itself = ALGORITHMS[one.algorithm].chooses_by_evaluation
-    batch = given.get("per_device_train_batch_size", 8) * given.get("gradient_accumulation_steps", 1)
+    batch = max(1, given.get("per_device_train_batch_size", 8) * given.get("gradient_accumulation_steps", 1))
     steps = given.get("max_steps", -1)
     if steps <= 0:
         steps = math.ceil(given.get("num_train_epochs", 3.0) * math.ceil(train_rows / (batch * spec["processes"])))

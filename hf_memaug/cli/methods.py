@@ -99,7 +99,7 @@ def _check_kv_memory(config, parts: Parts) -> None:
     from hf_memaug.registry import family_on
 
     family = family_on(config.model_type)
-    family.load(family.config)(**parts.settings)
+    family.load(family.config).from_backbone_config(config, **parts.settings).check_heads()
 
 
 def _hma(parts: Parts):

@@ -30,6 +30,11 @@ class SavingArguments(TrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
+        for name in ("per_device_train_batch_size", "gradient_accumulation_steps"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"`{name}` is {getattr(self, name)}; it must be 1 or more.")
+        if self.learning_rate < 0:
+            raise ValueError(f"`learning_rate` is {self.learning_rate}; a rate must be 0 or more.")
         if self.save_share is not None and not 0 < self.save_share <= 1:
             raise ValueError(f"`save_share` is {self.save_share}; it is a part of the time, above 0 and at most 1.")
         if self.save_share is not None and self.save_only_model:

@@ -37,6 +37,33 @@ def test_wrong_usage(command, columns, words, said):
     assert code == 2 and said in error, error
 
 
+@pytest.mark.parametrize(
+    "words, said",
+    [
+        (["--methods", "erm,mil", "--inner-steps", "0"], "`mil`: `--inner-steps` is 0; it must be 1 or more."),
+        (["--methods", "mil", "--hypergradient", "second"], "`--hypergradient` is 'second'; it can be 'first_order'"),
+        (["--methods", "+memory", "--memory-heads", "5"], "`+memory`: `--memory-heads` (5) must divide"),
+        (["--methods", "erm", "--penalty-weight", "3"], '`erm`: `algorithm="erm"` has no penalty'),
+        (["--methods", "erm", "--learning-rate", "-1"], "`erm`: `--learning-rate` is -1.0; a rate must be 0 or more."),
+        (["--methods", "erm", "--per-device-train-batch-size", "0"], "`--per-device-train-batch-size` is 0"),
+        (["--methods", "erm", "--lr-scheduler-type", "sine"], "sine is not a valid SchedulerType"),
+    ],
+)
+def test_settings_that_no_job_could_have_are_refused_before_the_first(command, columns, words, said, tmp_path):
+    runs = [*columns, "--target", "books", "--seeds", "1", "--backbone", "small", "--output", tmp_path / "run"]
+    code, _, error = command("compare", *runs, *words)
+    assert code == 2 and said in error, error
+    # Nothing was begun, so that the folder takes other settings.
+    assert not (tmp_path / "run" / "jobs").exists() and not (tmp_path / "run" / "run.json").exists()
+
+
+def test_and_so_are_those_of_a_strategy(command, columns, tmp_path):
+    runs = [*columns, "--strategies", "f,ewc", "--backbone", "small", "--output", tmp_path / "run"]
+    code, _, error = command("continual", *runs, "--gradient-accumulation-steps", "0")
+    assert code == 2 and "`f`: `--gradient-accumulation-steps` is 0; it must be 1 or more." in error, error
+    assert not (tmp_path / "run" / "jobs").exists()
+
+
 def test_images_that_cannot_be_read_are_refused_or_skipped(command, pictures):
     (next(pictures.glob("*/*")) / "broken.png").write_bytes(b"no image")
     words = ["--data", pictures, "--methods", "gmoe", "--backbone", "small", "--dry-run"]
