@@ -21,7 +21,8 @@ from hf_memaug.data.sampling import OneDomainSampler
 from hf_memaug.training.arguments import BilevelTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
 from hf_memaug.training.checkpoints import last_complete_checkpoint, together
-from hf_memaug.training.domain_trainer import DomainTrainer, domains_of
+from hf_memaug.training.collation import domains_of
+from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.meta_trainer import MetaTrainer, check_memory_is_last
 from hf_memaug.training.selection import BestInMemory

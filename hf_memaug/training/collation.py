@@ -104,3 +104,13 @@ def _columns(train_dataset, eval_dataset) -> Iterable[tuple[str, list[str]]]:
         columns = getattr(dataset, "column_names", None)
         if columns:
             yield name, list(columns)
+
+
+def domains_of(dataset, argument: str) -> list[str]:
+    """The `domain` column of a dataset, or an error that says how to get one."""
+    if "domain" not in (getattr(dataset, "column_names", None) or ()):
+        raise ValueError(
+            f"`{argument}` has no `domain` column. Load it with `load_domains(..., domain=...)` and "
+            "`.tokenize(tokenizer)`, or add the column to your `datasets.Dataset`."
+        )
+    return list(dataset["domain"])

@@ -10,8 +10,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch.utils.data import Sampler, SequentialSampler
-from transformers import EarlyStoppingCallback, EvalPrediction, SchedulerType, Trainer
-from transformers.trainer_utils import SaveStrategy
+from transformers import EvalPrediction, Trainer
 
 from hf_memaug.data.collators import DomainCollator
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
@@ -23,20 +22,22 @@ from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
 from hf_memaug.training.checkpoints import load_state, own_names
-from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, joined
+from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, domains_of, joined
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.label_names import share_label_names
+from hf_memaug.training.logged_means import LoggedMeans
 from hf_memaug.training.memory_updates import where_rows_wait
-from hf_memaug.training.selection import BestInMemory
+from hf_memaug.training.selection import check_selection
 from hf_memaug.training.snapshots import SnapshotTrainer
 
 
-class DomainTrainer(SnapshotTrainer, Trainer):
+class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
     """
     A `Trainer` for rows that have a `domain`. It draws batches in equal shares from the domains, minimises what
     `args.algorithm` says, and reports every score for each domain (`eval_books_f1`) and as their mean (`eval_f1`).
-    The best checkpoint can only be chosen on domains that are trained on.
+    The best checkpoint can only be chosen on domains that are trained on. Where the algorithm has a penalty, the
+    model's own `task_loss` is logged beside `loss`, which is both together.
 
     Args:
         model (`PreTrainedModel`):
@@ -80,7 +81,7 @@ class DomainTrainer(SnapshotTrainer, Trainer):
             raise ValueError("`compute_loss_func` has no place here: `args.algorithm` says what is minimised.")
         eval_dataset = joined(eval_dataset)
         self.domains = sorted(set(domains_of(train_dataset, "train_dataset"))) if train_dataset is not None else []
-        _check_selection(args, self.domains, eval_dataset, callbacks or ())
+        check_selection(args, self.domains, eval_dataset, callbacks or ())
         if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
             # Scores of all words for each word of a reply would fill the memory.
             kwargs.setdefault("preprocess_logits_for_metrics", _likeliest)
@@ -140,6 +141,8 @@ class DomainTrainer(SnapshotTrainer, Trainer):
         self.add_callback(EpochOrder(self))
         self._graphed_loss = GraphedFunction(self._loss_and_gradients)
         self._grad_norm: torch.Tensor | None = None
+        # Of the last forward pass, where `loss` is more than that.
+        self._own_loss: torch.Tensor | None = None
 
     @property
     def method_name(self) -> str:
@@ -190,18 +193,25 @@ class DomainTrainer(SnapshotTrainer, Trainer):
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         if not self.args.cuda_graphs:
-            return super().training_step(model, inputs, num_items_in_batch)
+            loss = super().training_step(model, inputs, num_items_in_batch)
+            self._log_own_loss(self._own_loss)
+            return loss
         if not model.training:
             model.train()
         # The penalty sets in at a step that Python knows of and the graph does not.
         has_penalty = self.state.global_step >= self.args.penalty_anneal_steps
         found = self._graphed_loss(self._prepare_inputs(inputs), key=has_penalty)
-        loss, gradients, self._grad_norm, waiting = found
+        loss, gradients, self._grad_norm, waiting, own_loss = found
+        self._log_own_loss(own_loss)
         for parameter, gradient in zip(self._learners, gradients, strict=True):
             parameter.grad = gradient
         for memory, rows in zip(self._written, waiting, strict=True):
             memory.let_wait(rows)
         return loss.clone()
+
+    def _log_own_loss(self, loss: torch.Tensor | None) -> None:
+        if loss is not None:
+            self._log_mean("task_loss", loss)
 
     @cached_property
     def _learners(self) -> list[torch.nn.Parameter]:
@@ -213,7 +223,7 @@ class DomainTrainer(SnapshotTrainer, Trainer):
         return where_rows_wait(self.model)
 
     def _loss_and_gradients(self, inputs: dict) -> tuple:
-        """The loss, the learners' gradients, the model's norm of them, and the rows that wait to be written."""
+        """The loss, the learners' gradients, the model's norm of them, rows that wait to be written, `_own_loss`."""
         for parameter in self._learners:
             parameter.grad = None
         with self.compute_loss_context_manager():
@@ -222,7 +232,7 @@ class DomainTrainer(SnapshotTrainer, Trainer):
         # Clipped here, in the graph, as `Trainer` would clip: the model's gradients, not the algorithm's.
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.args.max_grad_norm or torch.inf)
         waiting = [memory.take_waiting() for memory in self._written]
-        return loss.detach(), [parameter.grad for parameter in self._learners], norm, waiting
+        return loss.detach(), [parameter.grad for parameter in self._learners], norm, waiting, self._own_loss
 
     def _clip_grad_norm(self, model):
         return self._grad_norm if self.args.cuda_graphs else super()._clip_grad_norm(model)
@@ -243,7 +253,9 @@ class DomainTrainer(SnapshotTrainer, Trainer):
             loss = self._task_loss(outputs, inputs)
         else:
             outputs = None  # `Trainer` asks for them in evaluation only
-            loss = self.algorithm.train_loss(ForwardPass(self, model), inputs, domain_ids)
+            forward = ForwardPass(self, model)
+            loss = self.algorithm.train_loss(forward, inputs, domain_ids)
+            self._own_loss = forward.task_loss if self.algorithm.default_penalty_weight else None
         return (loss, outputs) if return_outputs else loss
 
     def _task_loss(self, outputs, inputs) -> torch.Tensor:
@@ -349,42 +361,6 @@ class DomainTrainer(SnapshotTrainer, Trainer):
 
 def _likeliest(logits, labels) -> torch.Tensor:
     return (logits[0] if isinstance(logits, tuple) else logits).argmax(dim=-1)
-
-
-def domains_of(dataset, argument: str) -> list[str]:
-    """The `domain` column of a dataset, or an error that says how to get one."""
-    if "domain" not in (getattr(dataset, "column_names", None) or ()):
-        raise ValueError(
-            f"`{argument}` has no `domain` column. Load it with `load_domains(..., domain=...)` and "
-            "`.tokenize(tokenizer)`, or add the column to your `datasets.Dataset`."
-        )
-    return list(dataset["domain"])
-
-
-def _check_selection(args, trained: Sequence[str], eval_dataset, callbacks: Sequence) -> None:
-    algorithm = ALGORITHMS[args.algorithm]
-    if algorithm.chooses_by_evaluation and any(isinstance(callback, BestInMemory) for callback in callbacks):
-        raise ValueError(f'`algorithm="{args.algorithm}"` chooses its weights itself: leave `BestInMemory` out.')
-    chooses = {
-        "`load_best_model_at_end`": args.load_best_model_at_end,
-        f'`algorithm="{args.algorithm}"`': algorithm.chooses_by_evaluation,
-        '`save_strategy="best"`': args.save_strategy == SaveStrategy.BEST,
-        '`lr_scheduler_type="reduce_lr_on_plateau"`': args.lr_scheduler_type == SchedulerType.REDUCE_ON_PLATEAU,
-        "`EarlyStoppingCallback`": any(
-            callback is EarlyStoppingCallback or isinstance(callback, EarlyStoppingCallback) for callback in callbacks
-        ),
-    }
-    reason = next((name for name, holds in chooses.items() if holds), None)
-    if reason is None or eval_dataset is None:
-        return
-    for dataset in eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]:
-        unseen = sorted(set(domains_of(dataset, "eval_dataset")) - set(trained))
-        if unseen:
-            raise ValueError(
-                f"`eval_dataset` has rows of {', '.join(unseen)}, which `train_dataset` has not, and {reason} would "
-                "choose by them: the scores there would no longer be those of an unseen domain. Leave them out, and "
-                "score them after training with `trainer.predict`."
-            )
 
 
 def _rows(prediction: EvalPrediction, kept: np.ndarray) -> EvalPrediction:

@@ -25,6 +25,8 @@ class ForwardPass:
         self.trainer, self.wrapped = trainer, model
         self.model = trainer.accelerator.unwrap_model(model)
         self.step = trainer.state.global_step
+        # Of the last call.
+        self.task_loss: torch.Tensor | None = None
 
     def __call__(self, inputs: dict, domain_ids: torch.Tensor, weights: dict | None = None) -> DomainBatch:
         """With `weights`, as if these were the model's parameters of the same names."""
@@ -42,8 +44,10 @@ class ForwardPass:
                 f"`{type(self.model).__name__}` has {len(features[0])} for {len(domain_ids)} rows (pairs of "
                 'texts have two). Choose an algorithm that looks at the loss alone, such as "erm" or "vrex".'
             )
+        task_loss = self.trainer._task_loss(outputs, inputs)
+        self.task_loss = task_loss.detach()
         return DomainBatch(
-            task_loss=self.trainer._task_loss(outputs, inputs),
+            task_loss=task_loss,
             logits=logits_of(outputs, 1),
             # Questions have none.
             labels=inputs.get("labels"),

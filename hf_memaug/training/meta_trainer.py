@@ -15,7 +15,8 @@ from hf_memaug.data.sampling import EpisodeSampler
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.layers.discriminator import DomainDiscriminators
 from hf_memaug.training.checkpoints import load_state
-from hf_memaug.training.domain_trainer import DomainTrainer, domains_of
+from hf_memaug.training.collation import domains_of
+from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.hypergradient import (
     InnerStep,
@@ -66,8 +67,6 @@ class MetaTrainer(DomainTrainer):
         self._second_derivatives = SecondDerivatives(self._replayed_loss, graphed=self.args.cuda_graphs)
         # One for all targets, of which one plays at a time: they share the memory of their graphs.
         self._graphed_play = GraphedFunction(lambda batch: self.play(batch, self.meta_target))
-        self._sums: dict[str, torch.Tensor] = {}
-        self._counts: dict[str, int] = {}
         self._attention = self.model.config._attn_implementation
         self.add_callback(_OuterSteps(self))
 
@@ -255,11 +254,6 @@ class MetaTrainer(DomainTrainer):
         finally:
             self.model.freeze_memory()
 
-    def _mean_over_processes(self, tensors: dict) -> dict:
-        if self.args.world_size == 1:
-            return tensors
-        return {name: self.accelerator.reduce(value, reduction="mean") for name, value in tensors.items()}
-
     # The exact hyper-gradient
 
     def _remember_step(self) -> InnerStep:
@@ -292,21 +286,11 @@ class MetaTrainer(DomainTrainer):
 
     # Logs
 
-    def _log_mean(self, name: str, value: torch.Tensor) -> None:
-        self._sums[name] = self._sums.get(name, 0.0) + value.detach()
-        self._counts[name] = self._counts.get(name, 0) + 1
-
     def log(self, logs: dict, *args, **kwargs) -> None:
-        if self._sums and "loss" in logs:
-            means = {name: self._sums[name] / self._counts[name] for name in self._sums}
-            # Each process has drawn rows of the same meta-targets, so all have the same names.
-            means = self._mean_over_processes(means)
-            logs.update({name: float(value) for name, value in means.items()})
-            if self.slots_ever_used is not None:
-                used = self._mean_over_processes({"used": self.slots_ever_used.float()})["used"]
-                logs["slots_used"] = int((used > 0).sum())
-            self._sums.clear()
-            self._counts.clear()
+        # Each process has drawn rows of the same meta-targets, so all have the same names of means.
+        if self._sums and "loss" in logs and self.slots_ever_used is not None:
+            used = self._mean_over_processes({"used": self.slots_ever_used.float()})["used"]
+            logs["slots_used"] = int((used > 0).sum())
         super().log(logs, *args, **kwargs)
 
     # Checkpoints

@@ -1,11 +1,15 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Keeping the best weights."""
+"""Keeping the best weights, and by which rows they may be chosen."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import torch
-from transformers import TrainerCallback
+from transformers import EarlyStoppingCallback, SchedulerType, TrainerCallback
+from transformers.trainer_utils import SaveStrategy
+
+from hf_memaug.training.algorithms import ALGORITHMS
+from hf_memaug.training.collation import domains_of
 
 
 class BestInMemory(TrainerCallback):
@@ -66,3 +70,30 @@ def refuse_unseen_domains(trained: Collection[str], seen: Collection[str]) -> No
 def _domains(loader) -> set[str]:
     dataset = getattr(loader, "dataset", None)
     return set(dataset["domain"]) if "domain" in (getattr(dataset, "column_names", None) or ()) else set()
+
+
+def check_selection(args, trained: Sequence[str], eval_dataset, callbacks: Sequence) -> None:
+    """Refuses rows of other domains than those that are trained on where something would choose by them."""
+    algorithm = ALGORITHMS[args.algorithm]
+    if algorithm.chooses_by_evaluation and any(isinstance(callback, BestInMemory) for callback in callbacks):
+        raise ValueError(f'`algorithm="{args.algorithm}"` chooses its weights itself: leave `BestInMemory` out.')
+    chooses = {
+        "`load_best_model_at_end`": args.load_best_model_at_end,
+        f'`algorithm="{args.algorithm}"`': algorithm.chooses_by_evaluation,
+        '`save_strategy="best"`': args.save_strategy == SaveStrategy.BEST,
+        '`lr_scheduler_type="reduce_lr_on_plateau"`': args.lr_scheduler_type == SchedulerType.REDUCE_ON_PLATEAU,
+        "`EarlyStoppingCallback`": any(
+            callback is EarlyStoppingCallback or isinstance(callback, EarlyStoppingCallback) for callback in callbacks
+        ),
+    }
+    reason = next((name for name, holds in chooses.items() if holds), None)
+    if reason is None or eval_dataset is None:
+        return
+    for dataset in eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]:
+        unseen = sorted(set(domains_of(dataset, "eval_dataset")) - set(trained))
+        if unseen:
+            raise ValueError(
+                f"`eval_dataset` has rows of {', '.join(unseen)}, which `train_dataset` has not, and {reason} would "
+                "choose by them: the scores there would no longer be those of an unseen domain. Leave them out, and "
+                "score them after training with `trainer.predict`."
+            )

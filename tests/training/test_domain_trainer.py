@@ -67,6 +67,38 @@ def test_erm_without_balance_is_the_trainer_of_transformers(smoothing, tmp_path)
     np.testing.assert_allclose(logged(ours), logged(theirs), rtol=1e-4)
 
 
+@pytest.mark.parametrize("algorithm, weight", [("coral", 1e9), ("irm", 100.0), ("vrex", 2.0), ("dann", 0.5)])
+def test_the_models_own_loss_is_logged_beside_both_together(algorithm, weight, tmp_path):
+    options = {"penalty_weight": weight, "gradient_accumulation_steps": 2, "logging_steps": 2}
+    trainer = domain_trainer("bert", tmp_path, algorithm=algorithm, **options)
+    own, both, loss = [], [], trainer.algorithm.loss
+
+    def noted(batch):
+        own.append(batch.task_loss.item())
+        both.append(loss(batch))
+        return both[-1]
+
+    trainer.algorithm.loss = noted
+    trainer.train()
+    logs = [(entry["loss"], entry["task_loss"]) for entry in trainer.state.log_history if "loss" in entry]
+    # Two steps of two batches each.
+    wanted = [(sum(both[i : i + 4]).item() / 4, sum(own[i : i + 4]) / 4) for i in range(0, len(own), 4)]
+    assert len(logs) == len(wanted) >= 2
+    np.testing.assert_allclose(logs, wanted, rtol=1e-4)
+    together, alone = logs[-1]
+    assert together > alone + 1e-3
+
+
+def test_before_a_penalty_sets_in_both_losses_are_one(tmp_path):
+    trainer = domain_trainer("bert", tmp_path, algorithm="coral", penalty_anneal_steps=1000)
+    trainer.train()
+    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+    np.testing.assert_allclose([entry["loss"] for entry in logs], [entry["task_loss"] for entry in logs], rtol=1e-4)
+    plain = domain_trainer("bert", tmp_path)
+    plain.train()
+    assert not any("task_loss" in entry for entry in plain.state.log_history), "it would say the same twice"
+
+
 def test_every_batch_holds_the_domains_in_equal_shares(tmp_path):
     uneven = rows(40).select([row for row in range(40) if row % 3 == 0 or row < 12])
     trainer = domain_trainer("kv", tmp_path, train=uneven)
