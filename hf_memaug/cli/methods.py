@@ -136,6 +136,11 @@ def _check_gmap(config, parts: Parts) -> None:
     from hf_memaug import GMAPConfig
     from hf_memaug.modeling.modeling_gmap_encoders import check_pair
 
+    if getattr(config, "model_type", None) == GMAPConfig.model_type:
+        raise ValueError(
+            "`domain` is a G-MAP model already, pre-trained with its general encoder, which is in it. Train it by "
+            "`erm`, without `general`."
+        )
     if parts.backbone != SMALL:
         check_pair(parts.general, parts.backbone, GMAPConfig, parts.settings, {})
 
@@ -420,7 +425,10 @@ def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> N
     if sources < 2 and (ALGORITHMS[one.algorithm].compares_domains or one.method.trainer == "bilevel"):
         raise UsageError(f"`{one.name}` compares domains, and there is one alone to train on. Choose another method.")
     if one.method.general and general is None:
-        raise UsageError(f"`{one.name}` reads a general encoder: give it as `--general`.")
+        raise UsageError(
+            f"`{one.name}` reads a general encoder: give it as `--general`. (A backbone that was pre-trained with one "
+            "has it, and is trained by `erm`.)"
+        )
 
 
 def processor_of(one: Chosen, backbone: str, rows: DomainDataset, general: str | None = None):

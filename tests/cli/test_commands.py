@@ -133,7 +133,7 @@ def test_options_of_strategies_and_labels_are_looked_at_before_the_first_job(com
     assert code != 0 and "'pos'" in error and "'positive'" in error and "not one in common" in error
 
 
-def test_further_pretraining(command, backbones, tmp_path):
+def test_further_pretraining(command, backbones, columns, tmp_path):
     texts = ["the phone is good and the battery lasts", "a slow film with a great end"] * 30
     (tmp_path / "domain.txt").write_text("\n".join(texts))
     (tmp_path / "general.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -167,6 +167,16 @@ def test_further_pretraining(command, backbones, tmp_path):
     short = ["domain.txt", "--max-steps", 1, "--length", 32, "--output"]
     assert command(*with_memory, *short, "memory")[0] == 0
     assert command("pretrain", "--backbone", "memory", "--corpus", *short, "further")[0] == 0
+    # And learns a task as it is: its general encoder is in it.
+    task = ["train", *columns, "--target", "books", "--backbone", "memory", "--max-steps", 1, "--output"]
+    code, _, error = command(*task, "task", "--method", "gmap", "--general", backbones["roberta"])
+    assert code == 2 and "`--backbone` is a G-MAP model already" in error and "Train it by `erm`" in error
+    code, _, error = command(*task, "task", "--method", "gmap")
+    assert code == 2 and "give it as `--general`. (A backbone that was pre-trained with one has it" in error
+    code, _, error = command(*task, "task", "--method", "erm")
+    assert code == 0, error
+    config = json.loads(next(tmp_path.glob("task/jobs/*/checkpoint/config.json")).read_text())
+    assert config["architectures"] == ["GMAPForSequenceClassification"]
     assert command("pretrain", "--corpus", "nowhere.txt")[0] == 3
     assert "give `--general`" in command(*words, "--fusion", "gate_attention")[2]
 

@@ -128,6 +128,7 @@ assert len(left) >= 3 and all(Path("runs/shops", name).exists() for name in left
     "docs/gmap.md": """
 from pathlib import Path
 assert found.memory_layers and Path("cache/train/cache.json").is_file()
+assert logits.shape[-1] == 3 and len(answers) == 1 and isinstance(answers[0], str), "a tag a word, an answer a question"
 trainer.args.max_steps = 2
 trainer.train()
 output = model(**tokenizer("a good book", return_tensors="pt"), output_memory_weights=True)
