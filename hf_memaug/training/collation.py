@@ -27,7 +27,7 @@ def choose_collator(args, data_collator: Callable | None, processing_class, trai
         return data_collator
     reads_images = makes_pixel_values(processing_class)
     has_images = has_graphs = False
-    for name, columns in _columns(train_dataset, eval_dataset):
+    for name, columns in _columns(train_dataset=train_dataset, eval_dataset=eval_dataset):
         if "image" in columns and not reads_images and not {"input_ids", "pixel_values"} & set(columns):
             raise ValueError(
                 f"`{name}` has rows with `image`, and `processing_class` is {type(processing_class).__name__}: nothing "
@@ -58,9 +58,9 @@ def joined(eval_dataset):
     return DomainDataset.concatenate([rows for _, rows in parts]) if parts and is_by_domain else eval_dataset
 
 
-def check_tokenized(train_dataset, eval_dataset) -> None:
-    """Refuses texts that nothing makes tokens of."""
-    for name, columns in _columns(train_dataset, eval_dataset):
+def check_tokenized(**datasets) -> None:
+    """Refuses texts that nothing makes tokens of. Data sets by the names of their arguments."""
+    for name, columns in _columns(**datasets):
         if "text" in columns and not _READ_BY_MODELS & set(columns):
             raise ValueError(
                 f"`{name}` has texts that are not tokenized. Give `rows.tokenize(tokenizer, max_length=...)` in their "
@@ -98,12 +98,12 @@ def _check_augmentation(args, data_collator: Callable | None, processing_class) 
         )
 
 
-def _columns(train_dataset, eval_dataset) -> Iterable[tuple[str, list[str]]]:
-    evaluated = eval_dataset.values() if isinstance(eval_dataset, dict) else [eval_dataset]
-    for name, dataset in [("train_dataset", train_dataset), *(("eval_dataset", one) for one in evaluated)]:
-        columns = getattr(dataset, "column_names", None)
-        if columns:
-            yield name, list(columns)
+def _columns(**datasets) -> Iterable[tuple[str, list[str]]]:
+    for name, several in datasets.items():
+        for dataset in several.values() if isinstance(several, dict) else [several]:
+            columns = getattr(dataset, "column_names", None)
+            if columns:
+                yield name, list(columns)
 
 
 def domains_of(dataset, argument: str) -> list[str]:

@@ -24,7 +24,7 @@ from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
 from hf_memaug.training.checkpoints import load_state, own_names
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, domains_of, joined
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
-from hf_memaug.training.guard import RunGuard
+from hf_memaug.training.guard import RunGuard, check_texts
 from hf_memaug.training.label_names import share_label_names
 from hf_memaug.training.logged_means import LoggedMeans
 from hf_memaug.training.memory_updates import where_rows_wait
@@ -86,8 +86,10 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
             # Scores of all words for each word of a reply would fill the memory.
             kwargs.setdefault("preprocess_logits_for_metrics", _likeliest)
         is_given = data_collator is not None
-        if not is_given and not self.takes_texts:
-            check_tokenized(train_dataset, eval_dataset)
+        # Whether texts become tokens in a collator, or in a subclass.
+        self._reads_texts = is_given or self.takes_texts
+        if not self._reads_texts:
+            check_tokenized(train_dataset=train_dataset, eval_dataset=eval_dataset)
         data_collator = choose_collator(args, data_collator, processing_class, train_dataset, eval_dataset)
         super().__init__(
             model=model,
@@ -315,6 +317,21 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
     def _get_eval_sampler(self, eval_dataset):
         # In the order of the rows, so that the domain of each prediction is known.
         return SequentialSampler(eval_dataset)
+
+    def get_eval_dataloader(self, eval_dataset=None):
+        if eval_dataset is not None and not isinstance(eval_dataset, str):
+            self._check_rows(eval_dataset=eval_dataset)
+        return super().get_eval_dataloader(eval_dataset)
+
+    def get_test_dataloader(self, test_dataset):
+        self._check_rows(test_dataset=test_dataset)
+        return super().get_test_dataloader(test_dataset)
+
+    def _check_rows(self, **datasets) -> None:
+        """Of rows that are handed over to be scored, what is asked of those to train on."""
+        if not self._reads_texts:
+            check_tokenized(**datasets)
+        check_texts(self.accelerator.unwrap_model(self.model), *datasets.values())
 
     def evaluation_loop(self, dataloader, *args, **kwargs):
         dataset = getattr(dataloader, "dataset", None)

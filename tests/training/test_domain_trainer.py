@@ -215,6 +215,21 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"`eval_dataset` has texts that are not tokenized"):
             domain_trainer("kv", tmp_path, evaluate=plain)
 
+    def test_rows_to_score_that_the_model_could_not_read(self, tmp_path):
+        trainer = domain_trainer("kv", tmp_path)
+        places = trainer.model.config.max_position_embeddings
+        plain = rows().without_columns("input_ids", "attention_mask").with_columns(text=["a text"] * 24)
+        for score in (trainer.predict, trainer.evaluate):
+            name = "test" if score == trainer.predict else "eval"
+            with pytest.raises(ValueError, match=rf"`{name}_dataset` has texts that are not tokenized.*rows.tokenize"):
+                score(plain)
+            for ids, said in (([5] * (places + 1), "Set `max_length`"), ([2, 99, 5], "the token 99")):
+                ids = [ids, *rows()["input_ids"][1:]]
+                other = rows().with_columns(input_ids=ids, attention_mask=[[1] * len(row) for row in ids])
+                with pytest.raises(ValueError, match=said):
+                    score(other)
+        assert "test_f1" in trainer.predict(rows()).metrics
+
     def test_prompted_models_want_a_mask_in_every_row(self, tmp_path):
         trainer = domain_trainer("kv", tmp_path)
         config = trainer.model.config
