@@ -106,7 +106,11 @@ def prepared(root: str, data: str, tokenizer_folder: str):
     from tasks import TASKS
     from transformers import AutoTokenizer
 
+    from hf_memaug.data.spans import reading_words
+
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_folder)
+    if DATA[data].task == "tagging":
+        tokenizer = reading_words(tokenizer)
     rows = {split: read_rows(root, data, split) for split in ("train", "dev", "test")}
     kind = DATA[data]
     metric = {"metric": kind.metric} if kind.metric else {}

@@ -441,7 +441,9 @@ def processor_of(one: Chosen, backbone: str, rows: DomainDataset, general: str |
         return None
     name, option = (general, "--general") if is_general else (backbone, "--backbone")
     if kind == TAGS:
-        return _of_words(load_processor(kind, name, option, add_prefix_space=True))
+        from hf_memaug.data.spans import reading_words
+
+        return reading_words(load_processor(kind, name, option, add_prefix_space=True))
     return load_processor(kind, name, option)
 
 
@@ -462,16 +464,6 @@ def load_processor(kind: str, name: str, option: str, **how):
         f"`{option}` {name!r} has no {what} that can be read. Save that of the model it was made from there: "
         f"`{auto_class.__name__}.from_pretrained(...).save_pretrained({name!r})`."
     ) from error
-
-
-def _of_words(tokenizer):
-    """A byte-level tokenizer takes a word for the middle of another unless a space is before it."""
-    from tokenizers.pre_tokenizers import ByteLevel
-
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None and isinstance(backend.pre_tokenizer, ByteLevel):
-        backend.pre_tokenizer.add_prefix_space = True
-    return tokenizer
 
 
 def local_backbone(name: str, rows: DomainDataset, target: str, folder: Path) -> str:

@@ -79,9 +79,11 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
         corpus = HeldOutTexts(options.corpus, options.field, options.held_out, False)
         texts = list(islice(corpus, FIRST_TEXTS if options.stream else None))
         if not texts:
-            raise ValueError("`--corpus` has no text that is not held out.")
+            held_out = list(islice(HeldOutTexts(options.corpus, options.field, options.held_out, True), 1))
+            mend = "Its one text is held out, to measure the loss: give more, or `--held-out 0`."
+            raise ValueError(f"`--corpus` has no text to train on. {mend if held_out else 'It is empty.'}")
     except (ValueError, OSError) as error:
-        raise DataRefused(str(error).replace("`files`", "`--corpus`")) from error
+        raise DataRefused(_as_options(error, "--corpus")) from error
     rows = DomainDataset({"text": texts, "domain": ["corpus"] * len(texts), "label": [0] * len(texts)})
     backbone = local_backbone(options.backbone, rows, "corpus", output)
     tokenizer = load_processor("text", backbone, "--backbone")
@@ -104,7 +106,7 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
             packed = PackedTexts(part, tokenizer, length, keep_rest=True)
             evaluated[name] = list(islice(packed, options.evaluate_rows))
         except (ValueError, OSError) as error:
-            raise DataRefused(str(error).replace("`files`", "`--also`")) from error
+            raise DataRefused(_as_options(error, "--also")) from error
     train = PackedTexts(corpus, tokenizer, length) if options.stream else list(PackedTexts(texts, tokenizer, length))
     if next(iter(train), None) is None:
         raise DataRefused(f"`--corpus` holds less than one row of `--length` {length} tokens. Give more text.")
@@ -167,17 +169,24 @@ def _model(options, backbone: str, own: dict[str, Any]):
     from hf_memaug import GMAPForMaskedLM
 
     set_seed(options.seed)
+    config = config_of(backbone, "--backbone")
     if options.general is None:
-        config = config_of(backbone, "--backbone")
         if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
             raise UsageError(
                 f"`--backbone` is a `{config.model_type}`, which predicts no masked words. Give a RoBERTa or a BERT."
             )
         return AutoModelForMaskedLM.from_pretrained(backbone, dtype="float32")
+    if config.model_type == "gmap":
+        raise UsageError("`--backbone` is a G-MAP model already, and goes on as it is: leave `--general` out.")
+    config_of(options.general, "--general")
     try:
         return GMAPForMaskedLM.from_general_and_domain(options.general, backbone, dtype="float32", **own)
     except ValueError as error:
         raise UsageError(str(error).replace("`general`", "`--general`").replace("`domain`", "`--backbone`")) from error
+
+
+def _as_options(error: Exception, files: str) -> str:
+    return str(error).replace("`files`", f"`{files}`").replace("by `field`", "by `--field`")
 
 
 def _shown(losses: dict[str, float]) -> str:

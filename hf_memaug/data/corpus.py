@@ -4,6 +4,7 @@
 
 import hashlib
 import os
+import zlib
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -37,15 +38,38 @@ def stream_texts(files: Iterable[str | os.PathLike], field: str = "text") -> Ite
                 f"`files` names {path}, and a corpus is a text a line (.txt) or JSON lines (.jsonl). Write its texts "
                 "as one of these."
             )
-        if path.name.lower().removesuffix(".gz").endswith(".txt"):
-            with opened(path) as file:
-                yield from (line.strip() for line in file if line.strip())
-            continue
-        for number, row in enumerate(json_rows(path, option="files")):
-            if not isinstance(row.get(field), str):
-                raise ValueError(f"`files`: {path}, row {number} has no text in `{field}`. It has: {sorted(row)}.")
-            if row[field].strip():
-                yield row[field].strip()
+        try:
+            yield from _texts_of(path, field)
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"`files` names {path}, which is not in UTF-8 ({error.reason}). Convert it, such as by "
+                "`iconv -f latin1 -t utf-8`."
+            ) from error
+        except (EOFError, OSError, zlib.error) as error:
+            raise ValueError(f"`files` names {path}, which is broken ({error}). Make or fetch it anew.") from error
+
+
+def _texts_of(path: Path, field: str) -> Iterator[str]:
+    name = path.name.lower().removesuffix(".gz")
+    if name.endswith(".txt"):
+        with opened(path) as file:
+            yield from (line.strip() for line in file if line.strip())
+        return
+    if "json" not in name:
+        with opened(path) as file:
+            first = next((line.strip() for line in file if line.strip()), "")
+        if first[:1] not in ("{", "["):
+            raise ValueError(f"`files` names {path}, which is no JSON lines. A text a line is a file called .txt.")
+    for number, row in enumerate(json_rows(path, option="files")):
+        if field not in row:
+            raise ValueError(
+                f"`files`: {path}, row {number} has no `{field}`. It has: {sorted(row)}. Name the one that holds the "
+                "text by `field`."
+            )
+        if not isinstance(row[field], str):
+            raise ValueError(f"`files`: {path}, row {number} has {row[field]!r:.40} in `{field}`, which is no text.")
+        if row[field].strip():
+            yield row[field].strip()
 
 
 class HeldOutTexts:

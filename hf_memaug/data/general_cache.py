@@ -30,6 +30,10 @@ _CONFIGURATION = (
 ).split()
 
 
+# Encoders whose places count padding: behind some, a text reads otherwise.
+_COUNTS_PADDING = ("bert", "gpt2")
+
+
 class CachedRows(torch.utils.data.Dataset):
     """Rows with a `general_hidden_states` of `(layers, tokens, width)`, read from the cache when a row is asked for."""
 
@@ -66,8 +70,7 @@ class CachedRows(torch.utils.data.Dataset):
 
     def check_model(self, model) -> None:
         """Refuses a model with another general encoder than the states are of; one without any may read them."""
-        # Also inside an adapter or another wrapper.
-        encoders = next((module for module in model.modules() if hasattr(module, "general_states")), None)
+        encoders = _encoders_of(model)
         if encoders is None or not _is_whole(encoders.general):
             return
         _check_frozen(encoders)
@@ -78,13 +81,17 @@ class CachedRows(torch.utils.data.Dataset):
             )
 
     def states(self, row: int) -> torch.Tensor:
+        """`(layers, tokens, width)` of a row of the cache."""
         from safetensors import safe_open
 
         number = row // ROWS_A_FILE
         if number not in self._open:
             self._open[number] = safe_open(self.folder / _file_name(number), framework="pt").get_slice("states")
         start = int(self._starts[row])
-        return self._open[number][start : start + self.manifest["tokens"][row]].transpose(0, 1)
+        found = self._open[number][start : start + self.manifest["tokens"][row]].transpose(0, 1)
+        # For the collator, which pads them.
+        found.is_of_first_places = self.manifest.get("model_type") in _COUNTS_PADDING
+        return found
 
 
 def cache_general_states(
@@ -99,8 +106,8 @@ def cache_general_states(
         rows: tokenized rows, such as a `DomainDataset`.
         folder: where the cache lies, or will lie: one for each set of rows.
     """
-    encoders = model.base_model
-    if not hasattr(encoders, "general_states"):
+    encoders = _encoders_of(model)
+    if encoders is None:
         raise TypeError(
             f"`model` is a `{type(model).__name__}`, which has no general encoder. Give a G-MAP model, from "
             "`from_general_and_domain(...)`."
@@ -111,6 +118,7 @@ def cache_general_states(
     folder = Path(folder)
     manifest = {
         "general": _encoder_digest(encoders.general),
+        "model_type": encoders.config.general.model_type,
         "rows": _rows_digest(rows),
         # Strategies that read the same share a cache.
         "layers": encoders.config.states_read,
@@ -120,7 +128,13 @@ def cache_general_states(
     files = -(-len(rows) // ROWS_A_FILE)
     missing = [number for number in range(files) if not (folder / _file_name(number)).exists()]
     if missing:
-        _write(encoders, rows, folder, missing, batch_size, progress)
+        try:
+            _write(encoders, rows, folder, missing, batch_size, progress)
+        except Exception:
+            if len(missing) == files and not any((folder / _file_name(number)).exists() for number in missing):
+                # Nothing is there of these rows: the folder takes others, such as the same when they are mended.
+                (folder / MANIFEST).unlink(missing_ok=True)
+            raise
     _check_files(folder, manifest["tokens"], files, [len(manifest["layers"]), encoders.config.hidden_size])
     return CachedRows(rows, folder)
 
@@ -169,6 +183,11 @@ class GeneralStatesCollator:
                 raise ValueError(
                     "`collator` changes the tokens, as masking does, and the cached states are of those before. Train "
                     "without a cache, or with a collator that only pads."
+                )
+            if start and getattr(row[COLUMN], "is_of_first_places", False):
+                raise ValueError(
+                    "`collator` pads on the left, and the cached states are of an encoder that counts places from "
+                    'there: they would not be those of this batch. Set `tokenizer.padding_side = "right"`.'
                 )
             stacked[number, :, start : start + count] = row[COLUMN]
         return {**batch, COLUMN: stacked}
@@ -296,6 +315,11 @@ def _check_files(folder: Path, tokens: list[int], files: int, of_a_token: list[i
             raise ValueError(
                 f"`folder` {folder}: {path.name} has tokens, layers and width {shape}, not {wanted}. Delete that file."
             )
+
+
+def _encoders_of(model):
+    """The pair of a G-MAP model, also inside an adapter or another wrapper; None where there is none."""
+    return next((module for module in model.modules() if hasattr(module, "general_states")), None)
 
 
 def _column(rows, name: str) -> Sequence:

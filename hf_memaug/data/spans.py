@@ -48,6 +48,7 @@ def tokenize_tags(
         labels: the names of the tags, in the order of their ids, such as `tag_names(rows)`.
     """
     _check_tokenizer(tokenizer)
+    _check_words_are_read(tokenizer)
     ids = {name: index for index, name in enumerate(labels)}
     found, rows = [], list(rows)
     check_tags(rows, column)
@@ -64,6 +65,12 @@ def tokenize_tags(
             for word, before in zip(word_ids, places, strict=True)
         ]
         held = max((word for word in word_ids if word is not None), default=-1) + 1
+        lost = sorted(set(range(held)) - set(word_ids))
+        if lost:
+            raise ValueError(
+                f"`rows`: row {number}: the tokenizer makes nothing of the word {words[lost[0]]!r}, so that its tag "
+                "would be lost. Take such words and their tags out."
+            )
         found.append({**encoded, "cut_off": [ids[tag] for tag in tags[held:]]})
     return found
 
@@ -217,6 +224,30 @@ def _check_tokenizer(tokenizer) -> None:
             "`tokenizer` pads on the left, and the places of tags and answers are counted from a row's first token. "
             'Set `tokenizer.padding_side = "right"`, and train with that too.'
         )
+
+
+def reading_words(tokenizer):
+    """The tokenizer, made to read words that are given one by one: a byte-level one wants a space before each."""
+    before = _byte_level(tokenizer)
+    if before is not None:
+        before.add_prefix_space = True
+    return tokenizer
+
+
+def _check_words_are_read(tokenizer) -> None:
+    before = _byte_level(tokenizer)
+    if before is not None and not before.add_prefix_space:
+        raise ValueError(
+            "`tokenizer` takes a word without a space before it for the middle of another. Give "
+            "`hf_memaug.data.spans.reading_words(tokenizer)`."
+        )
+
+
+def _byte_level(tokenizer):
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    before = getattr(getattr(tokenizer, "backend_tokenizer", None), "pre_tokenizer", None)
+    return before if isinstance(before, ByteLevel) else None
 
 
 def _span(number: int, row: dict) -> tuple[int, int] | None:

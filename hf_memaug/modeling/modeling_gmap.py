@@ -197,6 +197,9 @@ class GMAPModel(GMAPPreTrainedModel):
         """`M = {M^1, ..., M^l}` of Eq. 1, as far as the strategy asks for them, from what an encoder takes."""
         # Under `torch.func` parameters do not say that they learn; the configuration does.
         learns = not self.config.freeze_general or any(one.requires_grad for one in self.general.parameters())
+        if inputs.get("inputs_embeds") is not None:
+            # The domain encoder's, which may be of another precision.
+            inputs["inputs_embeds"] = inputs["inputs_embeds"].to(self.general.dtype)
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()), self._own_precision():
             return layer_states(self.general, max(self.config.states_read), **inputs)
 
@@ -241,7 +244,8 @@ class GMAPModel(GMAPPreTrainedModel):
             `M^1` to `M^l`, where they are known already: the general encoder does not run. Of shape `(batch_size,
             num_hidden_layers, sequence_length, hidden_size)`.
         memory_mask (`torch.Tensor` of shape `(batch_size, sequence_length)`, *optional*):
-            1 where the memory may be read, 0 where not. Left out, `attention_mask`.
+            1 where the memory may be read, 0 where not. What `attention_mask` hides, such as padding, is hidden there
+            too.
         output_memory_weights (`bool`, *optional*):
             Whether to return the gates' weights of the general encoder's layers.
         """
@@ -266,6 +270,7 @@ class GMAPModel(GMAPPreTrainedModel):
         if memory_mask is not None:
             if "flash" in self.domain.config._attn_implementation:
                 raise ValueError('Flash attention takes no `memory_mask`. Use `set_attn_implementation("sdpa")`.')
+            memory_mask = _seen_memory(memory_mask, attention_mask, memories[0])
             memory_mask = create_bidirectional_mask(
                 config=self.domain.config,
                 inputs_embeds=memories[0].to(self.domain.dtype),
@@ -294,6 +299,19 @@ class GMAPModel(GMAPPreTrainedModel):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
+
+
+def _seen_memory(memory_mask: torch.Tensor, attention_mask: torch.Tensor | None, memory: torch.Tensor) -> torch.Tensor:
+    """Padding is no memory, whatever else is hidden of it."""
+    if memory_mask.shape != memory.shape[:2]:
+        raise ValueError(
+            f"`memory_mask` has the shape {tuple(memory_mask.shape)}. It is (batch, tokens), here "
+            f"{tuple(memory.shape[:2])}, 1 where the memory may be read."
+        )
+    if attention_mask is None or attention_mask.ndim != 2:
+        return memory_mask
+    # The mask of prefix tuning begins with the prefix, of which there is no memory.
+    return memory_mask.bool() & attention_mask[:, -memory.shape[1] :].bool()
 
 
 class GMAPHead(GMAPPreTrainedModel):
@@ -370,7 +388,7 @@ class GMAPForSequenceClassification(GMAPHead):
             return hidden_states[:, -1]
         places = torch.arange(hidden_states.shape[1], device=hidden_states.device)
         last = (places * attention_mask[:, -hidden_states.shape[1] :]).argmax(dim=-1)
-        return hidden_states[torch.arange(len(last), device=last.device), last]
+        return hidden_states[torch.arange(hidden_states.shape[0], device=last.device), last]
 
     def _loss(self, logits, labels):
         return self.loss_function(labels=labels, pooled_logits=logits, config=self.config)

@@ -38,6 +38,11 @@ def check_config(config) -> None:
     """Refuses two encoders that do not go together, and layers that are not there."""
     for name in ("general", "domain"):
         found = getattr(config, name).model_type
+        if found == config.model_type:
+            raise ValueError(
+                f"`{name}` is a G-MAP model already, and has both encoders in it. Load it by `from_pretrained`, or "
+                "give a plain encoder."
+            )
         if found not in MEMORY_LAYERS:
             known = ", ".join(MEMORY_LAYERS)
             raise ValueError(f"`{name}` is a `{found}` encoder. There are memory layers for: {known}.")
@@ -51,6 +56,11 @@ def check_config(config) -> None:
         raise ValueError(
             f"`general` is a `{kinds[0]}` and `domain` a `{kinds[1]}`: one reads both ways, the other from left to "
             "right, and the memory would show it what comes later. Pair two of one kind."
+        )
+    if kinds[0] != kinds[1]:
+        raise ValueError(
+            f"`general` is a `{kinds[0]}` and `domain` a `{kinds[1]}`, which count places and segments differently. "
+            "Pair two of one kind."
         )
     config.check_encoders()
     known = MEMORY_LAYERS[config.domain.model_type].attentions

@@ -49,6 +49,7 @@ class RunGuard(TrainerCallback):
         check_labels(rows, getattr(model.config, "num_labels", None))
         share_label_names(model, rows)
         check_texts(model, rows)
+        check_frozen_encoders(model)
         if "domain" in (getattr(rows, "column_names", None) or ()):
             check_same_domains(state, sorted(set(_column(rows, "domain"))))
         check_states_are_collated(train_dataloader)
@@ -157,6 +158,17 @@ def places_of(model: torch.nn.Module) -> list[int]:
         for one in named
         if isinstance(one, torch.nn.Embedding)
     ]
+
+
+def check_frozen_encoders(model: torch.nn.Module) -> None:
+    """Refuses adapters in a general encoder that is to stay as it is (G-MAP)."""
+    for one in model.modules():
+        is_pair = hasattr(one, "general_states") and one.config.freeze_general
+        if is_pair and any(parameter.requires_grad for parameter in one.general.parameters()):
+            raise ValueError(
+                "`freeze_general=True` keeps the general encoder, and an adapter would learn in it. Leave it out: "
+                'LoraConfig(..., modules_to_save=["memory"], exclude_modules=r".*general\\..*").'
+            )
 
 
 def check_texts(model: torch.nn.Module, *datasets) -> None:

@@ -74,7 +74,7 @@ def search_memory_layers(
     if not left:
         raise ValueError("`candidates` is empty: use `candidate_layers(strategy, depth)`.")
     rounds = max(1, math.ceil(math.log2(len(left)))) if len(left) > 1 else 1
-    if budget <= 0:
+    if not 0 < budget < math.inf:
         raise ValueError(f"`budget` is {budget}: give the search some share of a training, such as 3.0 of them.")
     # Half as many trainings in each round, twice as long. None is longer than a full one.
     counts = [len(left)]

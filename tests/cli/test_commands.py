@@ -166,6 +166,17 @@ def test_further_pretraining(command, backbones, columns, tmp_path):
     with_memory = ["pretrain", "--backbone", backbones["roberta"], "--general", backbones["roberta"], "--corpus"]
     short = ["domain.txt", "--max-steps", 1, "--length", 32, "--output"]
     assert command(*with_memory, *short, "memory")[0] == 0
+    further = ["pretrain", "--backbone", "memory", "--corpus"]
+    code, _, error = command(*further, *short, "no", "--general", backbones["roberta"])
+    assert code == 2 and "is a G-MAP model already, and goes on as it is: leave `--general` out" in error
+    code, _, error = command(*words, "--general", "nothing", "--output", "no")
+    assert code == 2 and "`--general` 'nothing' cannot be loaded" in error
+    (tmp_path / "one.txt").write_text("a text")
+    code, _, error = command("pretrain", "--backbone", backbones["roberta"], "--corpus", "one.txt", "--output", "no")
+    assert code == 3 and "Its one text is held out, to measure the loss: give more, or `--held-out 0`" in error
+    (tmp_path / "body.jsonl").write_text('{"body": "a text"}\n')
+    code, _, error = command("pretrain", "--backbone", backbones["roberta"], "--corpus", "body.jsonl", "--output", "no")
+    assert code == 3 and "`--corpus`" in error and "Name the one that holds the text by `--field`" in error
     assert command("pretrain", "--backbone", "memory", "--corpus", *short, "further")[0] == 0
     # And learns a task as it is: its general encoder is in it.
     task = ["train", *columns, "--target", "books", "--backbone", "memory", "--max-steps", 1, "--output"]

@@ -248,7 +248,7 @@ def test_what_cannot_be_cached_is_refused(rows, tokenizer, tmp_path):
 def test_it_says_what_it_was_made_of(rows, tokenizer, tmp_path):
     cache_general_states(make_model(tokenizer), rows, tmp_path, progress=False)
     manifest = json.loads((tmp_path / "cache.json").read_text())
-    assert set(manifest) == {"general", "rows", "layers", "tokens"}
+    assert set(manifest) == {"general", "model_type", "rows", "layers", "tokens"}
     assert manifest["tokens"] == [len(ids) for ids in rows["input_ids"]]
 
 
@@ -275,6 +275,45 @@ def test_the_states_follow_the_padding_and_a_collator_that_masks_is_refused(rows
 
     with pytest.raises(ValueError, match="changes the tokens, as masking does"):
         GeneralStatesCollator(mask)(some)
+
+
+@pytest.mark.parametrize("kind", ["roberta", "bert", "gpt2"])
+def test_behind_padding_on_the_left_logits_are_the_same_or_refused(kind, rows, tokenizer, tmp_path):
+    """RoBERTa does not count padding among its places; the others do, and would read their states at other ones."""
+    columns = ("input_ids", "attention_mask", "labels")
+    model = make_model(tokenizer, kind=kind, max_position_embeddings=64, pad_token_id=tokenizer.pad_token_id)
+    cached = cache_general_states(model, rows, tmp_path, progress=False)
+    some = [{name: cached[row][name] for name in (*columns, "general_hidden_states")} for row in range(6)]
+    assert len({len(row["input_ids"]) for row in some}) > 1
+    for side in ("right", "left"):
+        padding = tiny_tokenizer("roberta")
+        padding.padding_side = side
+        collate = PaddingCollator(padding)
+        if side == "left" and kind != "roberta":
+            with pytest.raises(ValueError, match='pads on the left.*Set `tokenizer.padding_side = "right"`'):
+                GeneralStatesCollator(collate)(some)
+            continue
+        plain = model(**collate([{name: row[name] for name in columns} for row in some])).logits
+        torch.testing.assert_close(model(**GeneralStatesCollator(collate)(some)).logits, plain, rtol=0, atol=5e-3)
+
+
+def test_a_model_with_an_adapter_is_cached(rows, tokenizer, tmp_path):
+    import peft
+
+    lora = {"modules_to_save": ["memory"], "exclude_modules": r".*general\..*", "target_modules": ["query", "value"]}
+    wrapped = peft.get_peft_model(make_model(tokenizer), peft.LoraConfig(task_type="SEQ_CLS", **lora))
+    cached = cache_general_states(wrapped, rows, tmp_path, progress=False)
+    cached.check_model(wrapped)
+    again = cache_general_states(make_model(tokenizer), rows, tmp_path, progress=False)
+    assert torch.equal(again[3]["general_hidden_states"], cached[3]["general_hidden_states"])
+
+
+def test_a_cache_that_could_not_begin_leaves_nothing(rows, tokenizer, tmp_path):
+    model, foreign = make_model(tokenizer), rows["input_ids"][:]
+    foreign[2] = [len(tokenizer) + 5, *foreign[2][1:]]
+    with pytest.raises(IndexError):
+        cache_general_states(model, rows.with_columns(input_ids=foreign), tmp_path / "cache", progress=False)
+    assert len(cache_general_states(model, rows, tmp_path / "cache", progress=False)) == len(rows)
 
 
 def test_rows_without_states_are_collated_as_they_are_and_never_beside_others(rows, tokenizer, tmp_path):

@@ -7,12 +7,14 @@ import pytest
 import torch
 import transformers
 from families import tiny_tokenizer
+from tokenizers.pre_tokenizers import ByteLevel
 
 from hf_memaug.data.spans import (
     IGNORED,
     answers_from_logits,
     check_questions,
     check_tags,
+    reading_words,
     tag_names,
     tags_from_logits,
     tokenize_questions,
@@ -90,6 +92,20 @@ def test_a_tokenizer_that_pads_on_the_left_is_refused():
     for tokenize in (lambda: tokenize_tags(NER, tokenizer, tag_names(NER)), lambda: tokenize_questions([], tokenizer)):
         with pytest.raises(ValueError, match='pads on the left.*Set `tokenizer.padding_side = "right"`'):
             tokenize()
+
+
+def test_words_are_read_as_words():
+    row = {"tokens": ["the", "film", "is"], "ner_tags": ["O", "B-X", "O"]}
+    tokenizer = tiny_tokenizer("roberta")
+    tokenizer.backend_tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
+    with pytest.raises(ValueError, match="the middle of another. Give `hf_memaug.data.spans.reading_words"):
+        tokenize_tags([row], tokenizer, ["O", "B-X"])
+    found = tokenize_tags([row], reading_words(tokenizer), ["O", "B-X"])[0]["input_ids"]
+    assert found == tokenizer(" the film is")["input_ids"]
+    assert reading_words(tiny_tokenizer("bert"))(["a"], is_split_into_words=True)
+    row = {"tokens": ["the", " ", "film"], "ner_tags": ["O", "B-X", "I-X"]}
+    with pytest.raises(ValueError, match="row 0: the tokenizer makes nothing of the word ' '.*Take such words"):
+        tokenize_tags([row], tiny_tokenizer("bert"), tag_names([row]))
 
 
 def test_tags_that_are_not_iob2_are_refused():

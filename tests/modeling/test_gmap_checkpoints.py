@@ -2,12 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What both encoders share is stored once, and each has it again."""
 
+import copy
+
 import pytest
 import torch
 from families import gmap_config, save_backbone
 from safetensors.torch import load_file, save_file
 
 import hf_memaug
+from hf_memaug.training.guard import check_frozen_encoders
 
 HEADS = ["GMAPModel", "GMAPForSequenceClassification", "GMAPForMaskedLM"]
 every_kind = pytest.mark.parametrize("kind", ["roberta", "bert"])
@@ -120,7 +123,11 @@ def test_all_that_is_fresh_learns_beside_lora_and_is_saved_with_it(kind, fusion,
     fresh = {name for name, _ in model.named_parameters() if "memory" in name or not name.startswith("gmap.")}
     saved = ["memory", "memory_reader"] if fusion == "cross_attention" else ["memory"]
     lora = LoraConfig(task_type="SEQ_CLS", modules_to_save=saved, exclude_modules=r".*general\..*")
+    adapted = get_peft_model(copy.deepcopy(model), LoraConfig(task_type="SEQ_CLS"))
+    with pytest.raises(ValueError, match="an adapter would learn in it. Leave it out: .*exclude_modules"):
+        check_frozen_encoders(adapted)
     adapted = get_peft_model(model, lora)
+    check_frozen_encoders(adapted)
     learning = {name for name, parameter in adapted.named_parameters() if parameter.requires_grad}
     copies = {name.replace(".modules_to_save.default", "").removeprefix("base_model.model.") for name in learning}
     assert len(fresh) > 4 and fresh <= copies

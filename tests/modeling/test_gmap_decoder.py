@@ -81,6 +81,14 @@ def test_a_sequence_is_classified_by_its_last_token():
     torch.testing.assert_close(model(**padded).logits, output.logits, rtol=0, atol=1e-12)
 
 
+def test_it_is_exported_for_batches_of_any_size():
+    model, inputs = make_model("GMAPForSequenceClassification"), make_inputs()
+    sizes = {name: {0: torch.export.Dim("rows", min=2, max=64)} for name in inputs}
+    exported = torch.export.export(model, (), kwargs=inputs, dynamic_shapes=sizes).module()
+    two = {name: value[:2] for name, value in inputs.items()}
+    torch.testing.assert_close(exported(**two).logits, model(**two).logits)
+
+
 def test_it_trains_and_comes_back(tmp_path):
     gradients = []
     for checkpointing in (False, True):

@@ -179,6 +179,21 @@ def test_a_mask_of_the_memory_hides_what_it_masks(kind, implementation, padded):
 
 @every_kind
 @every_fusion
+def test_padding_stays_hidden_whatever_the_mask_of_the_memory_says(kind, fusion):
+    model, inputs = make_model(kind=kind, fusion=fusion), make_inputs(True)
+    own = inputs["attention_mask"].bool()
+    everything = torch.ones_like(inputs["attention_mask"])
+    with_all, plain = model(**inputs, memory_mask=everything), model(**inputs)
+    assert not own.all()
+    torch.testing.assert_close(
+        with_all.last_hidden_state[own], plain.last_hidden_state[own], rtol=0, atol=1e-12, msg="padding was read"
+    )
+    with pytest.raises(ValueError, match=r"`memory_mask` has the shape \(1, 2\). It is \(batch, tokens\)"):
+        model(**inputs, memory_mask=everything[:1, :2])
+
+
+@every_kind
+@every_fusion
 @every_strategy
 def test_padding_of_the_memory_is_never_read(kind, fusion, strategy):
     model, inputs = make_model(kind=kind, fusion=fusion, strategy=strategy), make_inputs()
@@ -301,6 +316,13 @@ def test_a_general_encoder_in_half_precision_is_read_too(autocast):
         hidden = model(**inputs).last_hidden_state
     assert hidden.dtype == torch.float32
     assert (hidden - expected).norm() / expected.norm() < 0.05
+
+
+def test_a_general_encoder_in_half_precision_reads_embeddings():
+    model, inputs = make_model().float(), make_inputs()
+    model.general.to(torch.bfloat16)
+    embeds = {"inputs_embeds": model.get_input_embeddings()(inputs["input_ids"])}
+    assert model(**embeds, attention_mask=inputs["attention_mask"]).last_hidden_state.isfinite().all()
 
 
 def test_only_the_layers_that_are_read_run():
