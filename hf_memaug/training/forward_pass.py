@@ -25,7 +25,7 @@ class ForwardPass:
         self.trainer, self.wrapped = trainer, model
         self.model = trainer.accelerator.unwrap_model(model)
         self.step = trainer.state.global_step
-        # Of the last call.
+        # Of the first call: by the model's own weights.
         self.task_loss: torch.Tensor | None = None
 
     def __call__(self, inputs: dict, domain_ids: torch.Tensor, weights: dict | None = None) -> DomainBatch:
@@ -45,7 +45,8 @@ class ForwardPass:
                 'texts have two). Choose an algorithm that looks at the loss alone, such as "erm" or "vrex".'
             )
         task_loss = self.trainer._task_loss(outputs, inputs)
-        self.task_loss = task_loss.detach()
+        if self.task_loss is None:
+            self.task_loss = task_loss.detach()
         return DomainBatch(
             task_loss=task_loss,
             logits=logits_of(outputs, 1),

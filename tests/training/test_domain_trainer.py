@@ -18,6 +18,7 @@ from transformers import (
 from hf_memaug import DomainTrainer
 from hf_memaug.data.sampling import DomainBalancedSampler
 from hf_memaug.training.algorithms import ALGORITHMS
+from hf_memaug.training.forward_pass import ForwardPass
 from hf_memaug.training.selection import BestInMemory
 from training.domain_runs import DOMAINS, Gradients, domain_trainer, logged, rows, tiny_model
 
@@ -87,6 +88,25 @@ def test_the_models_own_loss_is_logged_beside_both_together(algorithm, weight, t
     np.testing.assert_allclose(logs, wanted, rtol=1e-4)
     together, alone = logs[-1]
     assert together > alone + 1e-3
+
+
+def test_of_several_passes_the_first_is_the_models_own(tmp_path):
+    trainer = domain_trainer("bert", tmp_path, algorithm="mldg", penalty_weight=2.0)
+    calls, forward = [], ForwardPass.__call__
+
+    def noted(self, inputs, domain_ids, weights=None):
+        batch = forward(self, inputs, domain_ids, weights)
+        calls.append((weights is None, batch.task_loss.item()))
+        return batch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ForwardPass, "__call__", noted)
+        trainer.train()
+    logs = [(entry["loss"], entry["task_loss"]) for entry in trainer.state.log_history if "loss" in entry]
+    own, unseen = ([loss for is_own, loss in calls if is_own == which] for which in (True, False))
+    assert len(own) == len(unseen) == len(logs)
+    wanted = [(mine + 2 * other, mine) for mine, other in zip(own, unseen, strict=True)]
+    np.testing.assert_allclose(logs, wanted, rtol=1e-4)
 
 
 def test_before_a_penalty_sets_in_both_losses_are_one(tmp_path):
