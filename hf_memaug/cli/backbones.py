@@ -10,7 +10,8 @@ from huggingface_hub.errors import StrictDataclassError
 
 from hf_memaug.cli.errors import CommandError, UsageError
 from hf_memaug.cli.fields import option_name
-from hf_memaug.cli.methods import Chosen, Parts, processor_of
+from hf_memaug.cli.methods import Chosen, Parts
+from hf_memaug.cli.processors import processor_of
 from hf_memaug.cli.rows import kind_of
 from hf_memaug.cli.scoring import config_of
 from hf_memaug.configuration.configuration_graph_network import is_network
@@ -35,7 +36,7 @@ def check_model(
         config = small_model(rows)[0].config if one.method.check is not None else None
     else:
         config = config_of(backbone, "--backbone")
-        processor_of(one, backbone, rows, general)
+        processor_of(one, backbone, rows, general, one.configuration(settings))
     if one.method.general:
         config_of(general, "--general")
     if one.method.check is None:

@@ -410,7 +410,8 @@ def _points(value: float | None) -> float | None:
 
 def _model(spec: Mapping[str, Any], parts: Mapping[str, Mapping], settings: Mapping[str, Any], run: Path):
     """(model, processor, history): a fresh one, or one that has taken in domains before, with what it remembers."""
-    from hf_memaug.cli.methods import Parts, local_backbone, processor_of
+    from hf_memaug.cli.methods import Parts, local_backbone
+    from hf_memaug.cli.processors import processor_of
 
     one = chosen(spec["model"])
     first, others = parts["train"][spec["order"][0]], [part for part in data.load(spec["source"]) if part is not None]
@@ -421,7 +422,7 @@ def _model(spec: Mapping[str, Any], parts: Mapping[str, Mapping], settings: Mapp
         model, processor, _ = load_checkpoint(backbone)
         return model, processor, backbone if (Path(backbone) / RECORD_FILE).is_file() else None
     general, vectors = spec.get("general"), spec.get("vectors")
-    processor = processor_of(one, backbone, first, general)
+    processor = processor_of(one, backbone, first, general, settings)
     return one.method.build(Parts(backbone, first, processor, general, settings, others, vectors)), processor, None
 
 

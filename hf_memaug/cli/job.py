@@ -32,7 +32,8 @@ from hf_memaug.cli.callbacks import Say, Steps, Stop, end_with_the_parent
 from hf_memaug.cli.cards import GIVEN_DEV, keep_checkpoint
 from hf_memaug.cli.errors import CommandError, DataRefused
 from hf_memaug.cli.folder import JOB
-from hf_memaug.cli.methods import Parts, chosen, local_backbone, processor_of
+from hf_memaug.cli.methods import Parts, chosen, local_backbone
+from hf_memaug.cli.processors import processor_of
 from hf_memaug.cli.tasks import REPLIES, TASKS, trainer_of
 from hf_memaug.data import DomainDataset
 from hf_memaug.files import told_plainly, write_atomically
@@ -79,10 +80,10 @@ def train_job(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> dict:
     parts = data.split_for(spec["source"], job["target"], spec["dev_fraction"], spec["on_overlap"])
     kind = data.kind_of(parts["train"])
     backbone = local_backbone(spec["backbone"], parts["train"], job["target"], run)
-    processor = processor_of(one, backbone, parts["train"], spec["general"])
+    settings = one.configuration(spec["settings"])
+    processor = processor_of(one, backbone, parts["train"], spec["general"], settings)
     prepared = {name: prepare(part, processor, spec["max_length"]) for name, part in parts.items() if part is not None}
     set_seed(job["seed"])
-    settings = one.configuration(spec["settings"])
     others = [part for name, part in parts.items() if name != "train" and part is not None]
     model = one.method.build(Parts(backbone, parts["train"], processor, spec["general"], settings, others))
     check_lengths(model, *prepared.values())

@@ -91,15 +91,29 @@ def _kv_memory(parts: Parts):
     from hf_memaug.registry import family_on
 
     family = family_on(AutoConfig.from_pretrained(parts.backbone).model_type)
-    model_class = family.load(family.models["AutoModelForSequenceClassification"][0])
-    return model_class.from_backbone(parts.backbone, dtype="float32", **parts.labels, **parts.settings)
+    # With a template it is prompted, and reads its answer at the mask.
+    classifies, prompted = family.models["AutoModelForSequenceClassification"]
+    asks = {"tokenizer": parts.processor} if _is_prompted(parts.settings) else {}
+    model_class = family.load(prompted if asks else classifies)
+    return model_class.from_backbone(parts.backbone, dtype="float32", **parts.labels, **asks, **parts.settings)
 
 
 def _check_kv_memory(config, parts: Parts) -> None:
     from hf_memaug.registry import family_on
 
     family = family_on(config.model_type)
-    family.load(family.config).from_backbone_config(config, **parts.settings).check_heads()
+    labels = parts.labels if _is_prompted(parts.settings) else {}
+    family.load(family.config).from_backbone_config(config, **labels, **parts.settings).check_heads()
+
+
+def _is_prompted(settings: Mapping[str, Any]) -> bool:
+    given = [name for name in ("template", "verbalizer") if settings.get(name) is not None]
+    if len(given) == 1:
+        raise ValueError(
+            f"`{given[0]}` alone prompts nothing. Give `template`, such as '{{text}} It was {{mask}}.', together with "
+            """`verbalizer`, such as '{"negative": "bad", "positive": "good"}'."""
+        )
+    return bool(given)
 
 
 def _hma(parts: Parts):
@@ -429,41 +443,6 @@ def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> N
             f"`{one.name}` reads a general encoder: give it as `--general`. (A backbone that was pre-trained with one "
             "has it, and is trained by `erm`.)"
         )
-
-
-def processor_of(one: Chosen, backbone: str, rows: DomainDataset, general: str | None = None):
-    """The backbone's tokenizer or image processor, or one of the rows' own words; graphs need none."""
-    kind = kind_of(rows)
-    is_general = one.method.build is _general
-    if one.method.words is not None:
-        return one.method.words(rows)
-    if kind == "graph":
-        return None
-    name, option = (general, "--general") if is_general else (backbone, "--backbone")
-    if kind == TAGS:
-        from hf_memaug.data.spans import reading_words
-
-        return reading_words(load_processor(kind, name, option, add_prefix_space=True))
-    return load_processor(kind, name, option)
-
-
-def load_processor(kind: str, name: str, option: str, **how):
-    """The tokenizer or image processor of a checkpoint that `option` names."""
-    from transformers import AutoImageProcessor, AutoTokenizer
-
-    auto_class, what = (AutoImageProcessor, "image processor") if kind == "image" else (AutoTokenizer, "tokenizer")
-    error = None
-    try:
-        found = auto_class.from_pretrained(name, **how)
-        # Beside some models without its files, transformers makes a tokenizer that knows no words.
-        if kind == "image" or len(found) > len(set(found.all_special_ids)):
-            return found
-    except (OSError, ValueError, KeyError) as cause:
-        error = cause
-    raise UsageError(
-        f"`{option}` {name!r} has no {what} that can be read. Save that of the model it was made from there: "
-        f"`{auto_class.__name__}.from_pretrained(...).save_pretrained({name!r})`."
-    ) from error
 
 
 def local_backbone(name: str, rows: DomainDataset, target: str, folder: Path) -> str:

@@ -12,7 +12,8 @@ from typing import Any
 from hf_memaug.cli import fields
 from hf_memaug.cli.errors import CommandError, DataRefused, Interrupted, UsageError
 from hf_memaug.cli.folder import RunFolder
-from hf_memaug.cli.methods import load_processor, local_backbone
+from hf_memaug.cli.methods import local_backbone
+from hf_memaug.cli.processors import load_processor
 from hf_memaug.cli.recipes import write_recipe
 from hf_memaug.cli.scoring import config_of
 from hf_memaug.files import differing, told_plainly, write_atomically

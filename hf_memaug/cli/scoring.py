@@ -15,7 +15,8 @@ from hf_memaug.cli import graphs
 from hf_memaug.cli import rows as data
 from hf_memaug.cli.cards import metric_name
 from hf_memaug.cli.errors import DataRefused, UsageError
-from hf_memaug.cli.methods import auto_class_of, load_processor
+from hf_memaug.cli.methods import auto_class_of
+from hf_memaug.cli.processors import load_processor
 from hf_memaug.cli.tasks import CLASSES, QUESTIONS, REPLIES, TAGS, TASKS, check_columns, trainer_of
 from hf_memaug.data import graph_from_smiles, load_graphs
 from hf_memaug.data.messages import did_you_mean, table

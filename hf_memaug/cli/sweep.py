@@ -26,8 +26,8 @@ from hf_memaug.cli.methods import (
     check_method,
     check_variants,
     chosen,
-    processor_of,
 )
+from hf_memaug.cli.processors import processor_of
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.evaluation.domain_selection import choose, training_score
 from hf_memaug.evaluation.records import read_records
@@ -181,7 +181,7 @@ def _built_on_graphs(one: Chosen, job: Job, backbone: str, settings: dict):
 
 
 def _built(one: Chosen, backbone: str, trained, settings: dict, rows):
-    processor = processor_of(one, backbone, trained)
+    processor = processor_of(one, backbone, trained, None, settings)
     parts = Parts(backbone, trained, processor, None, settings)
     return one.method.build(parts), processor, rows
 

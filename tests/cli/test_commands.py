@@ -133,6 +133,35 @@ def test_options_of_strategies_and_labels_are_looked_at_before_the_first_job(com
     assert code != 0 and "'pos'" in error and "'positive'" in error and "not one in common" in error
 
 
+@pytest.mark.parametrize("method", ["+memory", "mil"])
+def test_a_memory_that_is_prompted(method, command, columns, encoder, tmp_path):
+    words = ["train", *columns, "--target", "books", "--method", method, "--backbone", encoder, "--max-steps", 2]
+    words += ["--episodes", 1, "--episode-steps", 2] if method == "mil" else []
+    ask, answers = ["--template", "{text} {mask}"], ["--verbalizer", '{"positive": "good", "negative": "bad"}']
+    code, _, error = command(*words, *ask, *answers, "--output", "run")
+    assert code == 0, error
+    checkpoint = next(tmp_path.glob("run/jobs/*/checkpoint"))
+    config = json.loads((checkpoint / "config.json").read_text())
+    assert config["architectures"] == ["BertWithKVMemoryForPromptClassification"]
+    assert config["verbalizer"] == {"negative": ["bad"], "positive": ["good"]}
+
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    assert tokenizer.mask_token_id in tokenizer("a good book")["input_ids"]
+    code, out, error = command("predict", checkpoint, "a good book")
+    assert code == 0 and json.loads(out)["label"] in ("negative", "positive"), error
+    for given, said in (
+        (ask, "`--template` alone prompts nothing"),
+        (answers, "`--verbalizer` alone prompts nothing"),
+        ([*ask, "--verbalizer", '{"bad": "bad", "positive": "good"}'], "names the labels ['bad', 'positive']"),
+        (["--template", "{text}", *answers], "`--template`"),
+    ):
+        code, _, error = command(*words, *given, "--output", "other")
+        assert code == 2 and said in error, error
+    assert not (tmp_path / "other" / "jobs").exists()
+
+
 def test_further_pretraining(command, backbones, columns, tmp_path):
     texts = ["the phone is good and the battery lasts", "a slow film with a great end"] * 30
     (tmp_path / "domain.txt").write_text("\n".join(texts))

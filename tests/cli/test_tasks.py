@@ -187,7 +187,8 @@ class TestTags:
         assert record["validation"] == record["dev_scores"]["ncbi"]["accuracy"]
 
     def test_a_byte_level_tokenizer_reads_words_and_not_parts_of_them(self, tmp_path, rows):
-        from hf_memaug.cli.methods import chosen, processor_of
+        from hf_memaug.cli.methods import chosen
+        from hf_memaug.cli.processors import processor_of
         from hf_memaug.data import DomainDataset
 
         backbone = save_backbone("roberta", tmp_path / "roberta")
@@ -198,7 +199,8 @@ class TestTags:
         assert inside == split
 
     def test_the_general_encoder_alone_is_given_its_own_tokens(self, tmp_path):
-        from hf_memaug.cli.methods import chosen, processor_of
+        from hf_memaug.cli.methods import chosen
+        from hf_memaug.cli.processors import processor_of
         from hf_memaug.data import DomainDataset
 
         roberta, bert = (save_backbone(kind, tmp_path / kind) for kind in ("roberta", "bert"))
