@@ -35,8 +35,8 @@ from hf_memaug.cli.methods import (
     check_vectors,
     chosen,
     divide_strategy_options,
-    load_processor,
 )
+from hf_memaug.cli.processors import load_processor, processor_of
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.rows import NO_TARGET
 from hf_memaug.cli.runner import run_jobs
@@ -411,7 +411,6 @@ def _points(value: float | None) -> float | None:
 def _model(spec: Mapping[str, Any], parts: Mapping[str, Mapping], settings: Mapping[str, Any], run: Path):
     """(model, processor, history): a fresh one, or one that has taken in domains before, with what it remembers."""
     from hf_memaug.cli.methods import Parts, local_backbone
-    from hf_memaug.cli.processors import processor_of
 
     one = chosen(spec["model"])
     first, others = parts["train"][spec["order"][0]], [part for part in data.load(spec["source"]) if part is not None]
