@@ -57,7 +57,12 @@ SET_BY_THE_COMMAND = {
     "domain": "give `--backbone`",
     "backbone_config": "give `--backbone`",
     "feature_size": "the backbone says it",
-    "vocab_size": "the tokenizer says it",
+    "memory_slots_per_domain": "give `--memory-slots`",
+    "verbalizer_token_ids": "give `--verbalizer`",
+    **dict.fromkeys(
+        ("vocab_size", "mask_token_id", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
+        "the tokenizer says it",
+    ),
 }
 
 

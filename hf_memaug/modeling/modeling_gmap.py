@@ -347,6 +347,7 @@ class GMAPHead(GMAPPreTrainedModel):
         """
         # All named above, for `Trainer` keeps only columns that it finds in the signature.
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
+        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         outputs = self.gmap(*inputs, general_hidden_states, memory_mask, **{**kwargs, "return_dict": True})
         is_decoder = self.config.domain.model_type in DECODERS
         if is_decoder and attention_mask is None and input_ids is not None and self.config.pad_token_id is not None:
@@ -354,7 +355,7 @@ class GMAPHead(GMAPPreTrainedModel):
             attention_mask = input_ids.ne(self.config.pad_token_id).long()
         logits = self._logits(outputs.last_hidden_state, attention_mask)
         return GMAPHeadOutput(
-            loss=None if labels is None else self._loss(logits, labels),
+            loss=None if labels is None else self._loss(logits, labels, num_items_in_batch),
             logits=logits,
             memory_weights=outputs.memory_weights,
             hidden_states=outputs.hidden_states,
@@ -390,12 +391,14 @@ class GMAPForSequenceClassification(GMAPHead):
         last = (places * attention_mask[:, -hidden_states.shape[1] :]).argmax(dim=-1)
         return hidden_states[torch.arange(hidden_states.shape[0], device=last.device), last]
 
-    def _loss(self, logits, labels):
+    def _loss(self, logits, labels, num_items_in_batch):
         return self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
 
 
 @auto_docstring
 class GMAPForTokenClassification(GMAPHead):
+    accepts_loss_kwargs = True
+
     def __init__(self, config):
         super().__init__(config)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
@@ -404,8 +407,8 @@ class GMAPForTokenClassification(GMAPHead):
     def _logits(self, hidden_states, attention_mask):
         return self.classifier(self.dropout(hidden_states))
 
-    def _loss(self, logits, labels):
-        return self.loss_function(logits, labels, config=self.config)
+    def _loss(self, logits, labels, num_items_in_batch):
+        return self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
 
 
 @auto_docstring
@@ -415,6 +418,7 @@ class GMAPForMaskedLM(GMAPHead):
         "lm_head.decoder.bias": "lm_head.bias",
     }
     keeps_lm_head = True
+    accepts_loss_kwargs = True
 
     def __init__(self, config):
         _check_masked(config)
@@ -432,8 +436,9 @@ class GMAPForMaskedLM(GMAPHead):
     def _logits(self, hidden_states, attention_mask):
         return self.lm_head(hidden_states)
 
-    def _loss(self, logits, labels):
-        return self.loss_function(logits, labels, vocab_size=self.config.vocab_size)
+    def _loss(self, logits, labels, num_items_in_batch):
+        vocab_size = self.config.vocab_size
+        return self.loss_function(logits, labels, vocab_size=vocab_size, num_items_in_batch=num_items_in_batch)
 
 
 @auto_docstring

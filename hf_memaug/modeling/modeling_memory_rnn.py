@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
+from transformers.loss.loss_utils import fixed_cross_entropy
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import auto_docstring, can_return_tuple
 
@@ -341,6 +342,7 @@ class StateBridge(nn.Module):
 class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixin):
     # What was read cannot be unread: no assisted generation.
     _is_stateful = True
+    accepts_loss_kwargs = True
 
     def __init__(self, config: MemoryRNNConfig):
         config.is_encoder_decoder = True
@@ -433,7 +435,8 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
         logits = self.lm_head(self.dropout(said))
         loss = None
         if labels is not None:
-            loss = nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten().to(logits.device))
+            labels = labels.flatten().to(logits.device)
+            loss = fixed_cross_entropy(logits.flatten(0, 1).float(), labels, kwargs.get("num_items_in_batch"))
         if use_cache is None:
             use_cache = self.config.use_cache and labels is None
         if output_hidden_states is None:

@@ -88,7 +88,8 @@ class MemoryModelMixin:
     memory_shape_fields: ClassVar[tuple[str, ...]] = ()
     card_writer: ClassVar[Callable | None] = None
     # The heads return plain batch means. Saying so keeps `Trainer` dividing by the accumulation steps and the
-    # processes, which it stops doing for any `forward` that takes `**kwargs`.
+    # processes, which it stops doing for any `forward` that takes `**kwargs`. Heads whose rows have more labels or
+    # fewer take the number of all labels of a step instead (`num_items_in_batch`).
     accepts_loss_kwargs = False
 
     def memory_parameters(self) -> Iterator[nn.Parameter]:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which layers should read the memory of G-MAP: the paper tries them all (section 4.3), this tries them on a budget."""
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -87,6 +88,7 @@ def search_memory_layers(
         scored = []
         for layers in left:
             trainer = make_trainer(layers)
+            _check_layers(trainer, layers, [] if search.trials else left)
             taken = _give_steps(trainer, share, budget, least)
             score = _score(trainer, metric)
             search.trials.append(LayerTrial(layers, taken, score))
@@ -108,6 +110,22 @@ def search_memory_layers(
     search.memory_layers = left[0]
     search.score = next(t.score for t in reversed(search.trials) if t.memory_layers == left[0])
     return search
+
+
+def _check_layers(trainer, layers: list[int], candidates: list[list[int]]) -> None:
+    """The model reads in the layers that it was to, and its encoder has those of all `candidates`."""
+    config = getattr(getattr(trainer, "model", None), "config", None)
+    if not hasattr(config, "augmented_layers"):
+        return
+    if config.augmented_layers != layers:
+        raise ValueError(
+            f"`make_trainer` was given the layers {layers}, and its model reads in {config.augmented_layers}. Give "
+            "them to the model as `memory_layers`."
+        )
+    for one in candidates:
+        tried = copy.deepcopy(config)
+        tried.memory_layers = one
+        tried.check_encoders()
 
 
 def _give_steps(trainer, share: float, budget: float, least: int) -> float:

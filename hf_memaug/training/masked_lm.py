@@ -21,13 +21,17 @@ class MaskedLMTrainer(SnapshotTrainer, Trainer):
     """
     [`Trainer`] for masked language models. In training, their head sees only the tokens that have a label, one in
     seven: the loss is the same, and the scores of all other tokens over the vocabulary are not made. They are most of
-    what a small encoder keeps in memory. Evaluation is `Trainer`'s. Masks that are drawn anew follow from the seed, the
-    epoch and the place of a row, so that a run that was broken off goes on to the same end. A stream without a length,
-    such as `PackedTexts`, begins again where it ends, until `max_steps`.
+    what a small encoder keeps in memory. The loss of a step is the mean over all its masked tokens, whatever batches
+    and processes they are spread over: heads of transformers return the mean of each batch, and `Trainer` adds these
+    up. Evaluation is `Trainer`'s. Masks that are drawn anew follow from the seed, the epoch and the place of a row, so
+    that a run that was broken off goes on to the same end. A stream without a length, such as `PackedTexts`, begins
+    again where it ends, until `max_steps`.
     """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
+        # So that it counts the masked tokens of a step. It then takes the loss as it is, of however many batches.
+        self.model_accepts_loss_kwargs = True
         self._head = _masked_lm_head(self.model)
         self._draws_masks = getattr(self.data_collator, "seed", 0) is None
         self._sampler: SeededRowsSampler | None = None
@@ -50,16 +54,25 @@ class MaskedLMTrainer(SnapshotTrainer, Trainer):
     def _data_seed(self) -> int:
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
-    def compute_loss(self, model, inputs, return_outputs=False, **kwargs):
-        # Under `DataParallel` each device has its own part of the batch.
-        if not model.training or return_outputs or "labels" not in inputs or self.args.n_gpu > 1:
-            return super().compute_loss(model, inputs, return_outputs, **kwargs)
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if not model.training or return_outputs or "labels" not in inputs:
+            return super().compute_loss(model, inputs, return_outputs)
+        if self.args.n_gpu > 1:
+            # `DataParallel`: each device has its own part of the batch.
+            return super().compute_loss(model, inputs) / self.current_gradient_accumulation_steps
         chosen = (inputs["labels"] != -100).nonzero(as_tuple=True)
         hook = self._head.register_forward_pre_hook(lambda head, given: (given[0][chosen], *given[1:]))
         try:
-            return super().compute_loss(model, {**inputs, "labels": inputs["labels"][chosen]}, **kwargs)
+            loss = super().compute_loss(model, {**inputs, "labels": inputs["labels"][chosen]})
         finally:
             hook.remove()
+        count = len(chosen[0])
+        if count == 0:
+            # The mean of nothing is no number, and has no gradient.
+            loss = loss.nan_to_num()
+        # Gradients are averaged over the processes, and the tokens were counted on all of them or on this one.
+        processes = self.accelerator.num_processes if self.args.average_tokens_across_devices else 1
+        return loss * (processes * count / num_items_in_batch)
 
 
 def _masked_lm_head(model: nn.Module) -> nn.Module:

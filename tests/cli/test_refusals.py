@@ -14,6 +14,7 @@ import pytest
         (["--dta", "x.csv"], "Did you mean `--data`?"),
         (["--memory-slot=4", "--methods", "mil"], "Did you mean `--memory-slots`?"),
         (["--output-dir", "x"], "`--output-dir` is set by the command: give `--output`."),
+        (["--mask-token-id", "4"], "`--mask-token-id` is set by the command: the tokenizer says it."),
         (["--learning-rate", "fast"], "`--learning-rate` is 'fast', and must be of type float."),
         (["--learning-rate"], "`--learning-rate` needs a value."),
         (["reviews.csv"], "'reviews.csv' is no option"),

@@ -92,6 +92,28 @@ def test_on_a_real_trainer(tmp_path):
     assert found.score == best
 
 
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        ([[1], [9]], "`memory_layers` names layer 9, and the domain encoder has layers 1 to 4"),
+        ([[1], [2, 3]], "Name 1 layer"),
+        ([[2], [1]], r"was given the layers \[2\], and its model reads in \[1\]. Give them to the model as"),
+    ],
+)
+def test_layers_that_the_model_cannot_read_in_are_refused_before_training(candidates, message, tmp_path):
+    class Trainer(transformers.Trainer):
+        def train(self):
+            raise AssertionError("trained")
+
+    def make_trainer(layers):
+        # Forgets the layers that it is given.
+        model = GMAPForSequenceClassification(gmap_config("gmap", strategy="gated", memory_layers=[1]))
+        return Trainer(model, transformers.TrainingArguments(str(tmp_path), max_steps=8, report_to=[], use_cpu=True))
+
+    with pytest.raises(ValueError, match=message):
+        search_memory_layers(make_trainer, candidates)
+
+
 @pytest.mark.parametrize("count", [2, 3, 5, 6, 12, 24])
 def test_the_budget_is_kept(count):
     log = []

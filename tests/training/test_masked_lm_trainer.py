@@ -24,9 +24,56 @@ def load(kind: str, backbones):
     return AutoModelForMaskedLM.from_pretrained(backbones[kind])
 
 
+def few_labels(rows: list[dict]) -> dict:
+    """Rows of one length, of whose tokens every fifth is to be told, in some rows fewer and in one none."""
+    batch = {name: torch.stack([torch.as_tensor(row[name]) for row in rows]) for name in ("input_ids", "number")}
+    number = batch.pop("number")
+    labels = torch.full_like(batch["input_ids"], -100)
+    labels[:, ::5] = batch["input_ids"][:, ::5]
+    for row, place in enumerate(number.tolist()):
+        labels[row, : 16 if place == 5 else 3 * (place % 4)] = -100
+    return {**batch, "attention_mask": torch.ones_like(labels), "labels": labels}
+
+
+@pytest.mark.parametrize("kind", ["roberta", "bert", "gmap"])
+def test_accumulation_4x1_is_1x4(kind, backbones, tmp_path):
+    tokenizer = tiny_tokenizer("bert" if kind == "bert" else "roberta")
+    rows = [{**row, "number": number} for number, row in enumerate(PackedTexts(SENTENCES * 8, tokenizer, length=16))]
+    found = []
+    for per_device, accumulation in ((4, 1), (1, 4)):
+        torch.manual_seed(0)
+        model = load(kind, backbones)
+        for module in model.modules():
+            module.p = 0.0  # of dropout
+        arguments = TrainingArguments(
+            str(tmp_path),
+            per_device_train_batch_size=per_device,
+            gradient_accumulation_steps=accumulation,
+            max_steps=6,
+            learning_rate=0.1,
+            optim="sgd",
+            remove_unused_columns=False,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            use_cpu=True,
+        )
+        trainer = MaskedLMTrainer(model, arguments, train_dataset=rows, data_collator=few_labels)
+        trainer.train()
+        logs = [entry for entry in trainer.state.log_history if "loss" in entry]
+        found.append(([(entry["loss"], entry["grad_norm"]) for entry in logs], dict(model.named_parameters())))
+    (whole, weights), (parts, accumulated) = found
+    assert len(whole) == 6
+    torch.testing.assert_close(torch.tensor(parts), torch.tensor(whole), rtol=1e-4, atol=1e-4)
+    for name, value in weights.items():
+        torch.testing.assert_close(accumulated[name], value, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("kind", ["roberta", "bert", "gmap"])
 @pytest.mark.parametrize("accumulation", [1, 2])
 def test_it_trains_as_trainer_does(kind, accumulation, backbones, tmp_path):
+    if accumulation == 2 and kind != "gmap":
+        pytest.skip("with heads of transformers `Trainer` adds up the means of the batches")
     tokenizer = tiny_tokenizer("bert" if kind == "bert" else "roberta")
     rows = list(PackedTexts(SENTENCES * 8, tokenizer, length=16))
     found, seen = {}, []
