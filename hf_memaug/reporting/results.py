@@ -116,9 +116,10 @@ def compare_rows(
             full: for the folds of a cross-validation, which are as many tests of the same.
 
     Returns:
-        `{"method", "baseline", "difference", "p_value", "n", "seeds", "averages", "baseline_averages"}`. Averages are
-        seed -> mean over the targets, for each seed that has all targets; `seeds` are those that both methods have, and
-        `n` is how many pairs there are. The difference is None where n is 0, the p-value where it is below 2.
+        `{"method", "baseline", "difference", "low", "high", "p_value", "n", "seeds", "averages", "baseline_averages"}`.
+        Averages are seed -> mean over the targets, for each seed that has all targets; `seeds` are those that both
+        methods have, and `n` is how many pairs there are. The difference is None where n is 0, the p-value and the ends
+        of the 95 % interval of the difference, `low` and `high`, where it is below 2.
     """
     scores, targets, _ = _select(rows, data, backbone, head, metric, targets, cross)
     check_name("method", method, scores)
@@ -132,11 +133,12 @@ def compare_rows(
             [fmean(of[target][seed] for seed in seeds) for target in targets]
             for of in (scores[method], scores[baseline])
         )
+    test = paired_t_test(a, b) if len(a) > 1 else None
     return {
         "method": method,
         "baseline": baseline,
         "difference": fmean(a) - fmean(b) if seeds else None,
-        "p_value": paired_t_test(a, b).p_value if len(a) > 1 else None,
+        **{name: None if test is None else getattr(test, name) for name in ("low", "high", "p_value")},
         "n": len(a),
         "seeds": seeds,
         "averages": averages,
@@ -145,7 +147,15 @@ def compare_rows(
 
 
 def results_table(
-    rows, *, data: str, methods=None, columns=None, baseline: str | None = "erm", style="markdown", **selection
+    rows,
+    *,
+    data: str,
+    methods=None,
+    columns=None,
+    baseline: str | None = "erm",
+    style="markdown",
+    interval: bool = False,
+    **selection,
 ) -> str:
     """
     A row per method: mean ± std over seeds on each target, their average, the `cross` targets, and the difference of
@@ -156,6 +166,7 @@ def results_table(
         columns (`Sequence[str]`, *optional*): columns to show, in order. The average stays that over all targets.
         baseline (`str`, *optional*): the method to compare with; None leaves the last column out.
         style (`str`, *optional*): "markdown", "text" or "latex".
+        interval (`bool`, *optional*): shows the 95 % interval of the difference as well: what it may still be.
         selection (*optional*): `backbone`, `head`, `metric`, `targets`, `cross` and `over` of `compare_rows`.
     """
     rows = list(rows)
@@ -167,7 +178,7 @@ def results_table(
         values = {target: list(by_seed.values()) for target, by_seed in scores[method].items()}
         values["average"] = list(comparison["averages"].values())
         cells[method] = {name: values.get(name) for name in (*targets, "average", *cross)}
-        differences.append(_difference(comparison))
+        differences.append(_difference(comparison, interval))
     if baseline is not None:
         # `score_table` lays out numbers. It gets an empty column, as wide as the texts that then take the place of "-".
         last = f"− {baseline}".rjust(max(map(len, differences)))
@@ -185,11 +196,13 @@ def results_table(
     return "\n".join(lines).translate({ord("−"): "$-$", ord("<"): "$<$"} if style == "latex" else {})
 
 
-def _difference(comparison: dict) -> str:
+def _difference(comparison: dict, interval: bool) -> str:
     p_value = comparison["p_value"]
     if comparison["method"] == comparison["baseline"] or p_value is None:
         return "-"
     shown = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+    if interval:
+        shown = f"{comparison['low']:+.1f} to {comparison['high']:+.1f}, {shown}"
     return f"{comparison['difference']:+.1f} ({shown})".replace("-", "−")
 
 
@@ -288,17 +301,24 @@ def _with_others(rows: list[dict], metric: str | None, other: str) -> tuple[list
 
 
 def _report(
-    file: str, baseline: str, cross: Sequence[str], over: str = "seeds", or_metric: str | None = None, **wanted
+    file: str,
+    baseline: str,
+    cross: Sequence[str],
+    over: str = "seeds",
+    or_metric: str | None = None,
+    interval: bool = False,
+    **wanted,
 ) -> str:
     result = read_results(file)
     said = ""
     if or_metric is not None:
         result["rows"], said = _with_others(result["rows"], wanted.get("metric"), or_metric)
     paired = " over the targets" if over == "targets" else ""
+    tested = "95 % interval and p-value" if interval else "p-value"
     check_name("baseline", baseline, dict.fromkeys(row["method"] for row in result["rows"]))
     sections = [
         f"# {result['table']}\n\nMean ± standard deviation over seeds, in points, the best in bold. − {baseline}: "
-        f"difference of the averages over common seeds, and p-value of a paired t-test{paired}.{said} Made by "
+        f"difference of the averages over common seeds, and {tested} of a paired t-test{paired}.{said} Made by "
         f"`python -m hf_memaug.reporting.results` from `{Path(file).name}`, and that by",
         f"```bash\n{result['command']}\n```",
     ]
@@ -314,7 +334,9 @@ def _report(
         against = baseline if baseline in scores else None
         sections += [
             f"## {', '.join(filter(None, table))}",
-            results_table(rows, data=data, baseline=against, targets=targets, cross=cross, over=over),
+            results_table(
+                rows, data=data, baseline=against, targets=targets, cross=cross, over=over, interval=interval
+            ),
             f"Seeds: {'; '.join(dict.fromkeys(in_full))}. {result['device']}, {result['date']}.",
         ]
     return "\n\n".join(sections) + "\n"
@@ -333,6 +355,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--over", default="seeds", choices=PAIRED, help="what the test pairs; targets are folds (default: %(default)s)"
     )
+    parser.add_argument("--interval", action="store_true", help="show the 95 %% interval of each difference as well")
     parser.add_argument("--output", type=Path, help="write the Markdown here (default: print it)")
     options = vars(parser.parse_args(arguments))
     output = options.pop("output")

@@ -284,6 +284,8 @@ def test_comparison_by_hand():
     assert found["difference"] == pytest.approx(3.0)
     # t = 3 / (1 / sqrt(3)) = sqrt(27); with two degrees of freedom p = 1 - t / sqrt(t² + 2).
     assert found["p_value"] == pytest.approx(1 - math.sqrt(27) / math.sqrt(29))
+    # The 97.5 % quantile of t with two degrees of freedom is 4.302653.
+    assert (found["low"], found["high"]) == pytest.approx((3 - 4.302653 / 3**0.5, 3 + 4.302653 / 3**0.5), abs=1e-5)
 
 
 def test_comparison_against_scipy():
@@ -316,6 +318,7 @@ def test_too_few_common_seeds():
     one = [r for r in both() if r["method"] == "erm" or r["seed"] == 1]
     found = compare_rows(one, "mil", "erm", data="amazon")
     assert (found["n"], found["difference"], found["p_value"]) == (1, 2.0, None)
+    assert (found["low"], found["high"]) == (None, None)
     none = rows_of("erm", {0: (80.0, 81.0)}) + rows_of("mil", {1: (80.0, 81.0)})
     found = compare_rows(none, "mil", "erm", data="amazon")
     assert (found["n"], found["difference"], found["p_value"]) == (0, None, None)

@@ -54,6 +54,13 @@ def test_filters_and_output(file, capsys, tmp_path):
     )
 
 
+def test_the_interval_of_a_difference(file, capsys):
+    main([str(file), "--data", "amazon", "--head", "prompting", "--interval"])
+    shown = capsys.readouterr().out
+    assert "95 % interval and p-value of a paired t-test" in shown
+    assert cells(shown[shown.index("| method") :])["mil"][-1] == "+3.0 (+0.5 to +5.5, p = 0.035)"
+
+
 def test_another_metric_stands_in_where_a_target_lacks_one(tmp_path, capsys):
     path = tmp_path / "gmap.json"
     for method, values in (("erm", (60.0, 62.0)), ("mil", (64.0, 63.0))):
