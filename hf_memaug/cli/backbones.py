@@ -32,18 +32,19 @@ def check_model(
     """
     if kind_of(rows) == "graph" or one.method.words is not None:
         return
+    processor = None
     if backbone == SMALL:
         config = small_model(rows)[0].config if one.method.check is not None else None
     else:
         config = config_of(backbone, "--backbone")
-        processor_of(one, backbone, rows, general, one.configuration(settings))
+        processor = processor_of(one, backbone, rows, general, one.configuration(settings))
     if one.method.general:
         config_of(general, "--general")
     if one.method.check is None:
         return
     shape = one.configuration(settings)
     try:
-        one.method.check(config, Parts(backbone, rows, general=general, settings=shape))
+        one.method.check(config, Parts(backbone, rows, processor, general, settings=shape))
     except (StrictDataclassError, ValueError) as error:
         # What a strict configuration says itself is wrapped in the name of its validator.
         said = str(error.__cause__ or error)

@@ -101,9 +101,33 @@ def _kv_memory(parts: Parts):
 def _check_kv_memory(config, parts: Parts) -> None:
     from hf_memaug.registry import family_on
 
-    family = family_on(config.model_type)
-    labels = parts.labels if _is_prompted(parts.settings) else {}
-    family.load(family.config).from_backbone_config(config, **labels, **parts.settings).check_heads()
+    family, is_prompted = family_on(config.model_type), _is_prompted(parts.settings)
+    if is_prompted:
+        _check_verbalizer(parts)
+    labels = parts.labels if is_prompted else {}
+    made = family.load(family.config).from_backbone_config(config, **labels, **parts.settings)
+    made.check_heads()
+    if not is_prompted:
+        made.check_pooling()
+
+
+def _check_verbalizer(parts: Parts) -> None:
+    from hf_memaug.configuration.prompting import normalise_verbalizer, verbalizer_token_ids
+
+    words, labels = normalise_verbalizer(parts.settings["verbalizer"]), parts.rows.label_names
+    if set(words) != set(labels):
+        raise ValueError(
+            f"`verbalizer` has words for {list(words)}, and the labels of the rows are {list(labels)}. Give each of "
+            "them its words."
+        )
+    if parts.processor is not None:
+        verbalizer_token_ids(words, parts.processor)
+
+
+def _check_mil(config, parts: Parts) -> None:
+    _check_kv_memory(config, parts)
+    if parts.settings.get("memory_weight") == 0:
+        raise ValueError("`memory_weight` is 0: the memory is not read, and learns nothing. Give it a weight.")
 
 
 def _is_prompted(settings: Mapping[str, Any]) -> bool:
@@ -248,7 +272,7 @@ METHODS: dict[str, Method] = {
         ("text",),
         "bilevel",
         "kv_memory",
-        check=_check_kv_memory,
+        check=_check_mil,
     ),
     "hma": Method(
         _hma,

@@ -117,6 +117,14 @@ class KVMemoryFields:
                     f"Choose one of {[n for n in range(1, 33) if self.hidden_size % n == 0]}."
                 )
 
+    def check_pooling(self):
+        """Called when a model is built, as `check_heads` is."""
+        if self.memory_pooling == "mask" and self.mask_token_id is None:
+            raise ValueError(
+                '`memory_pooling` is "mask", and nothing says which token that is. Give a `template` and a '
+                '`verbalizer`, by `...ForPromptClassification.from_backbone`, or choose "cls" or "mean".'
+            )
+
     def validate_prompt(self):
         if self.template is not None:
             parse_template(self.template)

@@ -15,6 +15,8 @@ def parse_template(template: str) -> list[tuple[str, str]]:
 
     A template holds `{text}` and `{mask}` exactly once, and `{text_pair}` at most once, after `{text}`.
     """
+    if not isinstance(template, str):
+        raise ValueError(f'`template` is {template!r}. Write for example "{{text}} It was {{mask}}."')
     unknown = [slot for slot in _SLOT.findall(template) if slot not in SLOTS]
     if unknown:
         raise ValueError(
@@ -47,8 +49,16 @@ def parse_template(template: str) -> list[tuple[str, str]]:
 
 def normalise_verbalizer(verbalizer: Mapping[str, str | Sequence[str]]) -> dict[str, list[str]]:
     """Lets `{"negative": "bad"}` stand for `{"negative": ["bad"]}`, and refuses a label without words."""
-    words = {str(label): [word] if isinstance(word, str) else list(word) for label, word in verbalizer.items()}
-    empty = [label for label, answers in words.items() if not answers]
+    example = '{"negative": "bad", "positive": ["good", "great"]}'
+    if not isinstance(verbalizer, Mapping):
+        raise ValueError(f"`verbalizer` is {verbalizer!r}. Name the labels of the words: {example}.")
+    words = {}
+    for label, answers in verbalizer.items():
+        answers = [answers] if isinstance(answers, str) else answers
+        if not isinstance(answers, Sequence) or not all(isinstance(word, str) for word in answers):
+            raise ValueError(f"`verbalizer` gives the label {label!r} {answers!r}, which is no word: {example}.")
+        words[str(label)] = list(answers)
+    empty = [label for label, answers in words.items() if not all(map(str.strip, answers)) or not answers]
     if empty:
         raise ValueError(f"`verbalizer` gives no word for the label {empty[0]!r}. Give each label at least one word.")
     if len(words) < 2:
@@ -78,5 +88,7 @@ def verbalizer_token_ids(verbalizer: Mapping[str, Sequence[str]], tokenizer) -> 
             ids[-1].append(pieces[0])
     flat = [piece for pieces in ids for piece in pieces]
     if len(set(flat)) != len(flat):
-        raise ValueError("`verbalizer` uses the same word for two labels. Give each label words of its own.")
+        raise ValueError(
+            "`verbalizer` uses the same word for two labels, or twice for one. Give each label words of its own."
+        )
     return ids

@@ -236,6 +236,7 @@ class DomainDataset:
                 is_split_into_words=text_name == "tokens",
                 **limits,
             )
+            _check_length(batch["input_ids"], max_length)
             for name, values in batch.items():
                 encoded.setdefault(name, []).extend(values)
             if replies:
@@ -279,6 +280,16 @@ class DomainDataset:
 
     def _replace(self, columns: Mapping[str, Sequence]) -> DomainDataset:
         return DomainDataset(columns, self._label_names)
+
+
+def _check_length(texts: list[list[int]], max_length: int | None) -> None:
+    """Tokenizers cut nothing off where what they add is longer than the limit by itself."""
+    longest = max(map(len, texts), default=0)
+    if max_length is not None and longest > max_length:
+        raise ValueError(
+            f"`max_length` is {max_length}, and a text has {longest} tokens: the tokens that the tokenizer adds, those "
+            "of a template among them, leave no room for it. Give more."
+        )
 
 
 def _as_int(value: Any) -> Any:

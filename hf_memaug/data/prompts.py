@@ -11,7 +11,7 @@ def prompt_tokenizer(tokenizer, template: str):
 
     The template becomes the tokenizer's post-processor. So it is saved with the tokenizer, `pipeline` applies it, and
     truncation shortens the text and never the question. Where the template has no `{text_pair}`, a pair's second text
-    follows the first.
+    follows the first, behind what the tokenizer itself puts between two texts.
     """
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise ValueError("`tokenizer` must be a fast tokenizer: load it with `AutoTokenizer.from_pretrained`.")
@@ -27,7 +27,7 @@ def prompt_tokenizer(tokenizer, template: str):
     parts = parse_template(template)
     if "text_pair" not in dict(parts):
         after_text = [kind for kind, _ in parts].index("text") + 1
-        parts.insert(after_text, ("text_pair", ""))
+        parts[after_text:after_text] = [("between", ""), ("text_pair", "")]
     second_segment = 1 if "token_type_ids" in tokenizer.model_input_names else 0
 
     segment, pieces, words = 0, ["first:0"], {}
@@ -39,15 +39,22 @@ def prompt_tokenizer(tokenizer, template: str):
             if not ids or tokenizer.unk_token_id in ids:
                 raise ValueError(f"`template` holds {text.strip()!r}, which this tokenizer has no tokens for.")
             words[f"words{index}"] = ids
-        name = {"text": "$A", "text_pair": "$B", "mask": "mask", "words": f"words{index}"}[kind]
+        name = {"text": "$A", "text_pair": "$B", "words": f"words{index}"}.get(kind, kind)
         pieces.append(f"{name}:{segment}")
     pieces.append(f"last:{segment}")
 
-    fixed = {"first": [tokenizer.cls_token_id], "mask": [tokenizer.mask_token_id], "last": [tokenizer.sep_token_id]}
+    # One separator of BERT's, two of RoBERTa's.
+    separators = tokenizer.num_special_tokens_to_add(pair=True) - tokenizer.num_special_tokens_to_add(pair=False)
+    fixed = {
+        "first": [tokenizer.cls_token_id],
+        "mask": [tokenizer.mask_token_id],
+        "between": [tokenizer.sep_token_id] * separators,
+        "last": [tokenizer.sep_token_id],
+    }
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.post_processor = TemplateProcessing(
         # A single text is all one segment, whatever follows the place of the missing second.
-        single=[piece.split(":")[0] + ":0" for piece in pieces if not piece.startswith("$B")],
+        single=[piece.split(":")[0] + ":0" for piece in pieces if not piece.startswith(("$B", "between"))],
         pair=pieces,
         special_tokens=[
             {"id": name, "ids": ids, "tokens": tokenizer.convert_ids_to_tokens(ids)}

@@ -98,6 +98,11 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         encoders.freeze_general(self.config.freeze_general)
         return embeddings
 
+    @property
+    def pads_right(self) -> bool:
+        # It counts the places of padding too.
+        return self.config.domain.model_type == "bert"
+
     @classmethod
     def how_to_begin_with(cls, model_type: str) -> str | None:
         if model_type in MEMORY_LAYERS:
@@ -373,6 +378,10 @@ class GMAPForSequenceClassification(GMAPHead):
         else:
             self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
+
+    @property
+    def pads_right(self) -> bool:
+        return self.config.domain.model_type not in DECODERS
 
     def _logits(self, hidden_states, attention_mask):
         features = self._pooled(hidden_states, attention_mask)

@@ -81,6 +81,11 @@ class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
     memory_modules = (KeyValueMemory,)
     memory_shape_fields = ("memory_slots", "memory_key_size", "memory_heads", "memory_query", "hidden_size")
 
+    @property
+    def pads_right(self) -> bool:
+        # BERT counts the places of padding too; RoBERTa does not, and its first token is read by this pooling alone.
+        return self.config.memory_pooling == "cls" or self.config.backbone_model_type == "bert"
+
     @torch.no_grad()
     def _init_weights(self, module):
         super()._init_weights(module)
@@ -113,6 +118,7 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         # Assignments to a configuration are not validated by transformers, and would surface as a shape error later.
         config.validate_memory()
         config.check_heads()
+        config.check_pooling()
         super().__init__(config, add_pooling_layer=add_pooling_layer)
         self.memory = KeyValueMemory(
             config.hidden_size, config.memory_slots, config.memory_key_size, config.memory_heads, config.memory_query
@@ -188,10 +194,7 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
 
     def _mask_positions(self, input_ids, inputs_embeds) -> torch.Tensor:
         """The first mask token of each row; the first position where a row has none."""
-        given = input_ids if input_ids is not None else inputs_embeds
-        if self.config.mask_token_id is None:
-            is_mask = torch.zeros(given.shape[:2], dtype=torch.bool, device=given.device)
-        elif input_ids is not None:
+        if input_ids is not None:
             is_mask = input_ids == self.config.mask_token_id
         else:
             is_mask = (inputs_embeds == self.get_input_embeddings().weight[self.config.mask_token_id]).all(dim=-1)

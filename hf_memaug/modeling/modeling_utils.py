@@ -79,6 +79,8 @@ class MemoryModelMixin:
             The layers that make up the family's memory.
         memory_shape_fields (`tuple[str, ...]`):
             The configuration fields that give the memory its shape.
+        pads_right (`bool`):
+            Whether texts must begin at the first place of a row, with padding behind them.
         card_writer (`Callable`):
             `(model, folder, repo_id)`, completes a folder that is about to be pushed. Models know nothing of
             publishing: the library sets it when it registers itself.
@@ -86,6 +88,7 @@ class MemoryModelMixin:
 
     memory_modules: ClassVar[tuple[type[nn.Module], ...]] = ()
     memory_shape_fields: ClassVar[tuple[str, ...]] = ()
+    pads_right = False
     card_writer: ClassVar[Callable | None] = None
     # The heads return plain batch means. Saying so keeps `Trainer` dividing by the accumulation steps and the
     # processes, which it stops doing for any `forward` that takes `**kwargs`. Heads whose rows have more labels or

@@ -214,6 +214,13 @@ class BilevelTrainingArguments(DomainTrainingArguments):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` is {value}; it must be 1 or more.")
+            if value is not None and value != int(value):
+                raise ValueError(f"`{name}` is {value}; it must be a whole number.")
+        if self.meta_test_batches == "one_domain" and self.train_sampling_strategy != "random":
+            raise ValueError(
+                f'`meta_test_batches="one_domain"` orders the rows, and so does `train_sampling_strategy="'
+                f'{self.train_sampling_strategy}"`. Leave one of them out.'
+            )
         if self.memory_learning_rate is None:
             raise ValueError("`memory_learning_rate` is None; the memory needs a rate of its own, such as 1e-3.")
         if self.algorithm != "erm":

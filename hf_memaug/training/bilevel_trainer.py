@@ -5,13 +5,15 @@
 import copy
 import gc
 import json
+import math
 import os
 import shutil
 import warnings
+from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback
 from transformers.trainer import DEFAULT_CALLBACKS
@@ -23,7 +25,7 @@ from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
 from hf_memaug.training.checkpoints import last_complete_checkpoint, together
 from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
-from hf_memaug.training.guard import RunGuard
+from hf_memaug.training.guard import RunGuard, refuse_for_phases
 from hf_memaug.training.meta_trainer import MetaTrainer, check_memory_is_last
 from hf_memaug.training.selection import BestInMemory
 
@@ -31,6 +33,16 @@ META_TRAIN = "meta_train"
 START = "start.safetensors"
 MEMORY = "memory.safetensors"
 LOG = "log.json"
+# What a memory was learned with, beside the rows and the encoder.
+SETTINGS = (
+    "episodes",
+    "episode_steps",
+    "inner_steps",
+    "hypergradient",
+    "memory_learning_rate",
+    "discriminator_learning_rate",
+    "discriminator_hidden_size",
+)
 
 
 class BilevelTrainer(DomainTrainer):
@@ -58,15 +70,20 @@ class BilevelTrainer(DomainTrainer):
         args = BilevelTrainingArguments(output_dir="trainer_output") if args is None else args
         if not isinstance(args, BilevelTrainingArguments):
             raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `BilevelTrainingArguments`.")
+        refuse_for_phases(kwargs, "the second phase begins with the memory of the first, and a fresh optimizer")
         both = ("data_collator", "processing_class", "optimizer_cls_and_kwargs")
         self._given = {name: kwargs.get(name) for name in both}
         super().__init__(model=model, args=args, **kwargs)
         # Now, not when a baseline has been trained already.
         check_memory_is_last(self.model)
-        if self.train_dataset is not None and len(self.domains) < 2:
+        if any(one.dtype == torch.bfloat16 for one in self.model.memory_parameters()):
             raise ValueError(
-                f"`train_dataset` has the one domain {self.domains}; learning to bridge domains needs two or more."
+                "`model` is in bfloat16, in which most steps of the memory are too small to be seen. Load it with "
+                '`dtype="float32"`, and set `bf16` in `args` to compute in half precision.'
             )
+        if self.train_dataset is not None and len(self.domains) < 2:
+            found = f"the one domain {self.domains[0]!r}" if self.domains else "no rows"
+            raise ValueError(f"`train_dataset` has {found}; learning to bridge domains needs two or more.")
         self.meta_log: list[dict] = []
 
     @property
@@ -76,8 +93,11 @@ class BilevelTrainer(DomainTrainer):
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
         """
         Meta-training, then meta-test. With `resume_from_checkpoint=True`, what is done already is not done again; a
-        path to a checkpoint says by where it lies which phase it belongs to. Returns the meta-test's `TrainOutput`.
+        path to a checkpoint says by where it lies which phase it belongs to. Returns the meta-test's `TrainOutput`; or
+        meta-training's, if a callback stopped that before its end.
         """
+        if self.train_dataset is None:
+            raise ValueError("`train_dataset` is missing: give the rows of the source domains.")
         resume = None if resume_from_checkpoint is False else resume_from_checkpoint
         if isinstance(resume, (str, os.PathLike)) and not os.path.isdir(resume):
             raise FileNotFoundError(f"`resume_from_checkpoint` is {os.fspath(resume)!r}, which is no folder here.")
@@ -85,9 +105,12 @@ class BilevelTrainer(DomainTrainer):
             return self.meta_test(resume, **kwargs)
         # The phase is the same in all processes, whatever files they see.
         if resume is not True or not together((self.meta_folder / MEMORY).is_file)[0]:
-            self.meta_train(resume)
-        last = last_complete_checkpoint(self.args.output_dir, self._has_this_memory) if resume is True else None
-        return self.meta_test(last, **kwargs)
+            output = self.meta_train(resume)
+            if output.global_step < self.args.meta_steps:
+                return output
+        else:
+            self._check_settings()
+        return self.meta_test(resume is True, **kwargs)
 
     def meta_train(self, resume_from_checkpoint: str | bool | None = None):
         """Algorithm 2. Afterwards the model has the learned memory, and encoder and head as they were before."""
@@ -96,6 +119,11 @@ class BilevelTrainer(DomainTrainer):
             # Killed before the first checkpoint: from the beginning.
             resume = last_complete_checkpoint(self.meta_folder)
         start = self.meta_folder / START
+        if resume is not None and not start.is_file():
+            raise FileNotFoundError(
+                f"`{start}` is not there, with which meta-training began and to which encoder and head go back. Begin "
+                "anew, without `resume_from_checkpoint`."
+            )
         if resume is None:
             # What an earlier run left there must not be taken for this one's.
             if self.is_world_process_zero():
@@ -109,7 +137,14 @@ class BilevelTrainer(DomainTrainer):
         self.meta_log = trainer.state.log_history
         if self.is_world_process_zero():
             (self.meta_folder / LOG).write_text(json.dumps(self.meta_log, indent=1))
-        self._write(self.meta_folder / MEMORY, memory=True)
+        if output.global_step < self.args.meta_steps:
+            warnings.warn(
+                f"Meta-training was stopped after {output.global_step} of {self.args.meta_steps} steps, and leaves no "
+                "memory. `train(resume_from_checkpoint=True)` goes on from its last checkpoint.",
+                stacklevel=2,
+            )
+        else:
+            self._write(self.meta_folder / MEMORY, memory=True)
         self.accelerator.wait_for_everyone()
         self._read(start)
         # It holds optimizer states and graphs, in a circle that waits for the collector.
@@ -128,7 +163,8 @@ class BilevelTrainer(DomainTrainer):
 
         Args:
             resume_from_checkpoint (`str` or `bool`, *optional*):
-                A checkpoint of this phase; `True` finds the last one.
+                A checkpoint of this phase; `True` finds the last one that was trained with this memory, if there is
+                one.
             memory (`str`, *optional*):
                 A `memory.safetensors`, for encoder and head as they are now. By default the one that `meta_train` left
                 in `output_dir`, with the encoder and head that it began with.
@@ -164,11 +200,12 @@ class BilevelTrainer(DomainTrainer):
             self._read(self.meta_folder / MEMORY)
             if not self.meta_log and (self.meta_folder / LOG).is_file():
                 self.meta_log = json.loads((self.meta_folder / LOG).read_text())
+        last = self._checkpoint_of(memory or self.meta_folder / MEMORY, resume_from_checkpoint)
         self.model.freeze_memory()
         # Not the moments of weights that are gone.
         self.optimizer = self.lr_scheduler = None
         set_seed(self.args.seed)
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        return super().train(resume_from_checkpoint=last, **kwargs)
 
     def _get_train_sampler(self, train_dataset=None):
         args = self.args
@@ -180,15 +217,31 @@ class BilevelTrainer(DomainTrainer):
         self._sampler = OneDomainSampler(domains_of(train_dataset, "train_dataset"), rows, seed)
         return self._sampler
 
-    def _has_this_memory(self, checkpoint: str) -> bool:
-        """Whether a checkpoint of the meta-test belongs to the memory of `output_dir`, not to an earlier run's."""
-        weights = Path(checkpoint) / "model.safetensors"
-        if not weights.is_file():
-            return True  # in several files, or an adapter's: not to be told here
-        learned = load_file(self.meta_folder / MEMORY)
-        with safe_open(weights, "pt") as stored:
-            return all(
-                name in stored.keys() and torch.equal(stored.get_tensor(name), learned[name]) for name in learned
+    def _checkpoint_of(self, memory: str | os.PathLike, resume: str | os.PathLike | bool | None) -> str | None:
+        """The checkpoint of the meta-test to go on from, if any. One that was trained with another memory is none."""
+        has_this_memory = partial(_has_memory, load_file(memory))
+        if resume is True:
+            return last_complete_checkpoint(self.args.output_dir, has_this_memory)
+        if resume and not has_this_memory(resume):
+            raise ValueError(
+                f"`resume_from_checkpoint` is {os.fspath(resume)!r}, which was trained with another memory than "
+                f"`{memory}`. Give a checkpoint of this run, or `True`, which finds it."
+            )
+        return resume or None
+
+    def _settings(self) -> dict:
+        return {name: getattr(self.args, name) for name in SETTINGS}
+
+    def _check_settings(self) -> None:
+        """Refuses to go on with a memory that was learned otherwise than the arguments say."""
+        began = _metadata(self.meta_folder / MEMORY).get("settings", {})
+        changed = [name for name, value in self._settings().items() if began.get(name, value) != value]
+        if changed:
+            name = changed[0]
+            raise ValueError(
+                f"The memory in `{self.meta_folder}` was learned with `{name}={began[name]}`, and `args` has "
+                f"`{name}={getattr(self.args, name)}`. Set it as it was, use another `output_dir`, or call `train()` "
+                "without `resume_from_checkpoint`, which learns it anew."
             )
 
     def _meta_trainer(self) -> MetaTrainer:
@@ -199,11 +252,17 @@ class BilevelTrainer(DomainTrainer):
         args.load_best_model_at_end = False
         args.eval_on_start = False
         args.push_to_hub = False
+        # Loggers are among the callbacks that are handed on.
+        args.report_to = []
         episode = args.episode_steps * args.inner_steps
         # There are no epochs here: an episode takes their place.
         if args.save_strategy in (SaveStrategy.EPOCH, SaveStrategy.BEST):
             args.save_strategy, args.save_steps = SaveStrategy.STEPS, episode
-        if args.save_strategy == SaveStrategy.STEPS and args.save_steps >= 1:
+        for name in ("save_steps", "logging_steps"):
+            if getattr(args, name) < 1:
+                # A share of all steps, as `Trainer` counts it.
+                setattr(args, name, math.ceil(getattr(args, name) * args.max_steps))
+        if args.save_strategy == SaveStrategy.STEPS:
             # Between the steps that lead to one outer step there is nothing to resume from.
             args.save_steps = -(-int(args.save_steps) // args.inner_steps) * args.inner_steps
         if args.logging_strategy == IntervalStrategy.EPOCH:
@@ -235,11 +294,17 @@ class BilevelTrainer(DomainTrainer):
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_suffix(".half")
         tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        save_file(tensors, half, metadata={"domains": json.dumps(self.domains)})
+        metadata = {"domains": self.domains, "settings": self._settings()}
+        save_file(tensors, half, metadata={name: json.dumps(value) for name, value in metadata.items()})
         os.replace(half, path)
 
     def _read(self, path: str | os.PathLike, names: set[str] | None = None) -> None:
-        tensors = load_file(path)
+        try:
+            tensors = load_file(path)
+        except SafetensorError as error:
+            raise ValueError(
+                f"`{path}` cannot be read as safetensors: {error}. Give another file, or learn it anew."
+            ) from error
         if names is not None and names != set(tensors):
             missing = min(names - set(tensors), default=min(set(tensors) - names, default=""))
             raise ValueError(
@@ -262,7 +327,24 @@ class BilevelTrainer(DomainTrainer):
         return {name for name, parameter in self.model.named_parameters() if id(parameter) in is_memory}
 
 
+def _metadata(memory: str | os.PathLike) -> dict:
+    """What a `memory.safetensors` says of itself: `domains`, `settings`. Of one that cannot be read, nothing."""
+    try:
+        with safe_open(memory, "pt") as stored:
+            return {name: json.loads(value) for name, value in (stored.metadata() or {}).items() if name != "format"}
+    except SafetensorError:
+        return {}
+
+
 def _learned_on(memory: str | os.PathLike) -> list[str]:
     """The source domains of a `memory.safetensors`; of one that does not say, none."""
-    with safe_open(memory, "pt") as stored:
-        return json.loads((stored.metadata() or {}).get("domains", "[]"))
+    return _metadata(memory).get("domains", [])
+
+
+def _has_memory(learned: dict[str, torch.Tensor], checkpoint: str | os.PathLike) -> bool:
+    """Whether a checkpoint of the meta-test holds this memory, not that of an earlier run."""
+    weights = Path(checkpoint) / "model.safetensors"
+    if not weights.is_file():
+        return True  # in several files: not to be told here
+    with safe_open(weights, "pt") as stored:
+        return all(name in stored.keys() and torch.equal(stored.get_tensor(name), learned[name]) for name in learned)

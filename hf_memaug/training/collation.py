@@ -108,9 +108,21 @@ def _columns(**datasets) -> Iterable[tuple[str, list[str]]]:
 
 def domains_of(dataset, argument: str) -> list[str]:
     """The `domain` column of a dataset, or an error that says how to get one."""
+    if dataset is not None and not hasattr(dataset, "__len__"):
+        raise ValueError(
+            f"`{argument}` is a stream, of which nobody knows which domains are to come. Give rows that have a length, "
+            "such as `load_domains(...)` or a `datasets.Dataset`."
+        )
     if "domain" not in (getattr(dataset, "column_names", None) or ()):
         raise ValueError(
             f"`{argument}` has no `domain` column. Load it with `load_domains(..., domain=...)` and "
             "`.tokenize(tokenizer)`, or add the column to your `datasets.Dataset`."
         )
-    return list(dataset["domain"])
+    domains = list(dataset["domain"])
+    wrong = next((row for row, one in enumerate(domains) if one is None or hasattr(one, "item")), None)
+    if wrong is not None:
+        raise ValueError(
+            f"`{argument}` has the domain {domains[wrong]!r} in row {wrong}. Give each row a name or a number, and "
+            "leave the column out of `with_format`."
+        )
+    return domains

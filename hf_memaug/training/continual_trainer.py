@@ -29,7 +29,7 @@ from hf_memaug.training.continual.record import RECORD_FILE, ContinualRecord, dr
 from hf_memaug.training.continual.rows import check_all_labels, check_dev_rows, check_domains, rows_by_domain
 from hf_memaug.training.continual.stage import ColumnsOfInnerModel, StageTrainer, named_state
 from hf_memaug.training.domain_trainer import DomainTrainer
-from hf_memaug.training.guard import RunGuard, check_labelled
+from hf_memaug.training.guard import RunGuard, check_labelled, refuse_for_phases
 
 # `Trainer` pushes nothing that begins with "_".
 STAGES = "_stages"
@@ -94,9 +94,7 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
             raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `ContinualTrainingArguments`.")
         if model is None or train_dataset is None:
             raise ValueError("`model` and `train_dataset` are both needed, to see what can be trained. Give them.")
-        for name, mend in (("model_init", "`model`"), ("optimizers", "`optimizer_cls_and_kwargs`")):
-            if kwargs.get(name) not in (None, (None, None)):
-                raise ValueError(f"`{name}` cannot be had here: each stage has a trainer of its own. Give {mend}.")
+        refuse_for_phases(kwargs, "each stage has a trainer of its own")
         if history is None:
             history = (getattr(model.config, "run_facts", None) or {}).get("continual", {})
         self.record = ContinualRecord.load(history)

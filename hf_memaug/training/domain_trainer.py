@@ -3,6 +3,7 @@
 """`DomainTrainer`: any classifier, trained on several domains to do well on one that it has not seen."""
 
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -23,8 +24,8 @@ from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
 from hf_memaug.training.checkpoints import load_state, own_names
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, domains_of, joined
-from hf_memaug.training.forward_pass import ForwardPass, feature_size
-from hf_memaug.training.guard import RunGuard, check_texts
+from hf_memaug.training.forward_pass import ForwardPass, feature_size, loss_of
+from hf_memaug.training.guard import RunGuard, check_precision, check_texts
 from hf_memaug.training.label_names import share_label_names
 from hf_memaug.training.logged_means import LoggedMeans
 from hf_memaug.training.memory_updates import where_rows_wait
@@ -75,8 +76,9 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
         args = DomainTrainingArguments(output_dir="trainer_output") if args is None else args
         if not isinstance(args, DomainTrainingArguments):
             raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `DomainTrainingArguments`.")
-        if args.batch_eval_metrics:
-            raise ValueError("`batch_eval_metrics` cannot be had with scores per domain. Leave it out.")
+        if args.batch_eval_metrics or not args.eval_do_concat_batches:
+            name = "batch_eval_metrics" if args.batch_eval_metrics else "eval_do_concat_batches=False"
+            raise ValueError(f"`{name}` cannot be had with scores per domain. Leave it out.")
         if kwargs.get("compute_loss_func") is not None:
             raise ValueError("`compute_loss_func` has no place here: `args.algorithm` says what is minimised.")
         eval_dataset = joined(eval_dataset)
@@ -103,12 +105,7 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
             **kwargs,
         )
         share_label_names(self.model, train_dataset, eval_dataset)
-        if any(value.dtype == torch.float16 and value.requires_grad for value in self.model.parameters()):
-            # `from_pretrained` keeps the type that a checkpoint is stored in, and says nothing.
-            raise ValueError(
-                '`model` has weights in float16, in which steps of Adam are lost. Load it with `dtype="float32"`, and '
-                "set `bf16` or `fp16` in `args` to compute in half precision."
-            )
+        check_precision(self.model)
         # Losses here are means over a batch: `Trainer` must divide them by the accumulation steps.
         self.model_accepts_loss_kwargs = False
         self._score = compute_metrics or self._default_scores
@@ -267,7 +264,7 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
             more = outputs.get("aux_loss") if isinstance(outputs, dict) else None
             weight = getattr(self.model.config, "aux_loss_weight", None)
             return smoothed if more is None or weight is None else smoothed + weight * more
-        return outputs["loss"] if isinstance(outputs, dict) else outputs[0]
+        return loss_of(outputs, self.model, inputs)
 
     def create_optimizer(self, model=None):
         created = self.optimizer is None
@@ -303,7 +300,12 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
-        # `save_only_model` leaves it out, as it leaves out the optimizer.
+        if checkpoint is not None and self.args.save_only_model:
+            warnings.warn(
+                "`save_only_model=True` leaves out what a run goes on from: this one goes on from the weights, with a "
+                "fresh optimizer, and not to the end that it would have had.",
+                stacklevel=2,
+            )
         if checkpoint is not None and os.path.isfile(f"{checkpoint}/algorithm.pt"):
             state = load_state(f"{checkpoint}/algorithm.pt", self.args.device)
             self.algorithm.load_state_dict(state)
@@ -321,6 +323,9 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
     def get_eval_dataloader(self, eval_dataset=None):
         if eval_dataset is not None and not isinstance(eval_dataset, str):
             self._check_rows(eval_dataset=eval_dataset)
+        if self.is_in_train and (eval_dataset is self.eval_dataset or isinstance(eval_dataset, str)):
+            # Others may have been put there since.
+            check_selection(self.args, self.domains, self.eval_dataset, self.callback_handler.callbacks)
         return super().get_eval_dataloader(eval_dataset)
 
     def get_test_dataloader(self, test_dataset):

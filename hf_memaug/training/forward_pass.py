@@ -8,8 +8,18 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from hf_memaug.data.messages import listed
 from hf_memaug.modeling.modeling_utils import timm_width
 from hf_memaug.training.algorithms import DomainBatch
+
+
+def loss_of(outputs, model: nn.Module, inputs: dict) -> torch.Tensor:
+    if isinstance(outputs, dict) and "loss" not in outputs:
+        raise ValueError(
+            f"`{type(model).__name__}` returns no loss for {listed(inputs)}. Rows need `labels`, also those that a "
+            "`data_collator` makes, and the model a head, such as that of `AutoModelForSequenceClassification`."
+        )
+    return outputs["loss"] if isinstance(outputs, dict) else outputs[0]
 
 
 class ForwardPass:

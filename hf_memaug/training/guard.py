@@ -5,16 +5,20 @@
 import operator
 import os
 import tempfile
+import warnings
 from collections.abc import Iterable, Mapping
 
 import torch
-from transformers import TrainerCallback
+from transformers import TrainerCallback, default_data_collator
 from transformers.utils import find_labels
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.general_cache import GeneralStatesCollator, cached_parts
 from hf_memaug.training.checkpoints import last_checkpoint_here, note_of
 from hf_memaug.training.label_names import share_label_names
+
+# How many rows of a set that does not lie in memory are looked at.
+FIRST_ROWS = 10_000
 
 
 class NonFiniteGradientError(RuntimeError):
@@ -42,7 +46,7 @@ class RunGuard(TrainerCallback):
         self.non_finite_steps = 0
         self._compared: set[str] = set()
 
-    def on_train_begin(self, args, state, control, model=None, train_dataloader=None, **kwargs):
+    def on_train_begin(self, args, state, control, model=None, train_dataloader=None, processing_class=None, **kwargs):
         if args.should_save:
             check_output_dir(args.output_dir)
         rows = getattr(train_dataloader, "dataset", None)
@@ -50,9 +54,13 @@ class RunGuard(TrainerCallback):
         share_label_names(model, rows)
         check_texts(model, rows)
         check_frozen_encoders(model)
+        check_padding_side(model, processing_class)
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise ValueError("All weights of `model` are frozen: there is nothing to train. Let some of them learn.")
         if "domain" in (getattr(rows, "column_names", None) or ()):
             check_same_domains(state, sorted(set(_column(rows, "domain"))))
         check_states_are_collated(train_dataloader)
+        check_lengths(train_dataloader)
         self._compared.clear()
         self._check_cached(model, rows)
 
@@ -91,6 +99,24 @@ class RunGuard(TrainerCallback):
         )
 
 
+def refuse_for_phases(given: Mapping, reason: str) -> None:
+    """Refuses what the one trainer of one phase could use and the next would lose. Arguments of `Trainer` by name."""
+    for name, mend in (("model_init", "`model`"), ("optimizers", "`optimizer_cls_and_kwargs`")):
+        if given.get(name) not in (None, (None, None)):
+            raise ValueError(f"`{name}` cannot be had here: {reason}. Give {mend}.")
+
+
+def check_precision(model: torch.nn.Module) -> None:
+    """Refuses weights that learn in float16, and warns of bfloat16."""
+    types = {one.dtype for one in model.parameters() if one.requires_grad}
+    # `from_pretrained` keeps the type that a checkpoint is stored in, and says nothing.
+    mend = 'Load it with `dtype="float32"`, and set `bf16` or `fp16` in `args` to compute in half precision.'
+    if torch.float16 in types:
+        raise ValueError(f"`model` has weights in float16, in which steps of Adam are lost. {mend}")
+    if torch.bfloat16 in types:
+        warnings.warn(f"`model` learns in bfloat16, in which many small steps are lost. {mend}", stacklevel=3)
+
+
 def check_same_domains(state, domains: list[str]) -> None:
     """Refuses to go on with a run that began with other domains: one that is left out now may be in its weights."""
     began = note_of(state).setdefault("domains", domains)
@@ -114,12 +140,33 @@ def check_output_dir(output_dir: str) -> None:
         ) from error
 
 
+def check_padding_side(model: torch.nn.Module, tokenizer) -> None:
+    """Refuses padding before a text where a model reads the first token, or counts places from there."""
+    if getattr(model, "pads_right", False) and getattr(tokenizer, "padding_side", "right") == "left":
+        raise ValueError(
+            "`processing_class` pads on the left, and the model reads its first token there, which would be padding. "
+            'Set `tokenizer.padding_side = "right"`.'
+        )
+
+
 def check_labels(dataset, num_labels: int | None) -> None:
     """Refuses class ids that the model has no logit for. Looks where labels lie in a column, not into single rows."""
     names = getattr(dataset, "column_names", None) or ()
     column = next((name for name in ("labels", "label") if name in names), None)
+    classes = len(getattr(dataset, "label_names", None) or ())
+    if num_labels == 1 and classes > 1:
+        raise ValueError(
+            f"`train_dataset` has {classes} classes, and the model has `num_labels=1`, which is for numbers. Load it "
+            f"with `num_labels={classes}`."
+        )
     if column is None or num_labels is None or num_labels < 2:
         return
+    first = next(iter(_column(dataset, column)), None)
+    if isinstance(first, (str, bool)):
+        raise ValueError(
+            f"`train_dataset` has the label {first!r} in row 0, and a model takes numbers, 0 to {num_labels - 1}. Load "
+            f'the rows with `load_domains`, or number them: `dataset.class_encode_column("{column}")`.'
+        )
     labels = [
         operator.index(label) if hasattr(label, "__index__") and getattr(label, "ndim", 0) == 0 else None
         for label in _column(dataset, column)
@@ -235,10 +282,27 @@ def check_states_are_collated(dataloader) -> None:
         collator = inner
 
 
+def check_lengths(dataloader) -> None:
+    """Refuses texts of several lengths where nothing pads them."""
+    collator = getattr(dataloader, "collate_fn", None)
+    if getattr(collator, "collator", collator) is not default_data_collator:
+        return
+    if len({len(ids) for ids in _texts(getattr(dataloader, "dataset", None))}) > 1:
+        raise ValueError(
+            "`train_dataset` has texts of several lengths, and nothing pads them. Give the tokenizer as "
+            "`processing_class`, or a `data_collator`."
+        )
+
+
 def _texts(*datasets) -> Iterable:
     for one in datasets:
-        if isinstance(one, DomainDataset) and "input_ids" in one.column_names:
+        if "input_ids" not in (getattr(one, "column_names", None) or ()):
+            continue
+        if isinstance(one, DomainDataset):
             yield from one["input_ids"]
+        elif hasattr(one, "select") and hasattr(one, "__len__"):
+            # A `datasets.Dataset`, on a disk: its beginning.
+            yield from one.select(range(min(len(one), FIRST_ROWS)))["input_ids"]
 
 
 def _column(dataset, name: str) -> Iterable:

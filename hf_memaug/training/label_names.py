@@ -24,3 +24,8 @@ def share_label_names(model, *datasets) -> None:
             f"`model` names its labels {own}, and the rows {names}: the same names in another order. Build the model "
             f"with `id2label={dict(enumerate(names))}`, or load the rows with `labels={own}`."
         )
+    elif getattr(config, "verbalizer", None) is not None:
+        raise ValueError(
+            f"`verbalizer` has words for the labels {own}, and the rows have {names}: which words are whose cannot be "
+            "told. Name the labels in it as the rows do."
+        )

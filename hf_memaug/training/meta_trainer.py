@@ -122,7 +122,10 @@ class MetaTrainer(DomainTrainer):
         inputs = self._prepare_inputs(inputs)
         if self.is_outer_step:
             self._batches.append({name: value for name, value in inputs.items() if name not in _NOT_FOR_ENCODERS})
-        source = {name: value[: self.source_rows] for name, value in inputs.items()}
+        source = {
+            name: value[: self.source_rows] if isinstance(value, torch.Tensor) else value
+            for name, value in inputs.items()
+        }
         exact = self.args.hypergradient == "exact"
         if exact:
             inputs = {name: value for name, value in source.items() if name != "domain_ids"}

@@ -154,8 +154,12 @@ def test_a_memory_that_is_prompted(method, command, columns, encoder, tmp_path):
     for given, said in (
         (ask, "`--template` alone prompts nothing"),
         (answers, "`--verbalizer` alone prompts nothing"),
-        ([*ask, "--verbalizer", '{"bad": "bad", "positive": "good"}'], "names the labels ['bad', 'positive']"),
+        ([*ask, "--verbalizer", '{"bad": "bad", "positive": "good"}'], "has words for ['bad', 'positive'], and the la"),
+        ([*ask, "--verbalizer", '{"negative": "unbelievable", "positive": "good"}'], "'unbelievable' of label 'neg"),
+        ([*ask, "--verbalizer", "bad,good"], "`--verbalizer` is 'bad,good'. Name the labels of the words"),
         (["--template", "{text}", *answers], "`--template`"),
+        (["--memory-pooling", "mask"], '`--memory-pooling` is "mask", and nothing says which'),
+        *([(["--memory-weight", 0], "`--memory-weight` is 0: the memory is not read")] if method == "mil" else []),
     ):
         code, _, error = command(*words, *given, "--output", "other")
         assert code == 2 and said in error, error

@@ -153,6 +153,10 @@ class TestVerbalizers:
             ({"no": "bad", "yes": "goodness"}, "'goodness' of label 'yes' is [0-9]+ tokens"),
             ({"no": "bad", "yes": "bad"}, "same word for two labels"),
             ({"no": "bad"}, "at least two labels"),
+            ({"no": ["bad", "bad"], "yes": "good"}, "or twice for one"),
+            ({"no": "", "yes": "good"}, "no word for the label 'no'"),
+            ({"no": 5, "yes": "good"}, "the label 'no' 5, which is no word"),
+            (["bad", "good"], "Name the labels of the words"),
         ],
     )
     def test_refused(self, verbalizer, said):
@@ -160,6 +164,10 @@ class TestVerbalizers:
 
         with pytest.raises(ValueError, match=f"`verbalizer`.*{said}"):
             verbalizer_token_ids(normalise_verbalizer(verbalizer), tiny_tokenizer("roberta"))
+
+    def test_a_question_that_is_none_is_refused(self):
+        with pytest.raises(ValueError, match="`template` is None. Write for example"):
+            parse_template(None)
 
     def test_an_unknown_word_is_refused(self):
         from families import tiny_tokenizer

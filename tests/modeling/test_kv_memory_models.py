@@ -58,6 +58,12 @@ def test_the_mask_is_found_in_embeddings_too(case: Case):
 
 
 @encoders
+def test_a_mask_that_nothing_names_is_refused(case: Case):
+    with pytest.raises(ValueError, match='`memory_pooling` is "mask", and nothing says which token.*"cls" or "mean"'):
+        case.model(memory_pooling="mask", mask_token_id=None)
+
+
+@encoders
 def test_a_missing_mask_is_said(case: Case, monkeypatch):
     from hf_memaug.modeling import modeling_kv_memory
 
@@ -202,6 +208,16 @@ class TestPrompting:
     def test_a_text_inside_the_question_is_running_text(self):
         asking = prompt_tokenizer(tiny_tokenizer("roberta"), "{text} {mask} {text_pair}")
         assert asking.decode(asking("good book", "it was fine")["input_ids"][1:-1]) == " good book<mask> it was fine"
+
+    @pytest.mark.parametrize(("kind", "between"), [("roberta", "</s></s>"), ("bert", "[SEP]")])
+    def test_a_second_text_without_a_place_follows_as_the_tokenizer_has_it(self, kind, between):
+        tokenizer = tiny_tokenizer(kind)
+        asking = prompt_tokenizer(tokenizer, "{text} it was {mask}")
+        ids = asking("a good book", "the phone is bad")["input_ids"]
+        plain = tokenizer("a good book", "the phone is bad")["input_ids"]
+        assert ids[: len(plain) - 1] == plain[:-1] and between in tokenizer.decode(ids).replace(" ", "")
+        assert ids[len(plain) - 1 :] == asking("a good book")["input_ids"][-4:]
+        assert asking("a good book")["input_ids"].count(tokenizer.sep_token_id) == 1
 
     @pytest.mark.parametrize("kind", ["roberta", "bert"])
     def test_a_mask_in_the_text_is_not_the_question(self, kind, tmp_path):

@@ -78,7 +78,9 @@ def domain_trainer(kind: str, output, *, config=None, model=None, train=None, ev
     torch.set_num_threads(1)
     if kwargs.get("algorithm") == "swad" and evaluate is None:
         kwargs, evaluate = {"eval_strategy": "steps", "eval_steps": 2, **kwargs}, rows(12, 2)
-    of_trainer = {name: kwargs.pop(name) for name in ("callbacks", "compute_metrics") if name in kwargs}
+    of_trainer = {"processing_class": tiny_tokenizer("roberta" if kind == "kv" else "bert")}
+    names = ("callbacks", "compute_metrics", "data_collator", "processing_class")
+    of_trainer |= {name: kwargs.pop(name) for name in names if name in kwargs}
     arguments = {
         "per_device_train_batch_size": 6,
         "learning_rate": 1e-2,
@@ -96,7 +98,6 @@ def domain_trainer(kind: str, output, *, config=None, model=None, train=None, ev
         args=DomainTrainingArguments(output_dir=str(output), **arguments),
         train_dataset=rows() if train is None else train,
         eval_dataset=evaluate,
-        processing_class=tiny_tokenizer("roberta" if kind == "kv" else "bert"),
         **of_trainer,
     )
 

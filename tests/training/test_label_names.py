@@ -46,6 +46,17 @@ def test_numbers_are_no_names(tmp_path):
     assert trainer(tmp_path, numbers=True).model.config.id2label[0] == "LABEL_0"
 
 
+def test_words_for_other_labels_are_refused(tmp_path):
+    made = trainer(tmp_path)
+    config = made.model.config
+    config.verbalizer = {"awful": ["bad"], "fair": ["fair"], "great": ["good"]}
+    config.id2label = dict(enumerate(config.verbalizer))
+    with pytest.raises(
+        ValueError, match="`verbalizer` has words for the labels .*'great'.*, and the rows have .*'good'"
+    ):
+        made.train()
+
+
 def test_the_same_names_in_another_order_are_refused(tmp_path):
     own = {0: "good", 1: "fair", 2: "bad"}
     names = {"id2label": own, "label2id": {name: index for index, name in own.items()}}

@@ -1,0 +1,184 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""MIL's second phase has the memory of its first, whatever it is called with, and nothing else."""
+
+import warnings
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import TrainerCallback
+
+from hf_memaug import BilevelTrainer, BilevelTrainingArguments
+from training.domain_runs import rows
+from training.episodes import make_trainer, weights_of
+
+SAVES = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+
+
+def learned(folder) -> dict:
+    return load_file(folder / "meta_train" / "memory.safetensors")
+
+
+def has_memory(trainer, memory: dict) -> bool:
+    weights = weights_of(trainer)
+    return all(torch.equal(weights[name], value) for name, value in memory.items())
+
+
+@pytest.fixture(scope="module")
+def another(tmp_path_factory):
+    """A finished run whose memory is another."""
+    folder = tmp_path_factory.mktemp("another")
+    make_trainer(folder, episodes=1, **SAVES).train()
+    return folder
+
+
+class TestCheckpointsOfAnotherMemory:
+    def test_the_last_one_is_passed_over(self, another, tmp_path):
+        trainer = make_trainer(tmp_path, **SAVES)
+        trainer.meta_train()
+        (another / "checkpoint-4").rename(tmp_path / "checkpoint-4")
+        try:
+            trainer.meta_test(True)
+            assert has_memory(trainer, learned(tmp_path))
+        finally:
+            (tmp_path / "checkpoint-4").rename(another / "checkpoint-9")
+
+    def test_a_memory_that_is_given_is_the_one_that_is_read(self, another, tmp_path):
+        trainer = make_trainer(tmp_path, **SAVES)
+        trainer.train()
+        given = another / "meta_train" / "memory.safetensors"
+        again = make_trainer(tmp_path, **SAVES)
+        again.meta_test(True, memory=given)
+        assert has_memory(again, load_file(given)) and not has_memory(again, learned(tmp_path))
+        # Its own checkpoints are found again.
+        third = make_trainer(tmp_path, **{**SAVES, "max_steps": 6})
+        third.meta_test(True, memory=given)
+        assert third.state.global_step == 6 and len([log for log in third.state.log_history if "loss" in log]) == 6
+
+    def test_a_path_is_refused(self, another, tmp_path):
+        make_trainer(tmp_path, **SAVES).train()
+        trainer = make_trainer(tmp_path, **SAVES)
+        with pytest.raises(ValueError, match="checkpoint-2', which was trained with another memory.*or `True`"):
+            trainer.train(resume_from_checkpoint=str(another / "checkpoint-2"))
+
+
+class Stop(TrainerCallback):
+    def on_step_end(self, args, state, control, **kwargs):
+        control.should_training_stop |= state.global_step == 3
+        control.should_save |= state.global_step == 3
+
+
+def test_meta_training_that_was_stopped_leaves_no_memory_and_goes_on(tmp_path):
+    whole = make_trainer(tmp_path / "whole")
+    whole.train()
+    trainer = make_trainer(tmp_path / "stopped", callbacks=[Stop()])
+    with pytest.warns(UserWarning, match="stopped after 3 of 6 steps, and leaves no memory.*goes on"):
+        output = trainer.train()
+    assert output.global_step == 3 and not (tmp_path / "stopped" / "meta_train" / "memory.safetensors").is_file()
+    again = make_trainer(tmp_path / "stopped")
+    again.train(resume_from_checkpoint=True)
+    assert again.state.global_step == 8
+    for name, value in weights_of(whole).items():
+        assert torch.equal(weights_of(again)[name], value), name
+
+
+def test_a_memory_that_was_learned_otherwise_is_not_gone_on_with(tmp_path):
+    make_trainer(tmp_path, **SAVES).train()
+    with pytest.raises(ValueError, match="was learned with `episodes=3`, and `args` has `episodes=20`.*Set it as it"):
+        make_trainer(tmp_path, episodes=20, **SAVES).train(resume_from_checkpoint=True)
+    # The second phase by itself learns no memory.
+    make_trainer(tmp_path, episodes=20, **SAVES).meta_test()
+
+
+def test_a_share_of_the_steps_is_rounded_to_outer_steps(tmp_path):
+    kwargs = {"inner_steps": 2, "save_strategy": "steps", "save_steps": 0.25, "logging_steps": 0.5}
+    trainer = make_trainer(tmp_path, hypergradient="exact", **kwargs)
+    trainer.meta_train()
+    # A quarter of twelve steps is three.
+    found = {path.name for path in (tmp_path / "meta_train").glob("checkpoint-*")}
+    assert found == {"checkpoint-4", "checkpoint-8", "checkpoint-12"}
+    # Half of them is more than an episode.
+    assert [log["step"] for log in trainer.meta_log if "loss" in log] == [4, 8, 12]
+
+
+def test_loggers_are_there_once(tmp_path):
+    class Logger(TrainerCallback):
+        begun = 0
+
+        def on_train_begin(self, args, state, control, **kwargs):
+            self.begun += 1
+
+    logger = Logger()
+    trainer = make_trainer(tmp_path, callbacks=[logger])
+    trainer.args.report_to = ["tensorboard"]
+    inner = trainer._meta_trainer()
+    assert inner.args.report_to == [] and trainer.args.report_to == ["tensorboard"]
+    assert sum(one is logger for one in inner.callback_handler.callbacks) == 1
+    trainer.args.report_to = []
+    trainer.train()
+    assert logger.begun == 2
+
+
+def test_a_collator_may_add_what_is_no_tensor(tmp_path):
+    whole = make_trainer(tmp_path / "whole")
+    trainer = make_trainer(tmp_path / "more")
+    collate = trainer.data_collator.collator
+    more = BilevelTrainer(
+        model=trainer.model,
+        args=trainer.args,
+        train_dataset=trainer.train_dataset,
+        processing_class=trainer.processing_class,
+        data_collator=lambda batch: {**collate(batch), "output_memory_weights": False},
+    )
+    whole.train()
+    more.train()
+    for name, value in weights_of(whole).items():
+        assert torch.equal(weights_of(more)[name], value), name
+
+
+class TestRefusals:
+    def trainer(self, tmp_path, model=None, **kwargs):
+        args = BilevelTrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[])
+        given = make_trainer(tmp_path)
+        return BilevelTrainer(model=model or given.model, args=args, **{"train_dataset": given.train_dataset, **kwargs})
+
+    def test_a_model_that_would_be_made_anew(self, tmp_path):
+        given = make_trainer(tmp_path)
+        with pytest.raises(ValueError, match="`model_init` cannot be had here.*Give `model`"):
+            BilevelTrainer(args=given.args, model_init=lambda: given.model, train_dataset=given.train_dataset)
+
+    def test_a_schedule_that_would_be_dropped(self, tmp_path):
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0)
+        with pytest.raises(ValueError, match="`optimizers` cannot be had here.*Give `optimizer_cls_and_kwargs`"):
+            self.trainer(tmp_path, optimizers=(None, schedule))
+
+    def test_steps_that_would_be_lost(self, tmp_path):
+        with pytest.raises(ValueError, match='`model` is in bfloat16.*`dtype="float32"`, and set `bf16`'):
+            make_trainer(tmp_path, dtype=torch.bfloat16)
+
+    def test_no_rows(self, tmp_path):
+        with pytest.raises(ValueError, match="`train_dataset` has no rows; learning to bridge"):
+            self.trainer(tmp_path, train_dataset=rows(0))
+        with pytest.raises(ValueError, match="`train_dataset` is missing: give the rows"):
+            self.trainer(tmp_path, train_dataset=None).train()
+
+    def test_files_that_are_none(self, tmp_path):
+        trainer = make_trainer(tmp_path, **SAVES)
+        (tmp_path / "words.txt").write_text("no weights")
+        with pytest.raises(ValueError, match="words.txt` cannot be read as safetensors.*Give another file"):
+            trainer.meta_test(memory=tmp_path / "words.txt")
+        trainer.meta_train()
+        (tmp_path / "meta_train" / "start.safetensors").unlink()
+        (tmp_path / "meta_train" / "memory.safetensors").unlink()
+        with pytest.raises(FileNotFoundError, match="start.safetensors` is not there.*Begin anew"):
+            make_trainer(tmp_path, **SAVES).train(resume_from_checkpoint=True)
+
+    def test_going_on_without_an_optimizer_is_said(self, tmp_path):
+        make_trainer(tmp_path, save_only_model=True, **SAVES).train()
+        with pytest.warns(UserWarning, match="`save_only_model=True` leaves out what a run goes on from"):
+            make_trainer(tmp_path, save_only_model=True, **{**SAVES, "max_steps": 6}).train(resume_from_checkpoint=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            make_trainer(tmp_path / "fresh", save_only_model=True, **SAVES).train()

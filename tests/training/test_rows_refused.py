@@ -1,0 +1,136 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What `DomainTrainer` could make nothing of, or nothing good, is refused in words that say the mend."""
+
+import warnings
+
+import datasets
+import pytest
+import torch
+from families import tiny_tokenizer
+from transformers import AutoModel, DataCollatorWithPadding
+
+from hf_memaug.data import load_domains, prompt_tokenizer
+from training.domain_runs import DOMAINS, domain_trainer, rows, tiny_model
+from training.test_domain_trainer import TestRefusals as Known
+
+
+def arrow(**changed) -> datasets.Dataset:
+    plain = rows()
+    columns = {name: list(plain[name]) for name in plain.column_names}
+    return datasets.Dataset.from_dict({**columns, **changed})
+
+
+class TestDomains:
+    def test_a_stream(self, tmp_path):
+        stream = arrow().to_iterable_dataset()
+        with pytest.raises(ValueError, match="`train_dataset` is a stream.*rows that have a length"):
+            domain_trainer("kv", tmp_path, train=stream)
+
+    def test_a_row_without_one(self, tmp_path):
+        with pytest.raises(ValueError, match="`train_dataset` has the domain None in row 3. Give each row"):
+            domain_trainer("kv", tmp_path, train=arrow(domain=["a"] * 3 + [None] + ["b"] * 20))
+
+    def test_tensors(self, tmp_path):
+        numbered = arrow(domain=[row % 2 for row in range(24)])
+        with pytest.raises(ValueError, match="domain tensor.* in row 0.*leave the column out of `with_format`"):
+            domain_trainer("kv", tmp_path, train=numbered.with_format("torch"))
+        domain_trainer("kv", tmp_path, train=numbered).train()
+
+
+class TestLabels:
+    @pytest.mark.parametrize(("label", "said"), [("good", "'good'"), (True, "True")])
+    def test_what_is_no_number(self, label, said, tmp_path):
+        with pytest.raises(
+            ValueError, match=f"the label {said} in row 0, and a model takes numbers, 0 to 2.*class_enc"
+        ):
+            domain_trainer("kv", tmp_path, train=arrow(labels=[label] * 24)).train()
+
+    def test_classes_for_a_model_of_numbers(self, tmp_path):
+        named = load_domains(
+            [{"text": "a film", "label": "np"[row % 2], "domain": "ab"[row // 2 % 2]} for row in range(8)]
+        ).tokenize(tiny_tokenizer("roberta"))
+        with pytest.raises(ValueError, match="has 2 classes, and the model has `num_labels=1`.*`num_labels=2`"):
+            domain_trainer("kv", tmp_path, config={"num_labels": 1}, train=named).train()
+
+    def test_none(self, tmp_path):
+        trainer = domain_trainer("kv", tmp_path, train=rows().without_columns("labels"))
+        with pytest.raises(ValueError, match="ForSequenceClassification` returns no loss for 'input_ids'.*Rows need"):
+            trainer.train()
+
+    def test_a_model_without_a_head(self, tmp_path):
+        headless = AutoModel.from_config(tiny_model("bert").config)
+        with pytest.raises(ValueError, match="`BertModel` returns no loss.*and the model a head"):
+            domain_trainer("bert", tmp_path, model=headless).train()
+
+
+class TestModels:
+    def test_nothing_that_learns(self, tmp_path):
+        model = tiny_model("kv").requires_grad_(False)
+        with pytest.raises(ValueError, match="All weights of `model` are frozen"):
+            domain_trainer("kv", tmp_path, model=model).train()
+
+    def test_bfloat16_is_said(self, tmp_path):
+        with pytest.warns(UserWarning, match='learns in bfloat16.*`dtype="float32"`'):
+            domain_trainer("kv", tmp_path, model=tiny_model("kv").to(torch.bfloat16))
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            domain_trainer("kv", tmp_path, model=tiny_model("kv"))
+
+    @pytest.mark.parametrize(("pooling", "refused"), [("cls", True), ("mean", False)])
+    def test_padding_before_the_first_token(self, pooling, refused, tmp_path):
+        tokenizer = tiny_tokenizer("roberta")
+        tokenizer.padding_side = "left"
+        trainer = domain_trainer("kv", tmp_path, config={"memory_pooling": pooling}, processing_class=tokenizer)
+        if not refused:
+            # RoBERTa counts no padding, and the mean leaves it out.
+            one, many = (
+                domain_trainer(
+                    "kv",
+                    tmp_path,
+                    model=trainer.model,
+                    processing_class=tokenizer,
+                    per_device_eval_batch_size=size,
+                ).predict(rows())
+                for size in (1, 8)
+            )
+            assert abs(one.predictions[0] - many.predictions[0]).max() < 1e-5
+            return trainer.train()
+        with pytest.raises(ValueError, match='`processing_class` pads on the left.*`tokenizer.padding_side = "right"`'):
+            trainer.train()
+
+
+class TestTexts:
+    def test_of_several_lengths_with_nothing_that_pads(self, tmp_path):
+        with pytest.raises(ValueError, match="texts of several lengths, and nothing pads them.*`processing_class`"):
+            domain_trainer("kv", tmp_path, processing_class=None).train()
+        collator = DataCollatorWithPadding(tiny_tokenizer("roberta"))
+        domain_trainer("kv", tmp_path, processing_class=None, data_collator=collator).train()
+
+    def test_without_a_mask_on_a_disk(self, tmp_path):
+        asked = {"memory_pooling": "mask", "mask_token_id": 98, "template": "{text} it was {mask}"}
+        ids = [[98, *row] for row in rows()["input_ids"]]
+        ids[5] = ids[5][1:]
+        data = arrow(input_ids=ids, attention_mask=[[1] * len(row) for row in ids])
+        with pytest.raises(ValueError, match=r"Row 5 has no mask token \(98\)"):
+            domain_trainer("kv", tmp_path, config=asked, train=data).train()
+
+    def test_no_room_beside_the_question(self):
+        data = load_domains([{"text": "a good film", "domain": "a"}], label=None)
+        asking = prompt_tokenizer(tiny_tokenizer("roberta"), "{text} it was {mask}")
+        assert len(data.tokenize(asking, max_length=6)["input_ids"][0]) == 6
+        with pytest.raises(ValueError, match="`max_length` is 3, and a text has [0-9]+ tokens.*no room for it"):
+            data.tokenize(asking, max_length=3)
+
+
+def test_rows_to_choose_by_that_were_put_there_later(tmp_path):
+    best = {**Known.BEST, "load_best_model_at_end": True, "max_steps": 8}
+    trainer = domain_trainer("kv", tmp_path, evaluate=rows(12, 2), **best)
+    trainer.eval_dataset = rows(16, domains=(*DOMAINS, "hotels"))
+    with pytest.raises(ValueError, match="`eval_dataset` has rows of hotels.*`load_best_model_at_end` would choose"):
+        trainer.train()
+
+
+def test_scores_by_the_batch(tmp_path):
+    with pytest.raises(ValueError, match="`eval_do_concat_batches=False` cannot be had with scores per domain"):
+        domain_trainer("kv", tmp_path, eval_do_concat_batches=False)
