@@ -60,7 +60,7 @@ class RunGuard(TrainerCallback):
         if "domain" in (getattr(rows, "column_names", None) or ()):
             check_same_domains(state, sorted(set(_column(rows, "domain"))))
         check_states_are_collated(train_dataloader)
-        check_lengths(train_dataloader)
+        check_batches(train_dataloader)
         self._compared.clear()
         self._check_cached(model, rows)
 
@@ -161,12 +161,6 @@ def check_labels(dataset, num_labels: int | None) -> None:
         )
     if column is None or num_labels is None or num_labels < 2:
         return
-    first = next(iter(_column(dataset, column)), None)
-    if isinstance(first, (str, bool)):
-        raise ValueError(
-            f"`train_dataset` has the label {first!r} in row 0, and a model takes numbers, 0 to {num_labels - 1}. Load "
-            f'the rows with `load_domains`, or number them: `dataset.class_encode_column("{column}")`.'
-        )
     labels = [
         operator.index(label) if hasattr(label, "__index__") and getattr(label, "ndim", 0) == 0 else None
         for label in _column(dataset, column)
@@ -267,31 +261,45 @@ def check_mask(model: torch.nn.Module, *datasets) -> None:
 
 def check_states_are_collated(dataloader) -> None:
     """Refuses a collator of ours or of transformers that knows nothing of the states of cached rows (G-MAP)."""
-    collator = getattr(dataloader, "collate_fn", None)
     if not any(cached_parts(getattr(dataloader, "dataset", None))):
         return
-    while not isinstance(collator, GeneralStatesCollator):
-        inner = getattr(collator, "data_collator", None) or getattr(collator, "collator", None)
-        if inner is None:
-            if getattr(collator, "__module__", "").partition(".")[0] in ("hf_memaug", "transformers"):
-                raise ValueError(
-                    "`train_dataset` has cached states of the general encoder, and `data_collator` cannot pad them. "
-                    "Give `GeneralStatesCollator(data_collator)` in its place."
-                )
-            return  # the caller's own
-        collator = inner
+    collators = _collators(dataloader)
+    if _is_known(collators[-1]) and not any(isinstance(one, GeneralStatesCollator) for one in collators):
+        raise ValueError(
+            "`train_dataset` has cached states of the general encoder, and `data_collator` cannot pad them. Give "
+            "`GeneralStatesCollator(data_collator)` in its place."
+        )
 
 
-def check_lengths(dataloader) -> None:
-    """Refuses texts of several lengths where nothing pads them."""
-    collator = getattr(dataloader, "collate_fn", None)
-    if getattr(collator, "collator", collator) is not default_data_collator:
-        return
-    if len({len(ids) for ids in _texts(getattr(dataloader, "dataset", None))}) > 1:
+def check_batches(dataloader) -> None:
+    """Refuses what the collators of this library and of transformers could make no batch of."""
+    rows, collator = getattr(dataloader, "dataset", None), _collators(dataloader)[-1]
+    if not _is_known(collator):
+        return  # the caller's own, which may make labels of anything
+    for column in {"label", "labels"} & set(getattr(rows, "column_names", None) or ()):
+        first = next(iter(_column(rows, column)), None)
+        if isinstance(first, (str, bool)):
+            raise ValueError(
+                f"`train_dataset` has the label {first!r} in row 0, and a model takes numbers. Load the rows with "
+                f'`load_domains`, or number them: `dataset.class_encode_column("{column}")`.'
+            )
+    if collator is default_data_collator and len({len(ids) for ids in _texts(rows)}) > 1:
         raise ValueError(
             "`train_dataset` has texts of several lengths, and nothing pads them. Give the tokenizer as "
             "`processing_class`, or a `data_collator`."
         )
+
+
+def _collators(dataloader) -> list:
+    """What makes the batches, and what that hands its rows on to, the innermost last."""
+    found = [getattr(dataloader, "collate_fn", None)]
+    while (inner := getattr(found[-1], "data_collator", None) or getattr(found[-1], "collator", None)) is not None:
+        found.append(inner)
+    return found
+
+
+def _is_known(collator) -> bool:
+    return getattr(collator, "__module__", "").partition(".")[0] in ("hf_memaug", "transformers")
 
 
 def _texts(*datasets) -> Iterable:

@@ -59,7 +59,8 @@ class MaskedLMTrainer(SnapshotTrainer, Trainer):
             return super().compute_loss(model, inputs, return_outputs)
         if self.args.n_gpu > 1:
             # `DataParallel`: each device has its own part of the batch.
-            return super().compute_loss(model, inputs) / self.current_gradient_accumulation_steps
+            loss = super().compute_loss(model, inputs)
+            return loss if num_items_in_batch is None else loss / self.current_gradient_accumulation_steps
         chosen = (inputs["labels"] != -100).nonzero(as_tuple=True)
         hook = self._head.register_forward_pre_hook(lambda head, given: (given[0][chosen], *given[1:]))
         try:
@@ -69,7 +70,9 @@ class MaskedLMTrainer(SnapshotTrainer, Trainer):
         count = len(chosen[0])
         if count == 0:
             # The mean of nothing is no number, and has no gradient.
-            loss = loss.nan_to_num()
+            return loss.nan_to_num()
+        if num_items_in_batch is None:
+            return loss
         # Gradients are averaged over the processes, and the tokens were counted on all of them or on this one.
         processes = self.accelerator.num_processes if self.args.average_tokens_across_devices else 1
         return loss * (processes * count / num_items_in_batch)

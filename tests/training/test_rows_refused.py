@@ -41,10 +41,17 @@ class TestDomains:
 class TestLabels:
     @pytest.mark.parametrize(("label", "said"), [("good", "'good'"), (True, "True")])
     def test_what_is_no_number(self, label, said, tmp_path):
-        with pytest.raises(
-            ValueError, match=f"the label {said} in row 0, and a model takes numbers, 0 to 2.*class_enc"
-        ):
+        with pytest.raises(ValueError, match=f"the label {said} in row 0, and a model takes numbers.*class_encode"):
             domain_trainer("kv", tmp_path, train=arrow(labels=[label] * 24)).train()
+
+    def test_a_collator_of_ones_own_may_number_them(self, tmp_path):
+        pad = DataCollatorWithPadding(tiny_tokenizer("roberta"))
+
+        def collate(batch):
+            return pad([{**row, "labels": ["bad", "fair", "good"].index(row["labels"])} for row in batch])
+
+        words = arrow(labels=["bad", "fair", "good"] * 8)
+        domain_trainer("kv", tmp_path, train=words, data_collator=collate).train()
 
     def test_classes_for_a_model_of_numbers(self, tmp_path):
         named = load_domains(
