@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -86,6 +86,8 @@ class RunFolder:
             before = done.get(name) or self._begun(name)
             differs = differing(job, before or job)
             if differs is None:
+                before, differs = self._unlike(job, done.values())
+            if differs is None:
                 continue
             if differs == "data":
                 raise DataRefused(
@@ -97,6 +99,20 @@ class RunFolder:
                 "Give that, or another `--output`."
             )
         return {spec["name"] for spec in specs if spec["name"] in done}
+
+    @staticmethod
+    def _unlike(job: Mapping[str, Any], done: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], str | None]:
+        """A job with which this one could stand in no table, and by what: other rows, or settings of its method."""
+        of_one = ("target", "seed", "draw")
+        for before in done:
+            if job.get("data") != before.get("data"):
+                return before, "data"
+            if job["method"] == before["method"]:
+                same = {name: before.get(name) for name in of_one}
+                differs = differing({**job, **same}, {**before, **same})
+                if differs is not None:
+                    return before, differs
+        return {}, None
 
     def _begun(self, name: str) -> dict | None:
         try:

@@ -193,6 +193,7 @@ class PretrainOptions:
     backbone: str = option("small", "RoBERTa or BERT; small is made on the spot, untrained", "NAME")
     general: str | None = option(None, "G-MAP in pre-training: the frozen encoder that is read", "NAME")
     length: int = option(128, "tokens of a row", "N")
+    only_head: bool = option(False, "keep the encoder, and train its masked-LM head: for one that comes without")
     stream: bool = option(False, "read the corpus as it goes, in its order, for --max-steps: for a large one")
     held_out: int = option(20, "every N-th text is held out to measure the loss; 0: none", "N")
     masked: float = option(0.15, "share of the words that is masked", "X")

@@ -111,6 +111,9 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
     train = PackedTexts(corpus, tokenizer, length) if options.stream else list(PackedTexts(texts, tokenizer, length))
     if next(iter(train), None) is None:
         raise DataRefused(f"`--corpus` holds less than one row of `--length` {length} tokens. Give more text.")
+    if options.only_head:
+        # The words' vectors are the encoder's, also where the head reads them.
+        model.base_model.requires_grad_(False)
     if torch.cuda.is_available():
         model.cuda()
 
@@ -168,6 +171,8 @@ def _model(options, backbone: str, own: dict[str, Any]):
     from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM, set_seed
 
     from hf_memaug import GMAPForMaskedLM
+    from hf_memaug.modeling.modeling_utils import lacking_lm_head
+    from hf_memaug.training.sweep.building import SMALL
 
     set_seed(options.seed)
     config = config_of(backbone, "--backbone")
@@ -176,7 +181,16 @@ def _model(options, backbone: str, own: dict[str, Any]):
             raise UsageError(
                 f"`--backbone` is a `{config.model_type}`, which predicts no masked words. Give a RoBERTa or a BERT."
             )
-        return AutoModelForMaskedLM.from_pretrained(backbone, dtype="float32")
+        model, info = AutoModelForMaskedLM.from_pretrained(backbone, dtype="float32", output_loading_info=True)
+        missing = lacking_lm_head(info["missing_keys"])
+        if missing and options.backbone != SMALL and not options.only_head:
+            _say(
+                options,
+                "the encoder comes without a masked-LM head, and a fresh one teaches it badly at first. Give it one "
+                "with `--only-head --learning-rate 1e-3`, and train the encoder of that",
+                {"event": "fresh_head", "weights": missing},
+            )
+        return model
     if config.model_type == "gmap":
         raise UsageError("`--backbone` is a G-MAP model already, and goes on as it is: leave `--general` out.")
     config_of(options.general, "--general")

@@ -35,6 +35,7 @@ from hf_memaug.training.sweep.building import GENERATED, MNIST, load_rows
 # A target that stands for none: all domains are trained on. And a column of domains: all rows are of one.
 NO_TARGET = NO_DOMAINS = "none"
 COLUMNS = ("text", "text_pair", "label", "domain")
+AVERAGE = "average"
 # How the library's errors name what is an option here.
 _AS_OPTIONS = {
     ", or pass `label=None` for unlabelled rows": "",
@@ -142,6 +143,8 @@ def _loaded(source: str) -> tuple[DomainDataset, DomainDataset | None, DomainDat
 
 
 def _checked(rows: DomainDataset, source: Mapping[str, Any]) -> DomainDataset:
+    if AVERAGE in rows.domains:
+        raise ValueError(f"A domain of `--data` is called {AVERAGE!r}, as tables call the mean of all. Rename it.")
     with bars():
         check = {"image": check_images, "graph": check_graphs}.get(kind_of(rows))
         return rows if check is None else check(rows, source.get("broken", "refuse"))

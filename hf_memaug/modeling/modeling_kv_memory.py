@@ -3,6 +3,7 @@
 """RoBERTa and BERT with a key-value memory (MIL: Jia and Zhang, 2023, section 3.1)."""
 
 import inspect
+import warnings
 from dataclasses import dataclass
 
 import torch
@@ -22,7 +23,7 @@ from hf_memaug.configuration.configuration_kv_memory import BertWithKVMemoryConf
 from hf_memaug.configuration.prompting import in_label_order, normalise_verbalizer, verbalizer_token_ids
 from hf_memaug.layers.kv_memory import KeyValueMemory
 from hf_memaug.modeling.modeling_growth import GrowingModelMixin
-from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput
+from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, lacking_lm_head
 
 logger = logging.get_logger(__name__)
 
@@ -323,15 +324,24 @@ class KVMemoryPromptMixin(KVMemoryClassifierMixin):
         if kwargs.pop("memory_pooling", "mask") != "mask":
             raise ValueError('`memory_pooling` of a prompted model is always "mask": leave it out.')
         verbalizer = in_label_order(normalise_verbalizer(verbalizer), kwargs.get("id2label"))
-        return super().from_backbone(
+        wants_info = kwargs.pop("output_loading_info", False)
+        model, info = super().from_backbone(
             name_or_path,
             template=template,
             verbalizer=verbalizer,
             verbalizer_token_ids=verbalizer_token_ids(verbalizer, tokenizer),
             mask_token_id=tokenizer.mask_token_id,
             memory_pooling="mask",
+            output_loading_info=True,
             **kwargs,
         )
+        if lacking_lm_head(info["missing_keys"]):
+            warnings.warn(
+                f"`{name_or_path}` comes without a masked-LM head, by which words are scored: a fresh one begins at "
+                "random. Give it one with `hf-memaug pretrain --only-head`, or take a checkpoint that has one.",
+                stacklevel=2,
+            )
+        return (model, info) if wants_info else model
 
 
 # RoBERTa

@@ -3,7 +3,7 @@
 """What every family's models share: where they come from, how they are published, and the verbs of a memory."""
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import ClassVar
@@ -68,6 +68,19 @@ class MemoryOutput(ModelOutput):
         if value is not None and name in self.__dataclass_fields__:
             super(ModelOutput, self).__setitem__(name, value)
         super(ModelOutput, self).__setattr__(name, value)
+
+
+def lacking_lm_head(missing_keys: Iterable[str]) -> list[str]:
+    """Of the weights that a checkpoint lacks, those of a masked-LM head that is no part of the encoder."""
+    # The bias of each word, and what is tied to the words' vectors, may be left out of a checkpoint.
+    heads = ("lm_head.dense", "lm_head.layer_norm", "cls.predictions.transform")
+    return sorted(name for name in missing_keys if name.startswith(heads))
+
+
+def reads_last_token(model: nn.Module) -> bool:
+    """Whether a classifier reads the last token, as those of decoders do: tokens know only those before them."""
+    # The name that transformers gives to their heads, and to no other.
+    return isinstance(getattr(model, "score", None), nn.Linear)
 
 
 class MemoryModelMixin:

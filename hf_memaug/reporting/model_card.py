@@ -180,7 +180,7 @@ def write_trainer_card(
 
 
 def _opening(config, architecture, method, task_in_words, facts, data_name) -> str:
-    trained = f" It was trained on {data_name}." if data_name else " It has not been trained yet."
+    trained = f" It was trained on {data_name}." if data_name else " How it was trained is not recorded."
     if facts.get("left_out"):
         trained += f" The domain **{facts['left_out']}** was left out: neither training nor selection saw it."
     plain = "the plain encoder, for its memory has the weight 0 and is not read"
@@ -202,7 +202,8 @@ def _start(config, architecture: str) -> str:
             return "on a network that is a module of its author's"
         # A network of timm has its name in another field.
         return f"with a {getattr(inner, 'architecture', None) or inner.model_type} encoder"
-    kind = FAMILIES[config.model_type].backbone
+    # Of a pair of encoders, the one that is trained.
+    kind = getattr(getattr(config, "domain", None), "model_type", None) or FAMILIES[config.model_type].backbone
     return f"with a {kind} encoder" if kind else "trained from scratch"
 
 
@@ -330,7 +331,10 @@ def _method(config, method, facts) -> str:
 def _training(facts) -> str:
     training = {name: value for name, value in facts.get("training", {}).items() if value is not None}
     if not training:
-        return "Not trained yet: what is not inherited from the backbone is as initialised."
+        return (
+            "Not recorded: what is not inherited from the backbone may be as initialised. "
+            "`trainer.create_model_card()` or `record_run(model, ...)` writes it here."
+        )
     versions = ", ".join(f"{name} {number}" for name, number in sorted(facts.get("versions", {}).items()))
     rows = [(name.replace("_", " "), value) for name, value in sorted(training.items())]
     return _table(("", ""), rows) + (f"\n\nVersions: {versions}." if versions else "")

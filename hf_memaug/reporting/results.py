@@ -302,7 +302,7 @@ def _with_others(rows: list[dict], metric: str | None, other: str) -> tuple[list
 
 def _report(
     file: str,
-    baseline: str,
+    baseline: str | None,
     cross: Sequence[str],
     over: str = "seeds",
     or_metric: str | None = None,
@@ -315,7 +315,9 @@ def _report(
         result["rows"], said = _with_others(result["rows"], wanted.get("metric"), or_metric)
     paired = " over the targets" if over == "targets" else ""
     tested = "95 % interval and p-value" if interval else "p-value"
-    check_name("baseline", baseline, dict.fromkeys(row["method"] for row in result["rows"]))
+    methods = dict.fromkeys(row["method"] for row in result["rows"])
+    baseline = baseline or ("erm" if "erm" in methods else next(iter(methods)))
+    check_name("--baseline", baseline, methods)
     sections = [
         f"# {result['table']}\n\nMean ± standard deviation over seeds, in points, the best in bold. − {baseline}: "
         f"difference of the averages over common seeds, and {tested} of a paired t-test{paired}.{said} Made by "
@@ -348,7 +350,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for field in ("data", "backbone", "head", "metric"):
         parser.add_argument(f"--{field}", help=f"only the tables of this {field} (default: all)")
     parser.add_argument("--or-metric", metavar="METRIC", help="stands in where a target has no --metric")
-    parser.add_argument("--baseline", default="erm", help="the method to compare with (default: erm)")
+    parser.add_argument("--baseline", help="the method to compare with (default: erm, or else the first)")
     parser.add_argument(
         "--cross", nargs="*", default=CROSS, help=f"targets outside the data (default: {' '.join(CROSS)})"
     )

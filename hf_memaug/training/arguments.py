@@ -136,6 +136,16 @@ class DomainTrainingArguments(SavingArguments):
             raise ValueError(
                 f'`algorithm="{self.algorithm}"` orders the rows itself, a domain a step: leave `balanced_batches` out.'
             )
+        if algorithm.one_domain_a_step and self.auto_find_batch_size:
+            raise ValueError(
+                f'`algorithm="{self.algorithm}"` lays its rows out for one batch size: leave `auto_find_batch_size` '
+                "out."
+            )
+        if algorithm.compares_rows and self.per_device_train_batch_size == 1:
+            raise ValueError(
+                f'`algorithm="{self.algorithm}"` compares the rows of a batch, and `per_device_train_batch_size` is 1, '
+                "also with accumulation. Give more rows."
+            )
         if self.balanced_batches and self.train_sampling_strategy != "random":
             raise ValueError(
                 f'`train_sampling_strategy="{self.train_sampling_strategy}"` orders the rows, and so does '

@@ -123,6 +123,6 @@ def domains_of(dataset, argument: str) -> list[str]:
     if wrong is not None:
         raise ValueError(
             f"`{argument}` has the domain {domains[wrong]!r} in row {wrong}. Give each row a name or a number, and "
-            "leave the column out of `with_format`."
+            "leave the column out of `with_format(..., columns=[...], output_all_columns=True)`."
         )
     return domains

@@ -25,7 +25,7 @@ from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
 from hf_memaug.training.checkpoints import load_state, own_names
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, domains_of, joined
 from hf_memaug.training.forward_pass import ForwardPass, feature_size, loss_of
-from hf_memaug.training.guard import RunGuard, check_precision, check_texts
+from hf_memaug.training.guard import RunGuard, check_precision, check_same_algorithm, check_texts, is_known
 from hf_memaug.training.label_names import share_label_names
 from hf_memaug.training.logged_means import LoggedMeans
 from hf_memaug.training.memory_updates import where_rows_wait
@@ -119,16 +119,11 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
             algorithm = ALGORITHMS[args.algorithm](args, self.domains, feature_size(self.model))
         self.algorithm = algorithm.to(args.device)
         algorithm.check_domains(args, self.domains)
+        algorithm.check_model(self.model)
         if self.optimizer is not None and (args.memory_learning_rate is not None or list(algorithm.parameters())):
             raise ValueError(
                 "`optimizers` leaves no place for the rates of the memory and of the discriminators. Give "
                 "`optimizer_cls_and_kwargs` instead."
-            )
-        writes = any(hasattr(type(one), "update_memory") for one in self.model.modules())
-        if args.algorithm == "mixup" and writes and getattr(self.model.config, "writes_memory", True):
-            raise ValueError(
-                '`algorithm="mixup"` would write mixed rows into the real memory, each with one of its two labels. '
-                'Choose another algorithm, or an `augmentation` without a real memory, such as "abd+syn".'
             )
         if args.cuda_graphs and any(getattr(one, "track_running_stats", False) for one in self.model.modules()):
             raise ValueError(
@@ -299,6 +294,8 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
         return {"algorithm.pt": state} if state else {}
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        if checkpoint is not None:
+            check_same_algorithm(checkpoint, self.args.algorithm)
         super()._load_optimizer_and_scheduler(checkpoint)
         if checkpoint is not None and self.args.save_only_model:
             warnings.warn(
@@ -336,7 +333,8 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
         """Of rows that are handed over to be scored, what is asked of those to train on."""
         if not self._reads_texts:
             check_tokenized(**datasets)
-        check_texts(self.accelerator.unwrap_model(self.model), *datasets.values())
+        if is_known(self.data_collator):
+            check_texts(self.accelerator.unwrap_model(self.model), *datasets.values())
 
     def evaluation_loop(self, dataloader, *args, **kwargs):
         dataset = getattr(dataloader, "dataset", None)

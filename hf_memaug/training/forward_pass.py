@@ -9,7 +9,7 @@ from torch import nn
 from torch.func import functional_call
 
 from hf_memaug.data.messages import listed
-from hf_memaug.modeling.modeling_utils import timm_width
+from hf_memaug.modeling.modeling_utils import reads_last_token, timm_width
 from hf_memaug.training.algorithms import DomainBatch
 
 
@@ -66,6 +66,7 @@ class ForwardPass:
             domain_ids=domain_ids,
             step=self.step,
             head_inputs=head_inputs[-1] if head_inputs else None,
+            label_smoothing=self.trainer.args.label_smoothing_factor,
         )
 
     def averaged(self, gradient: torch.Tensor) -> torch.Tensor:
@@ -95,17 +96,33 @@ class ForwardPass:
 def watched_features(model: nn.Module):
     """A list to which each forward pass of `model` adds the features that its head reads."""
     features: list[torch.Tensor] = []
-    encoder = (model.get_base_model() if hasattr(model, "get_base_model") else model).base_model
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    encoder = model.base_model
     if hasattr(encoder, "get_classifier"):
         # A network of timm, which has its head in it.
         head = encoder.get_classifier()
         hook = head.register_forward_pre_hook(lambda _, inputs: features.append(inputs[0].flatten(1)))
+    elif reads_last_token(model):
+
+        def add_last(encoder, given, named, outputs):
+            features.append(_last_states(outputs, named.get("attention_mask")))
+
+        hook = encoder.register_forward_hook(add_last, with_kwargs=True)
     else:
         hook = encoder.register_forward_hook(lambda *call: features.append(pooled_features(call[-1])))
     try:
         yield features
     finally:
         hook.remove()
+
+
+def _last_states(outputs, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    states = outputs[0] if isinstance(outputs, tuple) else outputs.last_hidden_state
+    if attention_mask is None:
+        return states[:, -1]
+    places = torch.arange(states.shape[1], device=states.device)
+    last = (places * attention_mask[:, -states.shape[1] :]).argmax(dim=-1)
+    return states[torch.arange(len(states), device=states.device), last]
 
 
 def logits_of(outputs, place: int) -> torch.Tensor | None:

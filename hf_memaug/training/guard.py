@@ -9,7 +9,8 @@ import warnings
 from collections.abc import Iterable, Mapping
 
 import torch
-from transformers import TrainerCallback, default_data_collator
+from transformers import TrainerCallback, TrainerState, default_data_collator
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.utils import find_labels
 
 from hf_memaug.data.domains import DomainDataset
@@ -52,11 +53,13 @@ class RunGuard(TrainerCallback):
         rows = getattr(train_dataloader, "dataset", None)
         check_labels(rows, getattr(model.config, "num_labels", None))
         share_label_names(model, rows)
-        check_texts(model, rows)
+        if is_known(getattr(train_dataloader, "collate_fn", None)):
+            check_texts(model, rows)
         check_frozen_encoders(model)
         check_padding_side(model, processing_class)
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError("All weights of `model` are frozen: there is nothing to train. Let some of them learn.")
+        note_of(state)["algorithm"] = getattr(args, "algorithm", None)
         if "domain" in (getattr(rows, "column_names", None) or ()):
             check_same_domains(state, sorted(set(_column(rows, "domain"))))
         check_states_are_collated(train_dataloader)
@@ -125,6 +128,17 @@ def check_same_domains(state, domains: list[str]) -> None:
             f"`resume_from_checkpoint`: that run trains on the domains {began}, and `train_dataset` has {domains}. "
             "What is left out now may have been trained on there. Use another `output_dir`, or leave "
             "`resume_from_checkpoint` out."
+        )
+
+
+def check_same_algorithm(checkpoint: str, algorithm: str) -> None:
+    """Refuses to go on with a run that minimised something else."""
+    state = TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
+    began = note_of(state).get("algorithm", algorithm)
+    if began != algorithm:
+        raise ValueError(
+            f'`resume_from_checkpoint`: that run has `algorithm="{began}"`, and `args` has "{algorithm}". Use another '
+            "`output_dir`, or leave `resume_from_checkpoint` out."
         )
 
 
@@ -263,8 +277,8 @@ def check_states_are_collated(dataloader) -> None:
     """Refuses a collator of ours or of transformers that knows nothing of the states of cached rows (G-MAP)."""
     if not any(cached_parts(getattr(dataloader, "dataset", None))):
         return
-    collators = _collators(dataloader)
-    if _is_known(collators[-1]) and not any(isinstance(one, GeneralStatesCollator) for one in collators):
+    collators = _collators(dataloader.collate_fn)
+    if is_known(collators[-1]) and not any(isinstance(one, GeneralStatesCollator) for one in collators):
         raise ValueError(
             "`train_dataset` has cached states of the general encoder, and `data_collator` cannot pad them. Give "
             "`GeneralStatesCollator(data_collator)` in its place."
@@ -273,8 +287,8 @@ def check_states_are_collated(dataloader) -> None:
 
 def check_batches(dataloader) -> None:
     """Refuses what the collators of this library and of transformers could make no batch of."""
-    rows, collator = getattr(dataloader, "dataset", None), _collators(dataloader)[-1]
-    if not _is_known(collator):
+    rows, collator = getattr(dataloader, "dataset", None), _collators(getattr(dataloader, "collate_fn", None))[-1]
+    if not is_known(collator):
         return  # the caller's own, which may make labels of anything
     for column in {"label", "labels"} & set(getattr(rows, "column_names", None) or ()):
         first = next(iter(_column(rows, column)), None)
@@ -290,16 +304,17 @@ def check_batches(dataloader) -> None:
         )
 
 
-def _collators(dataloader) -> list:
+def _collators(collator) -> list:
     """What makes the batches, and what that hands its rows on to, the innermost last."""
-    found = [getattr(dataloader, "collate_fn", None)]
+    found = [collator]
     while (inner := getattr(found[-1], "data_collator", None) or getattr(found[-1], "collator", None)) is not None:
         found.append(inner)
     return found
 
 
-def _is_known(collator) -> bool:
-    return getattr(collator, "__module__", "").partition(".")[0] in ("hf_memaug", "transformers")
+def is_known(collator) -> bool:
+    """Whether tokens reach the model as they lie in the rows: a collator of the caller's own may change them."""
+    return getattr(_collators(collator)[-1], "__module__", "").partition(".")[0] in ("hf_memaug", "transformers")
 
 
 def _texts(*datasets) -> Iterable:

@@ -166,6 +166,29 @@ def test_a_memory_that_is_prompted(method, command, columns, encoder, tmp_path):
     assert not (tmp_path / "other" / "jobs").exists()
 
 
+def test_an_encoder_without_a_masked_lm_head(command, backbones, tmp_path):
+    import torch
+    from transformers import AutoModel, AutoTokenizer
+
+    encoder = AutoModel.from_pretrained(backbones["roberta"])
+    encoder.save_pretrained(tmp_path / "headless")
+    AutoTokenizer.from_pretrained(backbones["roberta"]).save_pretrained(tmp_path / "headless")
+    texts = ["the phone is good and the battery lasts", "a slow film with a great end"] * 30
+    (tmp_path / "domain.txt").write_text("\n".join(texts))
+    words = ["pretrain", "--corpus", "domain.txt", "--length", 32, "--num-train-epochs", 2, "--learning-rate", "1e-2"]
+    said = "comes without a masked-LM head"
+    code, out, error = command(*words, "--backbone", "headless", "--output", "both")
+    assert code == 0 and said in out and "`--only-head --learning-rate 1e-3`" in out, error
+    code, out, error = command(*words, "--backbone", "headless", "--output", "head", "--only-head")
+    assert code == 0 and said not in out, error
+    record = json.loads((tmp_path / "head/pretraining.json").read_text())
+    assert record["after"]["domain"] < record["before"]["domain"]
+    kept = AutoModel.from_pretrained(tmp_path / "head").state_dict()
+    assert all(torch.equal(kept[name], value) for name, value in encoder.state_dict().items() if "pooler" not in name)
+    code, out, error = command(*words, "--backbone", "head", "--output", "then")
+    assert code == 0 and said not in out, error
+
+
 def test_further_pretraining(command, backbones, columns, tmp_path):
     texts = ["the phone is good and the battery lasts", "a slow film with a great end"] * 30
     (tmp_path / "domain.txt").write_text("\n".join(texts))

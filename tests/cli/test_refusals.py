@@ -166,6 +166,26 @@ def test_other_rows_in_the_same_folder_are_refused(command, columns, reviews, ba
     reviews.write_text(reviews.read_text() + "Another fine film.,positive,films\n")
     code, _, error = command(*words)
     assert code == 3 and "other rows than those" in error
+    # For another target too: both would stand in one table.
+    code, _, error = command(*["films" if word == "books" else word for word in words])
+    assert code == 3 and "other rows than those" in error
+
+
+def test_other_settings_for_another_target_are_refused(command, columns, backbones, quick, tmp_path):
+    words = ["train", *columns, "--backbone", backbones["roberta"], *quick, "--output", "run"]
+    assert command(*words, "--target", "books")[0] == 0
+    code, _, error = command(*words, "--target", "films", "--learning-rate", 0.01)
+    assert code == 2 and "`learning_rate` is 0.01" in error and "another `--output`" in error
+    assert command(*words, "--target", "films")[0] == 0
+    # A method of its own may have settings of its own.
+    assert command(*words, "--target", "films", "--method", "vrex", "--learning-rate", 0.01)[0] == 0
+
+
+def test_a_domain_that_tables_have_a_column_for(command, tmp_path):
+    rows = [f"text {row},{row % 2},{('average', 'books')[row // 2 % 2]}" for row in range(8)]
+    (tmp_path / "rows.csv").write_text("\n".join(["text,label,domain", *rows]))
+    code, _, error = command("compare", "--data", "rows.csv", "--dry-run")
+    assert code == 3 and "is called 'average'" in error and "Rename it" in error
 
 
 def test_other_methods_than_the_recipe_has(command, columns, tmp_path):

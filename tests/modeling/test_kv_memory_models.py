@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Eq. 3, the three positions, prompting, and the plain backbone inside."""
 
+import warnings
+
 import pytest
 import torch
 import transformers
@@ -208,6 +210,18 @@ class TestPrompting:
     def test_a_text_inside_the_question_is_running_text(self):
         asking = prompt_tokenizer(tiny_tokenizer("roberta"), "{text} {mask} {text_pair}")
         assert asking.decode(asking("good book", "it was fine")["input_ids"][1:-1]) == " good book<mask> it was fine"
+
+    @pytest.mark.parametrize("kind", ["roberta", "bert"])
+    def test_a_head_that_begins_at_random_is_said(self, kind, backbones, tmp_path):
+        case = next(one for one in CASES if "Prompt" in one.name and one.backbone == kind)
+        transformers.AutoModel.from_pretrained(backbones[kind]).save_pretrained(tmp_path)
+        asked = {**PROMPT, "tokenizer": tiny_tokenizer(kind), **MEMORY}
+        with pytest.warns(UserWarning, match="comes without a masked-LM head.*--only-head"):
+            case.model_class.from_backbone(tmp_path, **asked)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", UserWarning)
+            _, info = case.model_class.from_backbone(backbones[kind], output_loading_info=True, **asked)
+        assert any("memory" in name for name in info["missing_keys"])
 
     @pytest.mark.parametrize(("kind", "between"), [("roberta", "</s></s>"), ("bert", "[SEP]")])
     def test_a_second_text_without_a_place_follows_as_the_tokenizer_has_it(self, kind, between):

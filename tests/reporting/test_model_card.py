@@ -135,7 +135,7 @@ def test_a_score_keeps_how_rows_were_read():
 def test_nothing_is_left_open_even_before_training(case: Case):
     text = model_card(case.model().config, case.name, "me/x").content
     assert "more information needed" not in text.lower() and "None" not in text
-    assert "It has not been trained yet." in text
+    assert "How it was trained is not recorded." in text and "`record_run(model, ...)`" in text
     assert case.auto_class in text
 
 

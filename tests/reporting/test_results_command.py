@@ -54,6 +54,13 @@ def test_filters_and_output(file, capsys, tmp_path):
     )
 
 
+def test_without_erm_the_first_method_is_compared_with(tmp_path, capsys):
+    path = tmp_path / "gmap.json"
+    write(path, [row(method, "books", seed, 50.0 + seed) for method in ("dapt", "gmap") for seed in range(2)])
+    main([str(path)])
+    assert "− dapt: difference" in capsys.readouterr().out
+
+
 def test_the_interval_of_a_difference(file, capsys):
     main([str(file), "--data", "amazon", "--head", "prompting", "--interval"])
     shown = capsys.readouterr().out
@@ -94,7 +101,7 @@ def test_average_needs_the_targets_that_other_tables_of_the_data_have(file, caps
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        (["--baseline", "emr"], "`baseline` 'emr' is not known"),
+        (["--baseline", "emr"], "`--baseline` 'emr' is not known"),
         (["--data", "amazn"], "`data` 'amazn' is not known"),
         (["--data", "mnli5", "--head", "prompting"], "`head` 'prompting' is not known"),
     ],

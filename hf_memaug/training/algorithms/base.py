@@ -25,6 +25,7 @@ class DomainBatch:
         step: how many optimizer steps were made before this one.
         head_inputs: `(rows, width)`, what the head's last layer reads; `None` unless the algorithm has
             `needs_head_inputs`.
+        label_smoothing: that of `task_loss`.
     """
 
     task_loss: torch.Tensor
@@ -34,6 +35,7 @@ class DomainBatch:
     domain_ids: torch.Tensor
     step: int = 0
     head_inputs: torch.Tensor | None = None
+    label_smoothing: float = 0.0
 
     def shares(self, domains: int) -> tuple[torch.Tensor, torch.Tensor]:
         """
@@ -44,15 +46,16 @@ class DomainBatch:
         counts = members.sum(dim=-1)
         return members / counts.clamp(min=1).unsqueeze(-1), counts
 
-    def row_losses(self) -> torch.Tensor:
-        """The cross-entropy of each row."""
+    def row_losses(self, labels: torch.Tensor | None = None) -> torch.Tensor:
+        """The cross-entropy of each row, by its own label or another."""
         if self.labels is None or self.labels.ndim != 1:
             have = "no labels" if self.labels is None else "a label for each token"
             raise ValueError(
                 f"The algorithm looks at the loss of each row, and the rows have {have}. Choose one "
                 'that looks at the loss of the batch alone, such as "erm" or "swad".'
             )
-        return F.cross_entropy(self.logits.float(), self.labels, reduction="none")
+        labels = self.labels if labels is None else labels
+        return F.cross_entropy(self.logits.float(), labels, reduction="none", label_smoothing=self.label_smoothing)
 
     def rest_of_loss(self) -> torch.Tensor:
         """What the model adds to the mean cross-entropy by itself, such as what keeps its experts busy."""
@@ -81,6 +84,8 @@ class ERM(nn.Module):
     options: ClassVar[dict[str, Any]] = {}
     # Whether one domain alone gives it nothing to do.
     compares_domains: ClassVar[bool] = False
+    # Whether one row in a batch does.
+    compares_rows: ClassVar[bool] = False
     # Whether it chooses among weights by scores on dev rows.
     chooses_by_evaluation: ClassVar[bool] = False
     # Whether all rows of an optimizer step come from one domain.
@@ -114,6 +119,10 @@ class ERM(nn.Module):
                 f'`train_dataset` has the one domain {domains}; `algorithm="{arguments.algorithm}"` compares several. '
                 'Use `algorithm="erm"`.'
             )
+
+    @classmethod
+    def check_model(cls, model: nn.Module) -> None:
+        """Refuses a model with which the algorithm would not do what it says."""
 
     def train_loss(self, forward: Forward, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor) -> torch.Tensor:
         return self.loss(forward(inputs, domain_ids))

@@ -32,6 +32,7 @@ class VREx(ERM):
     """Risk extrapolation (Krueger et al., 2021, Eq. 8): no domain's loss lies far from the others'."""
 
     compares_domains = True
+    compares_rows = True
     default_penalty_weight = 10.0
 
     def penalty(self, batch: DomainBatch) -> torch.Tensor:
@@ -106,6 +107,7 @@ class MMD(ERM):
 
     needs_features = True
     compares_domains = True
+    compares_rows = True
     default_penalty_weight = 1.0
     options = {"gammas": (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)}
 
@@ -131,6 +133,7 @@ class Fishr(ERM):
 
     needs_head_inputs = True
     compares_domains = True
+    compares_rows = True
     default_penalty_weight = 1000.0
     options = {"decay": 0.95}
     # What it remembers has a shape that the first batch tells.

@@ -7,6 +7,7 @@ import random
 import torch
 from torch import nn
 
+from hf_memaug.modeling.modeling_utils import reads_last_token
 from hf_memaug.training.algorithms.base import ERM, DomainBatch, Forward
 
 # Of torch's Adam.
@@ -21,14 +22,29 @@ class Mixup(ERM):
     """
 
     compares_domains = True
+    compares_rows = True
     options = {"alpha": 0.2}
     can_be_graphed = False
+
+    @classmethod
+    def check_model(cls, model: nn.Module) -> None:
+        writes = any(hasattr(type(one), "update_memory") for one in model.modules())
+        if writes and getattr(model.config, "writes_memory", True):
+            raise ValueError(
+                '`algorithm="mixup"` would write mixed rows into the real memory, each with one of its two labels. '
+                'Choose another algorithm, or an `augmentation` without a real memory, such as "abd+syn".'
+            )
+        if reads_last_token(model):
+            raise ValueError(
+                '`algorithm="mixup"` mixes the vectors of tokens, among which a decoder does not find the last one. '
+                "Choose another algorithm."
+            )
 
     def train_loss(self, forward: Forward, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor) -> torch.Tensor:
         partners, kept = self.draw(domain_ids)
         batch = forward(self.mixed(forward.model, inputs, partners, kept), domain_ids)
-        rows = torch.nn.functional.cross_entropy(batch.logits.float(), batch.labels[partners], reduction="none")
-        return (kept * batch.row_losses() + (1 - kept) * rows).mean() + batch.rest_of_loss()
+        both = kept * batch.row_losses() + (1 - kept) * batch.row_losses(batch.labels[partners])
+        return both.mean() + batch.rest_of_loss()
 
     def draw(self, domain_ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """The row that each row is mixed with, and how much of it stays: the domains in a ring, in a random order."""
@@ -73,6 +89,7 @@ class MLDG(ERM):
     """
 
     compares_domains = True
+    compares_rows = True
     default_penalty_weight = 1.0
     options = {"inner_rate": None, "inner_step": "adam"}
     can_be_graphed = False

@@ -1,0 +1,99 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Algorithms that would do nothing, or something else than they are called for."""
+
+import pytest
+import torch
+from transformers import GPT2Config, GPT2ForSequenceClassification
+
+from hf_memaug import DomainTrainingArguments
+from hf_memaug.training.algorithms.base import DomainBatch
+from hf_memaug.training.forward_pass import watched_features
+from training.domain_runs import domain_trainer, rows
+
+
+def decoder(**kwargs):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 99, "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 32}
+    return GPT2ForSequenceClassification(GPT2Config(**sizes, num_labels=3, pad_token_id=0, **kwargs))
+
+
+class TestDecoders:
+    def test_features_are_those_that_the_head_reads(self):
+        model = decoder().eval()
+        ids = torch.tensor([[5, 7, 8, 0], [5, 9, 11, 12]])
+        with watched_features(model) as features:
+            logits = model(input_ids=ids, attention_mask=ids.ne(0).long()).logits
+        torch.testing.assert_close(model.score(features[0]), logits)
+
+    def test_a_penalty_on_them_counts(self, tmp_path):
+        trainer = domain_trainer("gpt2", tmp_path, model=decoder(), algorithm="coral", max_steps=3, penalty_weight=100)
+        trainer.train()
+        entries = [entry for entry in trainer.state.log_history if "task_loss" in entry]
+        assert len(entries) == 3 and all(entry["loss"] > entry["task_loss"] + 1e-3 for entry in entries)
+
+    def test_mixed_vectors_have_no_last_token(self, tmp_path):
+        with pytest.raises(ValueError, match="a decoder does not find the last one"):
+            domain_trainer("gpt2", tmp_path, model=decoder(), algorithm="mixup")
+
+
+class TestSmoothedLabels:
+    def test_each_row_is_smoothed(self):
+        torch.manual_seed(0)
+        logits, labels = torch.randn(6, 3), torch.tensor([0, 1, 2, 0, 1, 2])
+        smoothed = torch.nn.functional.cross_entropy(logits, labels, label_smoothing=0.3)
+        batch = DomainBatch(smoothed, logits, labels, None, torch.zeros(6).long(), label_smoothing=0.3)
+        torch.testing.assert_close(batch.row_losses().mean(), smoothed)
+        torch.testing.assert_close(batch.rest_of_loss(), torch.tensor(0.0), atol=1e-6, rtol=0)
+
+    @pytest.mark.parametrize("algorithm", ["mixup", "group_dro"])
+    def test_the_loss_stays_above_what_smoothing_leaves(self, algorithm, tmp_path):
+        settings = {"label_smoothing_factor": 0.3, "learning_rate": 0.05, "num_train_epochs": 20}
+        trainer = domain_trainer("kv", tmp_path, algorithm=algorithm, **settings)
+        trainer.train()
+        # The entropy of a label of which 0.3 is spread over three.
+        floor = -torch.special.xlogy(torch.tensor([0.8, 0.1, 0.1]), torch.tensor([0.8, 0.1, 0.1])).sum().item()
+        losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+        assert len(losses) == 80 and min(losses) > floor - 1e-4
+
+
+class TestBatches:
+    @pytest.mark.parametrize("algorithm", ["vrex", "mmd", "mldg", "fishr", "mixup"])
+    def test_one_row_is_compared_with_nothing(self, algorithm, tmp_path):
+        with pytest.raises(ValueError, match="compares the rows of a batch, and `per_device_train_batch_size` is 1"):
+            domain_trainer("kv", tmp_path, algorithm=algorithm, per_device_train_batch_size=1)
+
+    def test_fish_has_one_size(self, tmp_path):
+        with pytest.raises(ValueError, match="lays its rows out for one batch size: leave `auto_find_batch_size`"):
+            DomainTrainingArguments(str(tmp_path), algorithm="fish", auto_find_batch_size=True, use_cpu=True)
+
+
+@pytest.mark.parametrize(("began", "goes_on"), [("erm", "vrex"), ("erm", "dann"), ("group_dro", "vrex")])
+def test_a_run_of_another_algorithm_is_not_gone_on_with(began, goes_on, tmp_path):
+    saves = {"save_strategy": "steps", "save_steps": 2, "max_steps": 2}
+    domain_trainer("kv", tmp_path, algorithm=began, **saves).train()
+    trainer = domain_trainer("kv", tmp_path, algorithm=goes_on, **{**saves, "max_steps": 4})
+    with pytest.raises(ValueError, match=f'that run has `algorithm="{began}"`, and `args` has "{goes_on}"'):
+        trainer.train(resume_from_checkpoint=True)
+    domain_trainer("kv", tmp_path, algorithm=began, **{**saves, "max_steps": 4}).train(resume_from_checkpoint=True)
+
+
+def test_a_collator_of_ones_own_may_cut_texts(tmp_path):
+    from families import tiny_tokenizer
+    from transformers import DataCollatorWithPadding
+
+    pad = DataCollatorWithPadding(tiny_tokenizer("roberta"))
+    names = ("input_ids", "attention_mask")
+    long = rows().with_columns(
+        input_ids=[[*ids, *[5] * 90] for ids in rows()["input_ids"]],
+        attention_mask=[[1] * (len(ids) + 90) for ids in rows()["input_ids"]],
+    )
+
+    def cut(batch):
+        return pad([{**row, **{name: row[name][:16] for name in names}} for row in batch])
+
+    trainer = domain_trainer("kv", tmp_path, train=long, data_collator=cut, max_steps=2)
+    trainer.train()
+    assert "test_f1" in trainer.predict(long).metrics
+    with pytest.raises(ValueError, match="Set `max_length`"):
+        domain_trainer("kv", tmp_path, train=long).train()
