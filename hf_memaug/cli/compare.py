@@ -96,6 +96,10 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         folder.begin(call.line, recipe, **facts)
         folder.write(DATA_FILE, data.describe(source, splits))
         say_what_is_missing(display)
+        prompted = [name for name in several if settings[name].get("template") is not None]
+        if 0 < len(prompted) < len(several):
+            others = ", ".join(name for name in several if name not in prompted)
+            display.text(f"Prompted: {', '.join(prompted)}. Not prompted, with a fresh head: {others}.")
         failed = run_jobs(specs, folder, display, options.jobs, options.processes)
         return finish(call, folder, display, failed, source, baseline or list(several)[0])
 

@@ -198,8 +198,11 @@ def results_table(
 
 def _difference(comparison: dict, interval: bool) -> str:
     p_value = comparison["p_value"]
-    if comparison["method"] == comparison["baseline"] or p_value is None:
+    if comparison["method"] == comparison["baseline"] or comparison["difference"] is None:
         return "-"
+    if p_value is None:
+        # One pair has a difference, and no chance to tell it from.
+        return f"{comparison['difference']:+.1f} (n = 1)".replace("-", "−")
     shown = "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
     if interval:
         shown = f"{comparison['low']:+.1f} to {comparison['high']:+.1f}, {shown}"

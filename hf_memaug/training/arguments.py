@@ -3,6 +3,7 @@
 """The arguments of the trainers. Each class documents its own fields; all others are those of `TrainingArguments`."""
 
 import json
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -119,7 +120,7 @@ class DomainTrainingArguments(SavingArguments):
         _one_of("algorithm", self.algorithm, ALGORITHMS)
         for name in ("penalty_weight", "penalty_anneal_steps", "discriminator_hidden_size"):
             value = getattr(self, name)
-            if value is not None and value < 0:
+            if value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"`{name}` is {value}; it must be 0 or more.")
         for name in ("memory_learning_rate", "discriminator_learning_rate"):
             value = getattr(self, name)
@@ -132,6 +133,8 @@ class DomainTrainingArguments(SavingArguments):
                 "on. Leave them out."
             )
         self.algorithm_kwargs = checked_options("algorithm", self.algorithm, self.algorithm_kwargs, algorithm.options)
+        for name, value in (self.algorithm_kwargs or {}).items():
+            _check_number(f"`algorithm_kwargs`: `{name}`", value, algorithm.options[name])
         if algorithm.one_domain_a_step and not self.balanced_batches:
             raise ValueError(
                 f'`algorithm="{self.algorithm}"` orders the rows itself, a domain a step: leave `balanced_batches` out.'
@@ -350,11 +353,27 @@ def checked_options(what: str, name: str, given, options: dict) -> dict | None:
             given = json.loads(given)
         except json.JSONDecodeError as error:
             raise ValueError(f"`{what}_kwargs` is not JSON: {error}. Write it as '{{\"name\": 1.0}}'.") from None
+    if given is not None and not isinstance(given, dict):
+        raise ValueError(f'`{what}_kwargs` is {given!r}. Name the options in it: {{"name": 1.0}}.')
     for option in given or {}:
         if not options:
             raise ValueError(f'`{what}="{name}"` has no options: leave `{what}_kwargs` out.')
         _one_of(f"{what}_kwargs", option, options)
     return given
+
+
+def _check_number(what: str, value, default) -> None:
+    """Refuses what is no number, or none from 0 on, where `default` is one or several; other options are words."""
+    several = isinstance(default, tuple)
+    if not isinstance(default, (int, float, tuple)):
+        return
+    values = value if several and isinstance(value, (list, tuple)) and value else [value]
+    kind = int if isinstance(default, int) else (int, float)
+    if (several and values == [value]) or not all(
+        isinstance(one, kind) and not isinstance(one, bool) and 0 <= one < math.inf for one in values
+    ):
+        wanted = "some numbers" if several else "a whole number" if kind is int else "a number"
+        raise ValueError(f"{what} is {value!r}; it must be {wanted}, 0 or more, such as {default}.")
 
 
 def _one_of(name: str, value: str, allowed) -> None:

@@ -362,6 +362,10 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
     def _default_scores(self, prediction: EvalPrediction) -> dict[str, float]:
         logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
         labels = prediction.label_ids
+        if labels.dtype.kind == "f":
+            raise ValueError(
+                "Labels that are numbers, or several for a row, have no score by default: give `compute_metrics`."
+            )
         if labels.ndim > 1:
             kept = labels != IGNORED
             logits, labels = logits[kept], labels[kept]

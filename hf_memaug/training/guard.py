@@ -175,6 +175,9 @@ def check_labels(dataset, num_labels: int | None) -> None:
         )
     if column is None or num_labels is None or num_labels < 2:
         return
+    missing = next((row for row, label in enumerate(_column(dataset, column)) if label is None), None)
+    if missing is not None:
+        raise ValueError(f"`train_dataset` has no label in row {missing}. Leave such rows out, or label them.")
     labels = [
         operator.index(label) if hasattr(label, "__index__") and getattr(label, "ndim", 0) == 0 else None
         for label in _column(dataset, column)

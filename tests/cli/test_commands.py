@@ -164,6 +164,11 @@ def test_a_memory_that_is_prompted(method, command, columns, encoder, tmp_path):
         code, _, error = command(*words, *given, "--output", "other")
         assert code == 2 and said in error, error
     assert not (tmp_path / "other" / "jobs").exists()
+    if method == "+memory":
+        both = ["compare", *words[1 : words.index("--method")], "--methods", "erm,+memory", "--seeds", 1]
+        both += words[words.index("--method") + 2 :]
+        code, out, error = command(*both, *ask, *answers, "--output", "both")
+        assert code == 0 and "Prompted: +memory. Not prompted, with a fresh head: erm." in out, error
 
 
 def test_an_encoder_without_a_masked_lm_head(command, backbones, tmp_path):

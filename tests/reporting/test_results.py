@@ -417,7 +417,8 @@ def test_missing_cells_show_as_missing():
 
 def test_one_common_seed_gives_no_p_value():
     rows = rows_of("erm", ERM) + rows_of("mil", {1: MIL[1]})
-    assert cells(results_table(rows, data="amazon"))["mil"] == ["85.0", "83.0", "84.0", "-"]
+    assert cells(results_table(rows, data="amazon"))["mil"] == ["85.0", "83.0", "84.0", "+2.0 (n = 1)"]
+    assert cells(results_table(rows, data="amazon", interval=True))["mil"][-1] == "+2.0 (n = 1)"
 
 
 def test_methods_and_columns_are_chosen():

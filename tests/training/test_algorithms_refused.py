@@ -68,6 +68,52 @@ class TestBatches:
             DomainTrainingArguments(str(tmp_path), algorithm="fish", auto_find_batch_size=True, use_cpu=True)
 
 
+class TestOptions:
+    @pytest.mark.parametrize(
+        ("algorithm", "given", "said"),
+        [
+            ("mixup", {"alpha": 0}, "`alpha` is 0, with which nothing is mixed"),
+            ("mixup", {"alpha": None}, "`alpha` is None; it must be a number, 0 or more, such as 0.2"),
+            ("group_dro", {"rate": "0.1"}, "`rate` is '0.1'; it must be a number"),
+            ("group_dro", {"rate": -1}, "`rate` is -1; it must be a number, 0 or more"),
+            ("mmd", {"gammas": []}, r"`gammas` is \[\]; it must be some numbers"),
+            ("mmd", {"gammas": 1.0}, "`gammas` is 1.0; it must be some numbers"),
+            ("fishr", {"decay": 1.0}, "`decay` is 1.0; it must be below 1"),
+            ("swad", {"start_patience": 2.5}, "`start_patience` is 2.5; it must be a whole number"),
+            ("mixup", "3", "`algorithm_kwargs` is 3. Name the options in it"),
+        ],
+    )
+    def test_values_that_are_none(self, algorithm, given, said, tmp_path):
+        more = {"eval_strategy": "steps"} if algorithm == "swad" else {}
+        with pytest.raises(ValueError, match=said):
+            DomainTrainingArguments(str(tmp_path), algorithm=algorithm, algorithm_kwargs=given, use_cpu=True, **more)
+
+    def test_values_that_are_some(self, tmp_path):
+        for algorithm, given in (("mixup", {"alpha": 1}), ("mmd", {"gammas": [0.1, 1]}), ("fish", {"meta_rate": 0.1})):
+            DomainTrainingArguments(str(tmp_path), algorithm=algorithm, algorithm_kwargs=given, use_cpu=True)
+
+    def test_a_weight_that_is_no_number(self, tmp_path):
+        with pytest.raises(ValueError, match="`penalty_weight` is nan; it must be 0 or more"):
+            DomainTrainingArguments(str(tmp_path), algorithm="vrex", penalty_weight=float("nan"), use_cpu=True)
+
+
+class TestLabelsThatAreNumbers:
+    def trainer(self, tmp_path, **kwargs):
+        data = rows().with_columns(labels=[row / 10 for row in range(24)])
+        return domain_trainer("kv", tmp_path, config={"num_labels": 1}, train=data, evaluate=data, **kwargs)
+
+    def test_they_are_learned_and_scored_by_the_callers_own(self, tmp_path):
+        trainer = self.trainer(tmp_path, max_steps=2)
+        trainer.train()
+        with pytest.raises(ValueError, match="give `compute_metrics`"):
+            trainer.evaluate()
+        assert self.trainer(tmp_path, compute_metrics=lambda one: {"x": 1.0}).evaluate()["eval_x"] == 1.0
+
+    def test_no_row_has_a_cross_entropy(self, tmp_path):
+        with pytest.raises(ValueError, match="the rows have numbers for labels"):
+            self.trainer(tmp_path, algorithm="vrex", max_steps=1).train()
+
+
 @pytest.mark.parametrize(("began", "goes_on"), [("erm", "vrex"), ("erm", "dann"), ("group_dro", "vrex")])
 def test_a_run_of_another_algorithm_is_not_gone_on_with(began, goes_on, tmp_path):
     saves = {"save_strategy": "steps", "save_steps": 2, "max_steps": 2}

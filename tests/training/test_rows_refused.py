@@ -55,6 +55,10 @@ class TestLabels:
         words = arrow(labels=["bad", "fair", "good"] * 8)
         domain_trainer("kv", tmp_path, train=words, data_collator=collate).train()
 
+    def test_a_row_without_one(self, tmp_path):
+        with pytest.raises(ValueError, match="`train_dataset` has no label in row 5. Leave such rows out"):
+            domain_trainer("kv", tmp_path, train=arrow(labels=[1] * 5 + [None] + [2] * 18)).train()
+
     def test_classes_for_a_model_of_numbers(self, tmp_path):
         named = load_domains(
             [{"text": "a film", "label": "np"[row % 2], "domain": "ab"[row // 2 % 2]} for row in range(8)]

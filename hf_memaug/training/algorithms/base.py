@@ -48,8 +48,9 @@ class DomainBatch:
 
     def row_losses(self, labels: torch.Tensor | None = None) -> torch.Tensor:
         """The cross-entropy of each row, by its own label or another."""
-        if self.labels is None or self.labels.ndim != 1:
-            have = "no labels" if self.labels is None else "a label for each token"
+        if self.labels is None or self.labels.ndim != 1 or self.labels.is_floating_point():
+            numbers = self.labels is not None and self.labels.is_floating_point()
+            have = "no labels" if self.labels is None else "numbers for labels" if numbers else "a label for each token"
             raise ValueError(
                 f"The algorithm looks at the loss of each row, and the rows have {have}. Choose one "
                 'that looks at the loss of the batch alone, such as "erm" or "swad".'

@@ -136,6 +136,13 @@ class Fishr(ERM):
     compares_rows = True
     default_penalty_weight = 1000.0
     options = {"decay": 0.95}
+
+    @classmethod
+    def check(cls, arguments) -> None:
+        decay = (arguments.algorithm_kwargs or {}).get("decay", 0)
+        if decay >= 1:
+            raise ValueError(f"`algorithm_kwargs`: `decay` is {decay}; it must be below 1, or no batch counts.")
+
     # What it remembers has a shape that the first batch tells.
     can_be_graphed = False
 

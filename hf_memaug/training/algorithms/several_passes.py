@@ -27,6 +27,11 @@ class Mixup(ERM):
     can_be_graphed = False
 
     @classmethod
+    def check(cls, arguments) -> None:
+        if (arguments.algorithm_kwargs or {}).get("alpha") == 0:
+            raise ValueError("`algorithm_kwargs`: `alpha` is 0, with which nothing is mixed. Give more, such as 0.2.")
+
+    @classmethod
     def check_model(cls, model: nn.Module) -> None:
         writes = any(hasattr(type(one), "update_memory") for one in model.modules())
         if writes and getattr(model.config, "writes_memory", True):
