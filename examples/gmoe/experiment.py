@@ -66,8 +66,8 @@ class Forward(ForwardPass):
 
     def __init__(self, model, algorithm, name: str, autocast):
         self.model = self.wrapped = model
-        arguments, loss = SimpleNamespace(algorithm=name), lambda outputs, inputs: outputs.loss
-        self.trainer = SimpleNamespace(algorithm=algorithm, args=arguments, _task_loss=loss)
+        arguments = SimpleNamespace(algorithm=name, label_smoothing_factor=0.0)
+        self.trainer = SimpleNamespace(algorithm=algorithm, args=arguments, _task_loss=lambda outputs, _: outputs.loss)
         self.autocast, self.step = autocast, 0
 
     def __call__(self, inputs: dict, domain_ids: torch.Tensor, weights=None) -> DomainBatch:

@@ -31,12 +31,13 @@ class ForwardPass:
         model: as `Trainer` hands it to `compute_loss`, wrapped or not.
     """
 
+    # Of the first call: by the model's own weights.
+    task_loss: torch.Tensor | None = None
+
     def __init__(self, trainer, model: nn.Module):
         self.trainer, self.wrapped = trainer, model
         self.model = trainer.accelerator.unwrap_model(model)
         self.step = trainer.state.global_step
-        # Of the first call: by the model's own weights.
-        self.task_loss: torch.Tensor | None = None
 
     def __call__(self, inputs: dict, domain_ids: torch.Tensor, weights: dict | None = None) -> DomainBatch:
         """With `weights`, as if these were the model's parameters of the same names."""
