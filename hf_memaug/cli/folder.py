@@ -103,7 +103,7 @@ class RunFolder:
     @staticmethod
     def _unlike(job: Mapping[str, Any], done: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], str | None]:
         """A job with which this one could stand in no table, and by what: other rows, or settings of its method."""
-        of_one = ("target", "seed", "draw")
+        of_one = ("target", "seed")
         for before in done:
             if job.get("data") != before.get("data"):
                 return before, "data"

@@ -31,7 +31,13 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
     shared_weights,
 )
 from hf_memaug.modeling.modeling_gmap_outputs import GMAPHeadOutput, GMAPOutput, GMAPQuestionAnsweringOutput
-from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, check_arguments, split_arguments
+from hf_memaug.modeling.modeling_utils import (
+    WHERE,
+    MemoryModelMixin,
+    check_arguments,
+    last_token_states,
+    split_arguments,
+)
 
 LM_HEADS = {"roberta": RobertaLMHead, "bert": BertLMPredictionHead}
 
@@ -100,8 +106,8 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
 
     @property
     def pads_right(self) -> bool:
-        # It counts the places of padding too.
-        return self.config.domain.model_type == "bert"
+        # BERT counts the places of padding too, and a head of sequences reads the first token, if not the last.
+        return self.config.domain.model_type == "bert" or getattr(self, "reads_last", None) is False
 
     @classmethod
     def how_to_begin_with(cls, model_type: str) -> str | None:
@@ -380,8 +386,8 @@ class GMAPForSequenceClassification(GMAPHead):
         self.post_init()
 
     @property
-    def pads_right(self) -> bool:
-        return self.config.domain.model_type not in DECODERS
+    def reads_last(self) -> bool:
+        return self.config.domain.model_type in DECODERS
 
     def _logits(self, hidden_states, attention_mask):
         features = self._pooled(hidden_states, attention_mask)
@@ -392,13 +398,9 @@ class GMAPForSequenceClassification(GMAPHead):
 
     def _pooled(self, hidden_states, attention_mask):
         """The first token; where tokens know only those before them, the last that is not padding."""
-        if self.config.domain.model_type not in DECODERS:
+        if not self.reads_last:
             return hidden_states[:, 0]
-        if attention_mask is None:
-            return hidden_states[:, -1]
-        places = torch.arange(hidden_states.shape[1], device=hidden_states.device)
-        last = (places * attention_mask[:, -hidden_states.shape[1] :]).argmax(dim=-1)
-        return hidden_states[torch.arange(hidden_states.shape[0], device=last.device), last]
+        return last_token_states(hidden_states, attention_mask)
 
     def _loss(self, logits, labels, num_items_in_batch):
         return self.loss_function(labels=labels, pooled_logits=logits, config=self.config)

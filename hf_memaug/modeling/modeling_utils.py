@@ -8,6 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import ClassVar
 
+import torch
 from safetensors import safe_open
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
@@ -79,8 +80,17 @@ def lacking_lm_head(missing_keys: Iterable[str]) -> list[str]:
 
 def reads_last_token(model: nn.Module) -> bool:
     """Whether a classifier reads the last token, as those of decoders do: tokens know only those before them."""
-    # The name that transformers gives to their heads, and to no other.
-    return isinstance(getattr(model, "score", None), nn.Linear)
+    # `score` is the name that transformers gives to their heads, and to no other.
+    return isinstance(getattr(model, "score", None), nn.Module) or getattr(model, "reads_last", False)
+
+
+def last_token_states(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """Of each row, the state of the last token that is not padding."""
+    if attention_mask is None:
+        return states[:, -1]
+    places = torch.arange(states.shape[1], device=states.device)
+    last = (places * attention_mask[:, -states.shape[1] :]).argmax(dim=-1)
+    return states[torch.arange(states.shape[0], device=states.device), last]
 
 
 class MemoryModelMixin:

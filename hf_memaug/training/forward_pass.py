@@ -9,7 +9,7 @@ from torch import nn
 from torch.func import functional_call
 
 from hf_memaug.data.messages import listed
-from hf_memaug.modeling.modeling_utils import reads_last_token, timm_width
+from hf_memaug.modeling.modeling_utils import last_token_states, reads_last_token, timm_width
 from hf_memaug.training.algorithms import DomainBatch
 
 
@@ -106,7 +106,10 @@ def watched_features(model: nn.Module):
     elif reads_last_token(model):
 
         def add_last(encoder, given, named, outputs):
-            features.append(_last_states(outputs, named.get("attention_mask")))
+            states = outputs[0] if isinstance(outputs, tuple) else outputs.last_hidden_state
+            # Ours is handed it second, transformers' by name.
+            mask = named.get("attention_mask", given[1] if hasattr(encoder, "general_states") else None)
+            features.append(last_token_states(states, mask))
 
         hook = encoder.register_forward_hook(add_last, with_kwargs=True)
     else:
@@ -115,15 +118,6 @@ def watched_features(model: nn.Module):
         yield features
     finally:
         hook.remove()
-
-
-def _last_states(outputs, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    states = outputs[0] if isinstance(outputs, tuple) else outputs.last_hidden_state
-    if attention_mask is None:
-        return states[:, -1]
-    places = torch.arange(states.shape[1], device=states.device)
-    last = (places * attention_mask[:, -states.shape[1] :]).argmax(dim=-1)
-    return states[torch.arange(len(states), device=states.device), last]
 
 
 def logits_of(outputs, place: int) -> torch.Tensor | None:

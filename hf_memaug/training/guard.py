@@ -175,12 +175,13 @@ def check_labels(dataset, num_labels: int | None) -> None:
         )
     if column is None or num_labels is None or num_labels < 2:
         return
-    missing = next((row for row, label in enumerate(_column(dataset, column)) if label is None), None)
+    given = list(_column(dataset, column))
+    missing = next((row for row, label in enumerate(given) if label is None), None)
     if missing is not None:
         raise ValueError(f"`train_dataset` has no label in row {missing}. Leave such rows out, or label them.")
     labels = [
         operator.index(label) if hasattr(label, "__index__") and getattr(label, "ndim", 0) == 0 else None
-        for label in _column(dataset, column)
+        for label in given
     ]
     for row, label in enumerate(labels):
         if label not in (None, -100) and not 0 <= label < num_labels:

@@ -26,6 +26,22 @@ class TestDecoders:
             logits = model(input_ids=ids, attention_mask=ids.ne(0).long()).logits
         torch.testing.assert_close(model.score(features[0]), logits)
 
+    def test_also_in_a_pair_and_under_an_adapter(self):
+        from modeling.test_gmap_decoder import SIZES
+        from peft import LoraConfig, get_peft_model
+
+        from hf_memaug import GMAPConfig, GMAPForSequenceClassification
+
+        ids = torch.tensor([[5, 7, 8, 0], [5, 9, 11, 12]])
+        encoders = {part: {"model_type": "gpt2", **SIZES} for part in ("general", "domain")}
+        pair = GMAPForSequenceClassification(GMAPConfig(**encoders, num_labels=3)).eval()
+        adapted = get_peft_model(decoder(), LoraConfig(task_type="SEQ_CLS", target_modules=["c_attn"])).eval()
+        for model in (pair, adapted):
+            with watched_features(model) as features:
+                logits = model(input_ids=ids, attention_mask=ids.ne(0).long()).logits
+            head = pair.classifier if model is pair else adapted.get_base_model().score
+            torch.testing.assert_close(head(features[0]), logits)
+
     def test_a_penalty_on_them_counts(self, tmp_path):
         trainer = domain_trainer("gpt2", tmp_path, model=decoder(), algorithm="coral", max_steps=3, penalty_weight=100)
         trainer.train()

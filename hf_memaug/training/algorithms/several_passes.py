@@ -39,7 +39,8 @@ class Mixup(ERM):
                 '`algorithm="mixup"` would write mixed rows into the real memory, each with one of its two labels. '
                 'Choose another algorithm, or an `augmentation` without a real memory, such as "abd+syn".'
             )
-        if reads_last_token(model):
+        # Models of this library find it by the mask.
+        if reads_last_token(model) and not hasattr(model, "memory_parameters"):
             raise ValueError(
                 '`algorithm="mixup"` mixes the vectors of tokens, among which a decoder does not find the last one. '
                 "Choose another algorithm."
