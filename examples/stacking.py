@@ -8,9 +8,11 @@ stack of them does not. `mil/together.py` and `gmap/together.py` train such stac
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import AttentionInterface, Trainer
@@ -69,6 +71,32 @@ AttentionInterface.register("folded", folded_attention)
 AttentionMaskInterface.register("folded", sdpa_mask)
 
 
+class FusedFunction:
+    """
+    Calls `function` on tensors, compiled as a whole with the gradients that it takes: a stack of small models spends
+    most of its time between products, element by element, and what is one kernel reads and writes its memory once.
+    What `function` does in Python happens only when it is traced, once for each shape of its inputs; tensors that are
+    no inputs are read where they lie.
+
+    Args:
+        function: what to compile.
+        backend: as `torch.compile` takes it.
+    """
+
+    def __init__(self, function: Callable[[dict], Any], backend: str = "inductor"):
+        self.function, self.backend = function, backend
+        self._compiled: dict[tuple, Callable] = {}
+
+    def __call__(self, inputs: dict[str, torch.Tensor]) -> Any:
+        shapes = tuple((name, value.shape, value.dtype) for name, value in inputs.items())
+        if shapes not in self._compiled:
+            # Below `vmap` and autograd: `torch.compile` by itself knows no rule of our own for `vmap`.
+            traced = make_fx(lambda inputs: self.function(inputs))(inputs)
+            self._compiled[shapes] = torch.compile(traced, backend=self.backend)
+        with torch.no_grad():
+            return self._compiled[shapes](inputs)
+
+
 class StackedStep:
     """
     A training step of all models, each with its own loss, clipping and place in the schedule, as `Trainer` makes it.
@@ -81,6 +109,7 @@ class StackedStep:
         total, warmup: steps in all, and the share of them (or the number) that warm up.
         also: others that learn with them but are not clipped, each with its rate.
         graphed: record the step as a CUDA graph. What it is called with must then keep its shapes.
+        fused: the backend of `torch.compile` to compile losses and gradients with (`FusedFunction`), if any.
     """
 
     def __init__(
@@ -93,6 +122,7 @@ class StackedStep:
         warmup: float,
         also: list[tuple[torch.Tensor, float]] = (),
         graphed: bool = False,
+        fused: str | None = None,
     ):
         self.losses, self.learners, self.total, self.warmup = losses, list(learners.values()), total, warmup
         decayed = set(Trainer.get_decay_parameter_names(None, model))
@@ -108,7 +138,8 @@ class StackedStep:
             fused=graphed,
         )
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
-        self.run = GraphedFunction(self._gradients) if graphed else self._gradients
+        gradients = FusedFunction(self._gradients, fused) if fused else self._gradients
+        self.run = GraphedFunction(gradients) if graphed else gradients
 
     def _gradients(self, inputs: dict):
         for value in self.everything:

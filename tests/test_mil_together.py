@@ -75,6 +75,41 @@ def test_together_is_one_by_one(method, here, backbones, tmp_path, monkeypatch):
                 assert mine[name] == pytest.approx(last[name], rel=1e-2, abs=1e-4), name
 
 
+@pytest.mark.parametrize("method", ["erm", "+memory", "irm", "coral", "dann", "mil"])
+def test_compiled_steps_are_the_same_steps(method, here, backbones, tmp_path):
+    """Traced and compiled for the first batch, they must read every later one, and the memory as it is by then."""
+    import experiment
+    from together import Together
+
+    write_data(tmp_path)
+    sizes = {"steps": 6, "evaluations": 2, "batch_size": 8, "learning_rate": 1e-3, "memory_slots": 12}
+    sizes |= {"memory_key_size": 8, "episodes": 2, "episode_steps": 2, "memory_learning_rate": 1e-2}
+    jobs = [
+        experiment.Job("amazon", target, method, "tiny", seed, **sizes) for target, seed in (("books", 0), ("dvd", 3))
+    ]
+    found = []
+    for fused in (None, "eager"):
+        together = Together(jobs, str(tmp_path), backbones["bert"], device="cpu", dropout=False, fused=fused)
+        found.append((together.run(), together.parameters))
+    (plain, weights), (compiled, mine) = found
+    assert [one["log"] for one in compiled] == [one["log"] for one in plain]
+    assert [one["meta_log"] for one in compiled] == [one["meta_log"] for one in plain]
+    for name, value in weights.items():
+        torch.testing.assert_close(
+            mine[name], value, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
+        )
+
+
+def test_compiling_is_for_stacks(here, backbones, tmp_path, monkeypatch):
+    import tables
+
+    write_data(tmp_path)
+    arguments = ["table1", "--data", tmp_path, "--backbone", f"tiny={backbones['bert']}", "--compile"]
+    monkeypatch.setattr(sys, "argv", ["tables.py", *map(str, arguments), "--record", str(tmp_path / "record.jsonl")])
+    with pytest.raises(SystemExit, match="add `--together N`"):
+        tables.main()
+
+
 @pytest.mark.parametrize("method", ["+ffn", "+self-attention+ffn"])
 def test_added_layers_have_as_many_parameters_as_the_memory(method, here, backbones):
     import experiment

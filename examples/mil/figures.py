@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 from experiment import Job, backbone_paths, load_data
-from jobs import run_all, run_together
+from jobs import add_run_options, run_jobs
 from tables import SETTINGS, STEPS
 
 CURVES = {
@@ -104,8 +104,7 @@ def curve(options) -> None:
                 jobs.append(Job(data, target, "erm", backbone, seed, **own))
                 jobs += [Job(data, target, "mil", backbone, seed, **{**own, field: value}) for value in values]
     record = options.record[0] if options.record else Path("runs/mil") / f"{options.figure}.jsonl"
-    run, at_a_time = (run_together, options.together) if options.together else (run_all, options.workers)
-    results = run(jobs, options.data, backbones, record, at_a_time, score_target=False)
+    results = run_jobs(options, jobs, backbones, record, score_target=False)
     rows = []
     for result in results:
         job = result["job"]
@@ -140,8 +139,7 @@ def main() -> None:
     parser.add_argument("--data", default="../shared/data", help="folder of the data sets (default: %(default)s)")
     parser.add_argument("--sets", nargs="+", default=["amazon", "mnli5"], help="default: amazon mnli5")
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
-    parser.add_argument("--workers", type=int, default=1, help="processes, each with a trainer (default: %(default)s)")
-    parser.add_argument("--together", type=int, metavar="N", help="train up to N models on top of each other instead")
+    add_run_options(parser)
     parser.add_argument("--output", type=Path, default=Path("docs/results/mil"), help="default: %(default)s")
     options = parser.parse_args()
     needed = {"figure3": "features", "figure4": "record"}.get(options.figure, "backbone")

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many jobs, several at a time, each result written as it comes; what is in the file already is not run again."""
 
+import argparse
 import dataclasses
 import json
 import multiprocessing
@@ -15,6 +16,30 @@ from experiment import Job
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
 from run_lines import free_memory, read_runs
+
+
+def add_run_options(parser: argparse.ArgumentParser) -> None:
+    """How many models are trained at a time, and in which way."""
+    parser.add_argument("--workers", type=int, default=1, help="processes, each with a trainer (default: %(default)s)")
+    parser.add_argument(
+        "--together",
+        type=int,
+        metavar="N",
+        help="train up to N models on top of each other instead, for a large GPU (together.py)",
+    )
+    parser.add_argument(
+        "--compile", action="store_true", help="with --together: compile the steps, for stacks that train for minutes"
+    )
+
+
+def run_jobs(options, jobs: list[Job], backbones: dict[str, str], record: Path, **kwargs) -> list[dict]:
+    """`jobs` in the way that the options of `add_run_options` say."""
+    if options.together:
+        fused = "inductor" if options.compile else None
+        return run_together(jobs, options.data, backbones, record, options.together, fused=fused, **kwargs)
+    if options.compile:
+        raise SystemExit("`--compile` is for stacks of models: add `--together N`.")
+    return run_all(jobs, options.data, backbones, record, options.workers, **kwargs)
 
 
 def run_all(
@@ -47,7 +72,15 @@ def run_all(
     return [done[job] for job in jobs if job in done]
 
 
-def run_together(jobs: list[Job], root: str, backbones: dict[str, str], record: Path, at_once: int, **kwargs):
+def run_together(
+    jobs: list[Job],
+    root: str,
+    backbones: dict[str, str],
+    record: Path,
+    at_once: int,
+    fused: str | None = None,
+    **kwargs,
+) -> list[dict]:
     """As `run_all`, but jobs that differ in target and seed only are trained on top of each other (together.py)."""
     from together import Together
 
@@ -62,7 +95,7 @@ def run_together(jobs: list[Job], root: str, backbones: dict[str, str], record: 
     start, number = time.time(), 0
     with open(record, "a") as file:
         for part in parts:
-            for result in Together(part, root, backbones[part[0].backbone]).run(**kwargs):
+            for result in Together(part, root, backbones[part[0].backbone], fused=fused).run(**kwargs):
                 number += 1
                 result["made_with"] = here()
                 done[Job(**result["job"])] = result

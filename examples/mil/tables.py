@@ -19,7 +19,7 @@ import sys
 from pathlib import Path
 
 from experiment import CROSS, METHODS, Job, backbone_paths, load_data, rows_of
-from jobs import run_all, run_together
+from jobs import add_run_options, run_jobs
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py
 
@@ -71,13 +71,7 @@ def main() -> None:
     parser.add_argument(
         "--memory-learning-rate", type=float, help="of all methods (default: 1e-3 for +memory, 1e-4 for the others)"
     )
-    parser.add_argument("--workers", type=int, default=1, help="processes, each with a trainer (default: %(default)s)")
-    parser.add_argument(
-        "--together",
-        type=int,
-        metavar="N",
-        help="train up to N models on top of each other instead, for a large GPU (together.py)",
-    )
+    add_run_options(parser)
     parser.add_argument("--record", type=Path, help="raw results, one line a job (default: runs/mil/TABLE.jsonl)")
     parser.add_argument(
         "--diagnose", action="store_true", help="measure the distance between domains in all runs, for figure 4"
@@ -90,16 +84,8 @@ def main() -> None:
 
     backbones = backbone_paths(options.backbone)
     record = options.record or Path("runs/mil") / f"{options.table}.jsonl"
-    run, at_a_time = (run_together, options.together) if options.together else (run_all, options.workers)
-    results = run(
-        make_jobs(options, backbones),
-        options.data,
-        backbones,
-        record,
-        at_a_time,
-        diagnose=options.diagnose,
-        features=options.features,
-    )
+    jobs = make_jobs(options, backbones)
+    results = run_jobs(options, jobs, backbones, record, diagnose=options.diagnose, features=options.features)
     rows = [row for result in results for row in rows_of(result)]
     path = options.output / f"{options.table}.json"
     made_with = [result["made_with"] for result in results]

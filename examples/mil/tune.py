@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from experiment import CROSS, METHODS, Job, backbone_paths
-from jobs import run_all, run_together
+from jobs import add_run_options, run_jobs
 
 # Round 1 asked what matters at all. It found that the memory outgrows the features (norm 200 and more beside 12) and
 # attends to single slots. Round 2 asked for rates and weights that keep it within bounds. Round 3 gives every method of
@@ -126,8 +126,7 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="default: all of the round")
     parser.add_argument("--seeds", type=int, default=2, help="default: %(default)s")
     parser.add_argument("--learning-rate", type=float, default=5e-5, help="of all but ERM (default: %(default)s)")
-    parser.add_argument("--workers", type=int, default=1, help="jobs at a time (default: %(default)s)")
-    parser.add_argument("--together", type=int, metavar="N", help="train up to N models on top of each other instead")
+    add_run_options(parser)
     parser.add_argument("--diagnose", action="store_true", help="also measure norms and the distance between domains")
     parser.add_argument("--record", type=Path, default=Path("runs/tune.jsonl"), help="default: %(default)s")
     parser.add_argument("--output", type=Path, default=Path("docs/results/mil"), help="default: %(default)s")
@@ -147,16 +146,7 @@ def main() -> None:
             for seed in range(options.seeds)
             if (data not in CROSS) is scored
         ]
-        run, at_a_time = (run_together, options.together) if options.together else (run_all, options.workers)
-        results += run(
-            jobs,
-            options.data,
-            backbones,
-            options.record,
-            at_a_time,
-            score_target=scored,
-            diagnose=options.diagnose,
-        )
+        results += run_jobs(options, jobs, backbones, options.record, score_target=scored, diagnose=options.diagnose)
 
     from hf_memaug.reporting.results import write_results
 
