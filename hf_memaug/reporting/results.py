@@ -42,8 +42,9 @@ def write_results(
     Writes rows into an accuracy file, beside those that are there, and returns what the file holds now.
 
     A row that has the same fields as an older one, all but `value`, replaces it. Command and date are those of the last
-    call; device and versions name all that the rows were made with. The file is replaced in one step; let one process
-    write at a time, or rows of the others are lost.
+    call, and commands of older rows that are left stand in "earlier_commands"; device and versions name all that the
+    rows were made with. The file is replaced in one step; let one process write at a time, or rows of the others are
+    lost.
 
     Args:
         table, command: name of the table, which the file keeps, and the command that gives its rows.
@@ -67,7 +68,12 @@ def write_results(
     versions = {name: [part for one in found for part in one.get(name, "").split("; ") if part] for name in MADE_WITH}
     versions = {name: "; ".join(dict.fromkeys(parts)) for name, parts in versions.items()}
     date = datetime.now(timezone.utc).date().isoformat()
-    result = {"table": table, "command": command, "device": versions.pop("device"), "versions": versions, "date": date}
+    result = {"table": table, "command": command}
+    if before.keys() - new.keys():
+        earlier = dict.fromkeys([*old.get("earlier_commands", []), old["command"]])
+        earlier.pop(command, None)
+        result |= {"earlier_commands": list(earlier)} if earlier else {}
+    result |= {"device": versions.pop("device"), "versions": versions, "date": date}
     head = json.dumps(result, ensure_ascii=False, indent=2).removesuffix("\n}")
     result["rows"] = _sorted_rows([*{**before, **new}.values()])
     # A row a line: a new seed is a new line in the diff.

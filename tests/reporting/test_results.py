@@ -113,6 +113,18 @@ def test_same_identity_replaces(tmp_path):
     assert written["command"] == "python again.py"
 
 
+def test_commands_of_the_rows_that_are_left_are_kept(tmp_path):
+    path = tmp_path / "a.json"
+    write(path, [row(), row("mil")], command="python first.py")
+    assert "earlier_commands" not in read_results(path)
+    write(path, [row("irm")], command="python second.py")
+    assert write(path, [row("coral")], command="python third.py") == read_results(path)
+    assert read_results(path)["earlier_commands"] == ["python first.py", "python second.py"]
+    again = write(path, [row("mil", value=1.0)], command="python first.py")
+    assert again["command"] == "python first.py" and again["earlier_commands"] == ["python second.py", "python third.py"]
+    assert "earlier_commands" not in write(path, [row(), row("mil"), row("irm"), row("coral")], command="python all.py")
+
+
 @pytest.mark.parametrize(
     "change",
     [
