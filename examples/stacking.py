@@ -32,8 +32,31 @@ def without_dropout(model: nn.Module) -> None:
             module.p = 0.0
 
 
-class FoldedAttention(torch.autograd.Function):
-    """Fused attention under `vmap`: the models are more rows of one batch to it."""
+class Folded(torch.autograd.Function):
+    """
+    A piece of a model under `vmap`, by one operation on all models. `vmap` by itself takes many operations apart, and
+    autocast then no longer finds them: a bias in fp32 makes the whole product fp32, which a trainer has in bf16.
+    """
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        pass
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        raise NotImplementedError("Only under `vmap`, whose rule is differentiated by itself.")
+
+    @staticmethod
+    def in_front(info, in_dims, *tensors: torch.Tensor) -> list[torch.Tensor]:
+        """The tensors with the models as their first dimension."""
+        return [
+            part.movedim(dim, 0) if dim is not None else part.expand(info.batch_size, *part.shape)
+            for part, dim in zip(tensors, in_dims, strict=False)
+        ]
+
+
+class FoldedAttention(Folded):
+    """The models are more rows of one batch to fused attention."""
 
     @staticmethod
     def forward(query, key, value, mask, dropout, scale):
@@ -42,22 +65,78 @@ class FoldedAttention(torch.autograd.Function):
             return F.scaled_dot_product_attention(query, key, value, mask, dropout, scale=scale)
 
     @staticmethod
-    def setup_context(ctx, inputs, output):
-        pass
-
-    @staticmethod
-    def backward(ctx, gradient):
-        raise NotImplementedError("Only under `vmap`, whose rule below is differentiated by itself.")
-
-    @staticmethod
     def vmap(info, in_dims, query, key, value, mask, dropout, scale):
-        each = [
-            part.movedim(dim, 0) if dim is not None else part.expand(info.batch_size, *part.shape)
-            for part, dim in zip((query, key, value, mask), in_dims[:4], strict=True)
-        ]
-        folded = [part.flatten(0, 1) for part in each]
+        folded = [part.flatten(0, 1) for part in Folded.in_front(info, in_dims, query, key, value, mask)]
         found = FoldedAttention.forward(*folded, dropout, scale)
         return found.unflatten(0, (info.batch_size, -1)), 0
+
+
+class FoldedProduct(Folded):
+    """A linear layer of each model, as one batched product with its bias."""
+
+    @staticmethod
+    def forward(rows, weight, bias):
+        return F.linear(rows, weight, bias)
+
+    @staticmethod
+    def vmap(info, in_dims, rows, weight, bias):
+        rows, weight, bias = Folded.in_front(info, in_dims, rows, weight, bias)
+        found = torch.baddbmm(bias.unsqueeze(1), rows.flatten(1, -2), weight.mT)
+        return found.unflatten(1, rows.shape[1:-1]), 0
+
+
+class FoldedNorm(Folded):
+    """Layer normalisation: no model's statistics depend on another, only the affine part is each model's own."""
+
+    @staticmethod
+    def forward(rows, weight, bias, eps):
+        return F.layer_norm(rows, rows.shape[-1:], weight, bias, eps)
+
+    @staticmethod
+    def vmap(info, in_dims, rows, weight, bias, eps):
+        rows, weight, bias = Folded.in_front(info, in_dims, rows, weight, bias)
+        shape = (info.batch_size, *[1] * (rows.ndim - 2), -1)
+        return torch.addcmul(bias.view(shape), F.layer_norm(rows, rows.shape[-1:], eps=eps), weight.view(shape)), 0
+
+
+class FoldedDropout(Folded):
+    """Each value has its own chance, whichever model it is of."""
+
+    @staticmethod
+    def forward(rows, share):
+        return F.dropout(rows, share)
+
+    @staticmethod
+    def vmap(info, in_dims, rows, share):
+        return F.dropout(rows, share), in_dims[0]
+
+
+class StackedLinear(nn.Linear):
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        if self.bias is None or rows.ndim < 2:
+            return super().forward(rows)
+        return FoldedProduct.apply(rows, self.weight, self.bias)
+
+
+class StackedNorm(nn.LayerNorm):
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return FoldedNorm.apply(rows, self.weight, self.bias, self.eps)
+
+
+class StackedDropout(nn.Dropout):
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return FoldedDropout.apply(rows, self.p) if self.training and self.p > 0 else rows
+
+
+FOLDED = {nn.Linear: StackedLinear, nn.LayerNorm: StackedNorm, nn.Dropout: StackedDropout}
+
+
+def fold(model: nn.Module) -> None:
+    """Readies a model for `vmap` over stacked parameters: it computes what it did, in fewer and larger operations."""
+    model.set_attn_implementation("folded")
+    for module in model.modules():
+        if type(module) in FOLDED:
+            module.__class__ = FOLDED[type(module)]
 
 
 def folded_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):

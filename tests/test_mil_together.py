@@ -176,12 +176,18 @@ def test_the_figures_come_from_what_the_tables_leave(here, backbones, tmp_path, 
 
     run(figures, "figure3", "--features", features / "amazon-books-mil-tiny-fine-tuning.npz", "--output", results)
     run(figures, "figure4", "--record", record, "--output", results)
+    run(figures, "budget", "--record", record, "--output", results)
     figure5 = ["figure5", *common, "--sets", "amazon", "--seeds", 1, "--together", 4, "--record", tmp_path / "f5.jsonl"]
     run(figures, *figure5)
-    for name in ("figure3_pca", "figure3_tsne", "figure4", "figure5"):
+    for name in ("figure3_pca", "figure3_tsne", "figure4", "figure5", "budget_amazon_tiny_fine-tuning"):
         assert (results / f"{name}.png").stat().st_size > 5000, name
     distances = json.loads((results / "figure4.json").read_text())["rows"]
     # Two bars for MIL: what its head reads, and its memory alone.
     assert len(distances) == 8 * 3 and all(0 <= row["value"] <= 2 for row in distances)
+    by_step = json.loads((results / "budget.json").read_text())["rows"]
+    ends = {(row["method"], row["step"]) for row in by_step if row["metric"] == "dev_macro_f1"}
+    assert ends == {("erm", 3), ("mil", 3)}, "two steps and one of meta-training, which ERM spends on its classifier"
+    entropies = [row for row in by_step if row["metric"] == "slot_entropy"]
+    assert len(entropies) == 8 and all(row["step"] == 1 and 0 <= row["value"] <= 100 for row in entropies)
     curve = json.loads((results / "figure5.json").read_text())["rows"]
     assert {row.get("memory_slots") for row in curve} == {None, 4, 8} and len(curve) == 4 * 3

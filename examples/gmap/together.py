@@ -21,7 +21,7 @@ from torch.func import functional_call, vmap
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # stacking.py
 
-from stacking import Best, StackedStep, stacked_parameters, without_dropout
+from stacking import Best, StackedStep, fold, stacked_parameters, without_dropout
 
 EVALUATION_ROWS = 256
 # Of so many batches of an epoch, each takes rows of like length.
@@ -53,7 +53,7 @@ class Together:
         self.task = prepared(root, self.job.data, self.general)
         models = [build_model(job, encoders, self.task) for job in jobs]
         self.model = models[0].to(self.device).train()
-        self.model.set_attn_implementation("folded")
+        fold(self.model)
         if not dropout:
             without_dropout(self.model)
         self.reads = METHODS[self.job.method][1]

@@ -1,16 +1,18 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Figures 3, 4, 5 and 7 of MIL, as PNG beside their raw JSON. One command a figure.
+Figures 3, 4, 5 and 7 of MIL and one of our own, as PNG beside their raw JSON. One command a figure.
 
     python examples/mil/tables.py table1 --backbone minilm=FOLDER --features runs/mil/features --together 20
     python examples/mil/figures.py figure3 --features runs/mil/features/amazon-books-mil-minilm-fine-tuning.npz
     python examples/mil/figures.py figure4 --record runs/mil/table1.jsonl runs/mil/table2.jsonl
     python examples/mil/figures.py figure5 --backbone minilm=FOLDER --together 20
     python examples/mil/figures.py figure7 --backbone minilm=FOLDER --together 20
+    python examples/mil/figures.py budget --record runs/mil/table1.jsonl runs/mil/table2.jsonl
 
 Figure 3: features of target and source domains, before and after the memory. Figure 4: how far the target lies from the
-sources. Figures 5 and 7: scores on the source domains' dev rows by the memory's size and by its learning rate.
+sources. Figures 5 and 7: scores on the source domains' dev rows by the memory's size and by its learning rate. budget:
+those scores by all the steps that a method has made, so that what it is behind by can be read in steps.
 """
 
 import argparse
@@ -89,6 +91,37 @@ def figure4(options) -> None:
     print("wrote", plot_a_distance(bars, options.output / "figure4.png"))
 
 
+def budget(options) -> None:
+    from hf_memaug.reporting.plots import plot_curve
+    from hf_memaug.reporting.results import write_results
+
+    rows, made_with = [], []
+    for result in (json.loads(line) for record in options.record for line in record.read_text().splitlines()):
+        job = Job(**result["job"])
+        shared = {name: result["job"][name] for name in ("method", "data", "target", "backbone", "head", "seed")}
+        # Steps of the memory count as well: the classifier begins after them.
+        before = job.meta_steps if job.method == "mil" else 0
+        points = [(before + entry["step"], "dev_macro_f1", entry["dev"]) for entry in result["log"]]
+        last = [entry["slot_entropy"] for entry in result["meta_log"] if "slot_entropy" in entry][-1:]
+        points += [(before, "slot_entropy", 100 * value) for value in last]
+        rows += [{**shared, "step": s, "metric": metric, "value": round(value, 4)} for s, metric, value in points]
+        made_with.append(result["made_with"])
+    write_results(options.output / "budget.json", table="budget", command=command(), rows=rows, made_with=made_with)
+    settings = dict.fromkeys((row["data"], row["backbone"], row["head"]) for row in rows)
+    for setting in settings:
+        scores: dict[str, dict] = {}
+        for row in rows:
+            if (row["data"], row["backbone"], row["head"]) == setting and row["metric"] == "dev_macro_f1":
+                seeds = scores.setdefault(row["method"], {}).setdefault(row["step"], {})
+                seeds.setdefault(row["seed"], []).append(row["value"])
+        curves = {
+            method: {step: [sum(found) / len(found) for found in seeds.values()] for step, seeds in steps.items()}
+            for method, steps in scores.items()
+        }
+        path = options.output / f"budget_{'_'.join(setting)}.png"
+        print("wrote", plot_curve(curves, path, "optimizer steps, all phases", "macro-F1 on source dev rows"))
+
+
 def curve(options) -> None:
     from hf_memaug.reporting.plots import plot_curve
     from hf_memaug.reporting.results import write_results
@@ -132,9 +165,11 @@ def curve(options) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figure", choices=["figure3", "figure4", *CURVES])
+    parser.add_argument("figure", choices=["figure3", "figure4", *CURVES, "budget"])
     parser.add_argument("--features", help="figure 3: a file that tables.py --features made")
-    parser.add_argument("--record", type=Path, nargs="+", help="figure 4: records of tables.py; else where to keep one")
+    parser.add_argument(
+        "--record", type=Path, nargs="+", help="figure 4, budget: records of tables.py; else where to keep one"
+    )
     parser.add_argument("--backbone", action="append", help="figures 5 and 7: name=folder of an encoder")
     parser.add_argument("--data", default="../shared/data", help="folder of the data sets (default: %(default)s)")
     parser.add_argument("--sets", nargs="+", default=["amazon", "mnli5"], help="default: amazon mnli5")
@@ -142,10 +177,10 @@ def main() -> None:
     add_run_options(parser)
     parser.add_argument("--output", type=Path, default=Path("docs/results/mil"), help="default: %(default)s")
     options = parser.parse_args()
-    needed = {"figure3": "features", "figure4": "record"}.get(options.figure, "backbone")
+    needed = {"figure3": "features", "figure4": "record", "budget": "record"}.get(options.figure, "backbone")
     if getattr(options, needed) is None:
         parser.error(f"{options.figure} needs --{needed}")
-    {"figure3": figure3, "figure4": figure4}.get(options.figure, curve)(options)
+    {"figure3": figure3, "figure4": figure4, "budget": budget}.get(options.figure, curve)(options)
 
 
 if __name__ == "__main__":

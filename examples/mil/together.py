@@ -33,7 +33,7 @@ from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # stacking.py
 
-from stacking import Best, FusedFunction, StackedStep, linear, stacked_parameters, warm_steps, without_dropout
+from stacking import Best, FusedFunction, StackedStep, fold, linear, stacked_parameters, warm_steps, without_dropout
 
 EVALUATION_ROWS = 256
 
@@ -70,7 +70,7 @@ class Together:
         by_seed = {job.seed: build_model(job, backbone, self.train_parts[0].label_names) for job in jobs}
         models = [by_seed[job.seed].to(self.device) for job in jobs]
         self.model = models[0].train()
-        self.model.set_attn_implementation("folded")
+        fold(self.model)
         if not dropout:
             without_dropout(self.model)
         self.encoder = self.model.base_model

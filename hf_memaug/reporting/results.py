@@ -331,7 +331,7 @@ def _report(
         f"# {result['table']}\n\nMean ± standard deviation over seeds, in points, the best in bold. − {baseline}: "
         f"difference of the averages over common seeds, and {tested} of a paired t-test{paired}.{said} Made by "
         f"`python -m hf_memaug.reporting.results` from `{Path(file).name}`, and that by",
-        f"```bash\n{result['command']}\n```",
+        "\n".join(["```bash", *result.get("earlier_commands", []), result["command"], "```"]),
     ]
     chosen = _filtered(result["rows"], **wanted)
     for table in dict.fromkeys(map(_table_of, chosen)):

@@ -120,8 +120,12 @@ def test_commands_of_the_rows_that_are_left_are_kept(tmp_path):
     write(path, [row("irm")], command="python second.py")
     assert write(path, [row("coral")], command="python third.py") == read_results(path)
     assert read_results(path)["earlier_commands"] == ["python first.py", "python second.py"]
+    assert "```bash\npython first.py\npython second.py\npython third.py\n```" in results_table(path)
     again = write(path, [row("mil", value=1.0)], command="python first.py")
-    assert again["command"] == "python first.py" and again["earlier_commands"] == ["python second.py", "python third.py"]
+    assert again["command"] == "python first.py" and again["earlier_commands"] == [
+        "python second.py",
+        "python third.py",
+    ]
     assert "earlier_commands" not in write(path, [row(), row("mil"), row("irm"), row("coral")], command="python all.py")
 
 

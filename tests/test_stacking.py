@@ -1,0 +1,116 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Models on top of each other compute what each computes by itself, in the same precision."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from families import SENTENCES
+from torch import nn
+from torch.func import functional_call, vmap
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+
+
+@pytest.fixture
+def models(backbones, monkeypatch):
+    """Two classifiers of different weights."""
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from hf_memaug import BertWithKVMemoryForSequenceClassification
+
+    made = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        model = BertWithKVMemoryForSequenceClassification.from_backbone(backbones["bert"], num_labels=2)
+        for value in model.parameters():
+            value.data += 0.2 * torch.randn_like(value)
+        made.append(model.eval())
+    return made
+
+
+def inputs_of(backbones, models: int) -> dict:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(backbones["bert"])
+    texts = [SENTENCES[number : number + 3] for number in range(models)]
+    parts = [tokenizer(rows, padding="max_length", max_length=16, truncation=True) for rows in texts]
+    return {name: torch.tensor([part[name] for part in parts]) for name in ("input_ids", "attention_mask")}
+
+
+def dtypes_of(model: nn.Module, call) -> tuple:
+    """What the call returns, and the dtype of what every part of the model returned in it."""
+    seen: dict = {}
+
+    def watch(name):
+        def hook(module, inputs, found):
+            seen.setdefault(name, found.dtype)
+
+        return hook
+
+    watched = [
+        (name, part) for name, part in model.named_modules() if isinstance(part, (nn.Linear, nn.LayerNorm, nn.Dropout))
+    ]
+    handles = [part.register_forward_hook(watch(name)) for name, part in watched]
+    outputs = call()
+    for handle in handles:
+        handle.remove()
+    return outputs, seen
+
+
+def run_stacked(models, inputs):
+    """The stacked parameters, their logits, and the dtypes of all parts."""
+    from stacking import fold, stacked_parameters
+
+    parameters = {name: value.requires_grad_() for name, value in stacked_parameters(models).items()}
+    fold(models[0])
+    mask = inputs["attention_mask"].bool()[:, :, None, None, :]
+    batch = {"input_ids": inputs["input_ids"], "attention_mask": mask.expand(-1, -1, 1, mask.shape[-1], -1)}
+
+    def one(parameters, batch):
+        return functional_call(models[0], parameters, kwargs=batch).logits
+
+    return parameters, *dtypes_of(models[0], lambda: vmap(one, randomness="different")(parameters, batch))
+
+
+@pytest.mark.parametrize("half", [False, True], ids=["fp32", "autocast"])
+def test_a_stack_has_the_values_and_the_precision_of_its_models(models, backbones, half):
+    inputs = inputs_of(backbones, 2)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=half):
+        alone = []
+        for number, model in enumerate(models):
+            own = {name: value[number] for name, value in inputs.items()}
+            alone.append(dtypes_of(model, lambda model=model, own=own: model(**own).logits))
+        _, logits, dtypes = run_stacked(models, inputs)
+    assert len(dtypes) > 10 and dtypes == alone[0][1]
+    assert (torch.bfloat16 in dtypes.values()) is half, "products in half precision, where autocast is on"
+    tolerance = {"rtol": 0.05, "atol": 0.05} if half else {"rtol": 1e-4, "atol": 1e-5}
+    torch.testing.assert_close(logits, torch.stack([found for found, _ in alone]), **tolerance)
+    assert (logits[0] - logits[1]).abs().max() > 0.1, "two models, not one"
+
+
+def test_gradients_are_those_of_each_model(models, backbones):
+    inputs = inputs_of(backbones, 2)
+    expected = []
+    for number, model in enumerate(models):
+        model(**{name: value[number] for name, value in inputs.items()}).logits.square().sum().backward()
+        expected.append({name: value.grad for name, value in model.named_parameters()})
+    parameters, logits, _ = run_stacked(models, inputs)
+    logits.square().sum().backward()
+    for name, value in parameters.items():
+        for number in range(2):
+            wanted = expected[number][name]
+            if wanted is None:
+                assert value.grad is None, name
+                continue
+            error = (value.grad[number] - wanted).abs().max()
+            assert error <= 1e-3 * wanted.abs().max() + 1e-6, f"{name}: {error}"
+
+
+def test_dropout_differs_between_models(models, backbones):
+    from stacking import StackedDropout
+
+    layer = StackedDropout(0.5)
+    dropped = vmap(layer, randomness="different")(torch.ones(2, 200))
+    assert not torch.equal(dropped[0], dropped[1]) and set(dropped.unique().tolist()) == {0.0, 2.0}
+    assert torch.equal(vmap(layer.eval())(torch.ones(2, 200)), torch.ones(2, 200))
