@@ -120,7 +120,8 @@ def test_commands_of_the_rows_that_are_left_are_kept(tmp_path):
     write(path, [row("irm")], command="python second.py")
     assert write(path, [row("coral")], command="python third.py") == read_results(path)
     assert read_results(path)["earlier_commands"] == ["python first.py", "python second.py"]
-    assert "```bash\npython first.py\npython second.py\npython third.py\n```" in results_table(path)
+    results.main([str(path), "--output", str(tmp_path / "table.md")])
+    assert "```bash\npython first.py\npython second.py\npython third.py\n```" in (tmp_path / "table.md").read_text()
     again = write(path, [row("mil", value=1.0)], command="python first.py")
     assert again["command"] == "python first.py" and again["earlier_commands"] == [
         "python second.py",
