@@ -7,11 +7,11 @@ stack of them does not. `mil/together.py` and `gmap/together.py` train such stac
 """
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import nn
+from torch.func import functional_call, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -108,7 +108,7 @@ class FoldedDropout(Folded):
 
     @staticmethod
     def vmap(info, in_dims, rows, share):
-        return F.dropout(rows, share), in_dims[0]
+        return torch.native_dropout(rows, share, True)[0], in_dims[0]
 
 
 class StackedLinear(nn.Linear):
@@ -120,6 +120,8 @@ class StackedLinear(nn.Linear):
 
 class StackedNorm(nn.LayerNorm):
     def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        if self.bias is None:
+            return super().forward(rows)
         return FoldedNorm.apply(rows, self.weight, self.bias, self.eps)
 
 
@@ -131,12 +133,86 @@ class StackedDropout(nn.Dropout):
 FOLDED = {nn.Linear: StackedLinear, nn.LayerNorm: StackedNorm, nn.Dropout: StackedDropout}
 
 
-def fold(model: nn.Module) -> None:
-    """Readies a model for `vmap` over stacked parameters: it computes what it did, in fewer and larger operations."""
+class FusedLayer:
+    """
+    A layer of all models as one compiled function, which all layers of its kind share: most of a small encoder's step
+    goes by between its products, element by element, and what is one kernel reads and writes its memory once.
+
+    Args:
+        layer: a layer of the kind, folded.
+        backend: as `torch.compile` takes it.
+    """
+
+    def __init__(self, layer: nn.Module, backend: str = "inductor"):
+        self.layer, self.backend = layer, backend
+        self.names = [name for name, _ in layer.named_parameters()]
+        self._compiled: dict[tuple, Callable] = {}
+
+    def __call__(self, hidden: torch.Tensor, mask: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
+        device = hidden.device.type
+        key = (hidden.shape, hidden.dtype, torch.is_autocast_enabled(device))
+        if key not in self._compiled:
+            # Below `vmap`, of which `torch.compile` knows no rule of our own. Attention must know that it is to keep
+            # what its gradient needs.
+            leaves = [value.detach().requires_grad_(value.requires_grad) for value in (hidden, mask, *values)]
+            self._compiled[key] = torch.compile(make_fx(self._all)(*leaves), backend=self.backend)
+        # The casts are in the trace already.
+        with torch.autocast(device, enabled=False):
+            return self._compiled[key](hidden, mask, *values)
+
+    def _all(self, hidden, mask, *values):
+        def one(hidden, mask, values):
+            named = dict(zip(self.names, values, strict=True))
+            return functional_call(self.layer, named, (hidden, mask), {"is_traced": True})
+
+        return vmap(one, randomness="different")(hidden, mask, values)
+
+
+class FoldedLayer(Folded):
+    @staticmethod
+    def forward(fused, hidden, mask, *values):
+        raise NotImplementedError("A compiled layer is for `vmap` alone.")
+
+    @staticmethod
+    def vmap(info, in_dims, fused, *tensors):
+        return fused(*Folded.in_front(info, in_dims[1:], *tensors)), 0
+
+
+def fuse_layers(layers: Iterable[nn.Module], backend: str = "inductor") -> None:
+    """Compiles layers that are called with hidden states and a mask, for training alone."""
+    kinds: dict[tuple, type] = {}
+    for layer in layers:
+        kind = (type(layer), *(value.shape for value in layer.parameters()))
+        if kind not in kinds:
+            kinds[kind] = _stacked_layer(type(layer), FusedLayer(layer, backend))
+        layer.__class__ = kinds[kind]
+
+
+def _stacked_layer(kind: type[nn.Module], fused: FusedLayer) -> type[nn.Module]:
+    class StackedLayer(kind):
+        def forward(self, hidden_states, attention_mask=None, *others, is_traced: bool = False, **kwargs):
+            if is_traced or not self.training:
+                return super().forward(hidden_states, attention_mask, *others, **kwargs)
+            if attention_mask is None or any(value is not None for value in others):
+                raise ValueError("A compiled layer is called with hidden states and a mask alone.")
+            return FoldedLayer.apply(fused, hidden_states, attention_mask, *self.parameters())
+
+    return StackedLayer
+
+
+def fold(model: nn.Module, fused: str | None = None) -> None:
+    """
+    Readies a model for `vmap` over stacked parameters: it computes what it did, in fewer and larger operations.
+
+    Args:
+        fused: compile the encoder's layers for training, with this backend of `torch.compile`.
+    """
     model.set_attn_implementation("folded")
     for module in model.modules():
         if type(module) in FOLDED:
             module.__class__ = FOLDED[type(module)]
+    if fused:
+        fuse_layers(model.base_model.encoder.layer, fused)
 
 
 def folded_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
@@ -148,32 +224,6 @@ def folded_attention(module, query, key, value, attention_mask, scaling=None, dr
 
 AttentionInterface.register("folded", folded_attention)
 AttentionMaskInterface.register("folded", sdpa_mask)
-
-
-class FusedFunction:
-    """
-    Calls `function` on tensors, compiled as a whole with the gradients that it takes: a stack of small models spends
-    most of its time between products, element by element, and what is one kernel reads and writes its memory once.
-    What `function` does in Python happens only when it is traced, once for each shape of its inputs; tensors that are
-    no inputs are read where they lie.
-
-    Args:
-        function: what to compile.
-        backend: as `torch.compile` takes it.
-    """
-
-    def __init__(self, function: Callable[[dict], Any], backend: str = "inductor"):
-        self.function, self.backend = function, backend
-        self._compiled: dict[tuple, Callable] = {}
-
-    def __call__(self, inputs: dict[str, torch.Tensor]) -> Any:
-        shapes = tuple((name, value.shape, value.dtype) for name, value in inputs.items())
-        if shapes not in self._compiled:
-            # Below `vmap` and autograd: `torch.compile` by itself knows no rule of our own for `vmap`.
-            traced = make_fx(lambda inputs: self.function(inputs))(inputs)
-            self._compiled[shapes] = torch.compile(traced, backend=self.backend)
-        with torch.no_grad():
-            return self._compiled[shapes](inputs)
 
 
 class StackedStep:
@@ -188,7 +238,6 @@ class StackedStep:
         total, warmup: steps in all, and the share of them (or the number) that warm up.
         also: others that learn with them but are not clipped, each with its rate.
         graphed: record the step as a CUDA graph. What it is called with must then keep its shapes.
-        fused: the backend of `torch.compile` to compile losses and gradients with (`FusedFunction`), if any.
     """
 
     def __init__(
@@ -201,7 +250,6 @@ class StackedStep:
         warmup: float,
         also: list[tuple[torch.Tensor, float]] = (),
         graphed: bool = False,
-        fused: str | None = None,
     ):
         self.losses, self.learners, self.total, self.warmup = losses, list(learners.values()), total, warmup
         decayed = set(Trainer.get_decay_parameter_names(None, model))
@@ -217,8 +265,7 @@ class StackedStep:
             fused=graphed,
         )
         self.rates = [group["lr"] for group in self.optimizer.param_groups]
-        gradients = FusedFunction(self._gradients, fused) if fused else self._gradients
-        self.run = GraphedFunction(gradients) if graphed else gradients
+        self.run = GraphedFunction(self._gradients) if graphed else self._gradients
 
     def _gradients(self, inputs: dict):
         for value in self.everything:

@@ -77,7 +77,7 @@ def test_together_is_one_by_one(method, here, backbones, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("method", ["erm", "+memory", "irm", "coral", "dann", "mil"])
 def test_compiled_steps_are_the_same_steps(method, here, backbones, tmp_path):
-    """Traced and compiled for the first batch, they must read every later one, and the memory as it is by then."""
+    """Traced for the first batch and the first layer, what is compiled must read every later one's own weights."""
     import experiment
     from together import Together
 
@@ -100,13 +100,18 @@ def test_compiled_steps_are_the_same_steps(method, here, backbones, tmp_path):
         )
 
 
-def test_compiling_is_for_stacks(here, backbones, tmp_path, monkeypatch):
+def test_compiling_is_for_stacks_on_a_gpu(here, backbones, tmp_path, monkeypatch):
     import tables
 
     write_data(tmp_path)
     arguments = ["table1", "--data", tmp_path, "--backbone", f"tiny={backbones['bert']}", "--compile"]
-    monkeypatch.setattr(sys, "argv", ["tables.py", *map(str, arguments), "--record", str(tmp_path / "record.jsonl")])
+    given = ["tables.py", *map(str, arguments), "--record", str(tmp_path / "record.jsonl")]
+    monkeypatch.setattr(sys, "argv", given)
     with pytest.raises(SystemExit, match="add `--together N`"):
+        tables.main()
+    monkeypatch.setattr(sys, "argv", [*given, "--together", "2"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match="is for a GPU"):
         tables.main()
 
 

@@ -28,17 +28,22 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="train up to N models on top of each other instead, for a large GPU (together.py)",
     )
     parser.add_argument(
-        "--compile", action="store_true", help="with --together: compile the steps, for stacks that train for minutes"
+        "--compile", action="store_true", help="with --together: compile the encoder's layers, for a GPU"
     )
 
 
 def run_jobs(options, jobs: list[Job], backbones: dict[str, str], record: Path, **kwargs) -> list[dict]:
     """`jobs` in the way that the options of `add_run_options` say."""
+    if options.compile:
+        import torch
+
+        if not options.together:
+            raise SystemExit("`--compile` is for stacks of models: add `--together N`.")
+        if not torch.cuda.is_available():
+            raise SystemExit("`--compile` is for a GPU, and there is none here: leave it out.")
     if options.together:
         fused = "inductor" if options.compile else None
         return run_together(jobs, options.data, backbones, record, options.together, fused=fused, **kwargs)
-    if options.compile:
-        raise SystemExit("`--compile` is for stacks of models: add `--together N`.")
     return run_all(jobs, options.data, backbones, record, options.workers, **kwargs)
 
 

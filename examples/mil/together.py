@@ -33,7 +33,7 @@ from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # stacking.py
 
-from stacking import Best, FusedFunction, StackedStep, fold, linear, stacked_parameters, warm_steps, without_dropout
+from stacking import Best, StackedStep, fold, linear, stacked_parameters, warm_steps, without_dropout
 
 EVALUATION_ROWS = 256
 
@@ -44,13 +44,13 @@ class Together:
         jobs: jobs that differ in `target` and `seed` only.
         root, backbone: as in `experiment.run`.
         dropout: `False` turns it off, for comparisons with the trainers.
-        fused: compile the steps with this backend of `torch.compile`. Worth its minute where a stack trains longer.
+        fused: compile the encoder's layers with this backend of `torch.compile`.
     """
 
     def __init__(
         self, jobs: list[Job], root: str, backbone: str, device=None, dropout: bool = True, fused: str | None = None
     ):
-        self.jobs, self.job, self.fused = jobs, jobs[0], fused
+        self.jobs, self.job = jobs, jobs[0]
         if self.job.hypergradient != "first_order" or self.job.pooling != "cls":
             raise ValueError("Only the first-order hyper-gradient and `cls` pooling are had here: use `--workers`.")
         shared = {dataclasses.replace(job, target="", seed=0) for job in jobs}
@@ -70,7 +70,7 @@ class Together:
         by_seed = {job.seed: build_model(job, backbone, self.train_parts[0].label_names) for job in jobs}
         models = [by_seed[job.seed].to(self.device) for job in jobs]
         self.model = models[0].train()
-        fold(self.model)
+        fold(self.model, fused)
         if not dropout:
             without_dropout(self.model)
         self.encoder = self.model.base_model
@@ -140,7 +140,7 @@ class Together:
         job = self.job
         learners = {name: value for name, value in self.parameters.items() if name not in frozen}
         adversaries = Adversaries(self, algorithm) if algorithm == "dann" else None
-        table = self.train_table  # made here, as what is made in a step is made in every step of a compiled one
+        table = self.train_table
 
         def losses(inputs):
             batch = table.batch(inputs["index"])
@@ -157,7 +157,6 @@ class Together:
             job.warmup,
             also=[(value, adversaries.rate) for value in adversaries.values.values()] if adversaries else [],
             graphed=self.is_graphed,
-            fused=self.fused,
         )
 
     def _losses(self, algorithm: str, logits, features, batch, adversaries) -> torch.Tensor:
@@ -261,8 +260,7 @@ class Together:
             entropy = torch.special.entr(weights).sum(-1).mean(dim=(1, 2)) / math.log(weights.shape[-1])
             return gradients, (losses.detach(), accuracy, entropy.detach())
 
-        played = FusedFunction(play, self.fused) if self.fused else play
-        run = GraphedFunction(played) if self.is_graphed else played
+        run = GraphedFunction(play) if self.is_graphed else play
         # Line 6 to 8: a step of encoder and head, with the memory as it is.
         inner = self._task_steps(self.memory_names, total)
         logs: list[list[dict]] = [[] for _ in self.jobs]
