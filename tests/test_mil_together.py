@@ -11,7 +11,7 @@ import torch
 from families import SENTENCES
 
 EXAMPLES = Path(__file__).parents[1] / "examples" / "mil"
-METHODS = ["erm", "+memory", "irm", "coral", "dann", "mil", "+self-attention+ffn"]
+METHODS = ["erm", "erm-fewer", "+memory", "irm", "coral", "dann", "mil", "+self-attention+ffn"]
 
 
 def write_data(root: Path) -> None:
@@ -133,6 +133,18 @@ def test_added_layers_have_as_many_parameters_as_the_memory(method, here, backbo
     found = sum(parameter.numel() for parameter in layer.parameters())
     assert abs(found - memory) <= 2 * plain.config.hidden_size + 1, "within one row of the feed-forward part"
     assert added.config.intermediate_size == plain.config.intermediate_size
+
+
+def test_what_each_method_may_spend(here):
+    import experiment
+
+    jobs = {
+        name: experiment.Job("amazon", "books", name, "tiny", 0, steps=450, episodes=15) for name in experiment.METHODS
+    }
+    spent = {name: job.task_steps + (job.meta_steps if name == "mil" else 0) for name, job in jobs.items()}
+    fewer = {"mil-fresh", "erm-fewer"}
+    assert {spent[name] for name in spent if name not in fewer} == {750}
+    assert {spent[name] for name in fewer} == {jobs["mil"].task_steps} == {450}
 
 
 def test_jobs_of_different_settings_are_refused(here, backbones, tmp_path):

@@ -15,6 +15,7 @@ from pathlib import Path
 # Rows of the paper's Tables 1 to 3, and how each is trained.
 METHODS = {
     "erm": "the plain encoder",
+    "erm-fewer": "the plain encoder, in no more steps than MIL's classifier has after meta-training",
     "+memory": "a memory learned by the task loss alone",
     "dann": "invariance learning without memory",
     "coral": "Deep CORAL",
@@ -42,8 +43,8 @@ LEFT_OUT = {"vader4": ("movie",)}
 class Job:
     """
     What is trained. The settings are those of the trainers. A method is given `steps` of encoder and head and, where it
-    has no meta-training, as many on top as that would take; only `mil-fresh` has no more than `mil` has after it. All
-    are evaluated `evaluations` times, so that all choose among as many checkpoints.
+    has no meta-training, as many on top as that would take; only `mil-fresh` and `erm-fewer` have no more than `mil`
+    has after it. All are evaluated `evaluations` times, so that all choose among as many checkpoints.
     """
 
     data: str
@@ -79,7 +80,7 @@ class Job:
     @property
     def task_steps(self) -> int:
         """Steps of the run whose checkpoint is scored."""
-        return self.steps if self.method in ("mil", "mil-fresh") else self.steps + self.meta_steps
+        return self.steps if self.method in ("mil", "mil-fresh", "erm-fewer") else self.steps + self.meta_steps
 
     @property
     def evaluation_steps(self) -> int:
