@@ -9,6 +9,7 @@ import base64
 import io
 import json
 import os
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from hf_memaug.registry import FAMILIES
 from hf_memaug.reporting import memory_maps
 from hf_memaug.reporting.expert_maps import count_experts
 from hf_memaug.reporting.run_folder import FEATURES_FILE, LAYERS, MEMORY_FILE, PATCHES_FOLDER
-from hf_memaug.training.forward_pass import pooled_features
+from hf_memaug.training.forward_pass import watched_features
 
 PATCHES_FILE = "experts.png"
 LONGEST_TEXT, PICTURE_SIDE = 400, 96
@@ -100,14 +101,15 @@ def _run(model, processor, rows: DomainDataset, batch_size: int, max_length: int
     asks = _reads_slots(model)
     wanted = {"output_memory_weights": True} if asks and model.config.model_type != "hma" else {}
     features, predicted, reads = [], [], []
-    with memory_maps.evaluating(model), _head_inputs(model) as seen:
+    with memory_maps.evaluating(model), _head_inputs(model) as (given, read):
         for start in range(0, len(encoded), batch_size):
             batch = collator([encoded[row] for row in range(start, min(start + batch_size, len(encoded)))])
             inputs = {name: memory_maps._placed(value, model) for name, value in batch.items() if name != "labels"}
-            seen.clear()
+            given.clear()
+            read.clear()
             output = model(**inputs, **wanted)
             predicted.append(output.logits.argmax(dim=-1))
-            features.append(_features(seen, len(output.logits)))
+            features.append(_features(given, read, len(output.logits)))
             if wanted and output.memory_weights is not None:
                 reads.append(_by_slot(output.memory_weights, inputs.get("attention_mask")))
     return {
@@ -117,33 +119,28 @@ def _run(model, processor, rows: DomainDataset, batch_size: int, max_length: int
     }
 
 
-class _head_inputs:
-    """A list of what the encoder gives and, last, of what the layer reads that gives the logits."""
-
-    def __init__(self, model):
-        self.model, self.seen, self.hooks = model, [], []
-
-    def __enter__(self) -> list[tuple[str, torch.Tensor]]:
-        encoder = self.model.base_model
-        # A network of timm has its head in it.
-        if encoder is not self.model and not hasattr(encoder, "get_classifier"):
-            pooled = lambda *call: self.seen.append(("encoder", pooled_features(call[-1])))  # noqa: E731
-            self.hooks.append(encoder.register_forward_hook(pooled))
-        for module in self.model.modules():
-            if isinstance(module, nn.Linear) and module.out_features == self.model.config.num_labels:
-                read = lambda _, inputs: self.seen.append(("head", inputs[0]))  # noqa: E731
-                self.hooks.append(module.register_forward_pre_hook(read))
-        return self.seen
-
-    def __exit__(self, *error):
-        for hook in self.hooks:
+@contextmanager
+def _head_inputs(model):
+    """Two lists: what the encoder gives to the head, and what the layers read that give the logits."""
+    read: list[torch.Tensor] = []
+    heads = [
+        module
+        for module in model.modules()
+        if isinstance(module, nn.Linear) and module.out_features == model.config.num_labels
+    ]
+    hooks = [head.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0])) for head in heads]
+    try:
+        with watched_features(model) if model.base_model is not model else nullcontext([]) as given:
+            yield given, read
+    finally:
+        for hook in hooks:
             hook.remove()
 
 
-def _features(seen: list[tuple[str, torch.Tensor]], rows: int) -> torch.Tensor:
+def _features(given: list[torch.Tensor], read: list[torch.Tensor], rows: int) -> torch.Tensor:
     """The encoder's where there is one vector for each row (of pairs there are two), or else the last layer's."""
-    for kind in ("encoder", "head"):
-        fitting = [one for name, one in seen if name == kind and len(one) == rows]
+    for found in (given, read):
+        fitting = [one for one in found if len(one) == rows]
         if fitting:
             last = fitting[-1]
             return last if last.ndim == 2 else last[:, 0]

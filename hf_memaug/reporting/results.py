@@ -309,6 +309,15 @@ def _with_others(rows: list[dict], metric: str | None, other: str) -> tuple[list
     return [*(row for row in rows if row["metric"] == metric), *({**row, "metric": metric} for row in lacking)], said
 
 
+def _without(rows: list[dict], metric: str) -> str:
+    """A sentence that says which targets a table of this metric lacks, if any."""
+    having = {(row["data"], row["target"]) for row in rows if row["metric"] == metric}
+    lacking = sorted({row["target"] for row in rows if (row["data"], row["target"]) not in having})
+    if not lacking:
+        return ""
+    return f" Targets without `{metric}` are left out (`--or-metric` puts another in its place): {', '.join(lacking)}."
+
+
 def _report(
     file: str,
     baseline: str | None,
@@ -322,6 +331,8 @@ def _report(
     said = ""
     if or_metric is not None:
         result["rows"], said = _with_others(result["rows"], wanted.get("metric"), or_metric)
+    elif wanted.get("metric") is not None:
+        said = _without(result["rows"], wanted["metric"])
     paired = " over the targets" if over == "targets" else ""
     tested = "95 % interval and p-value" if interval else "p-value"
     methods = dict.fromkeys(row["method"] for row in result["rows"])

@@ -15,6 +15,7 @@ from transformers.utils import find_labels
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.general_cache import GeneralStatesCollator, cached_parts
+from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.checkpoints import last_checkpoint_here, note_of
 from hf_memaug.training.label_names import share_label_names
 
@@ -51,7 +52,9 @@ class RunGuard(TrainerCallback):
         if args.should_save:
             check_output_dir(args.output_dir)
         rows = getattr(train_dataloader, "dataset", None)
-        check_labels(rows, getattr(model.config, "num_labels", None))
+        algorithm = ALGORITHMS.get(getattr(args, "algorithm", None))
+        every_row = args.algorithm if algorithm is not None and algorithm.reads_labels else None
+        check_labels(rows, getattr(model.config, "num_labels", None), every_row)
         share_label_names(model, rows)
         if is_known(getattr(train_dataloader, "collate_fn", None)):
             check_texts(model, rows)
@@ -163,8 +166,11 @@ def check_padding_side(model: torch.nn.Module, tokenizer) -> None:
         )
 
 
-def check_labels(dataset, num_labels: int | None) -> None:
-    """Refuses class ids that the model has no logit for. Looks where labels lie in a column, not into single rows."""
+def check_labels(dataset, num_labels: int | None, every_row: str | None = None) -> None:
+    """
+    Refuses class ids that the model has no logit for, and -100, of which there is no loss, where the algorithm
+    `every_row` looks at the label of each row. Looks where labels lie in a column, not into single rows.
+    """
     names = getattr(dataset, "column_names", None) or ()
     column = next((name for name in ("labels", "label") if name in names), None)
     classes = len(getattr(dataset, "label_names", None) or ())
@@ -183,6 +189,11 @@ def check_labels(dataset, num_labels: int | None) -> None:
         operator.index(label) if hasattr(label, "__index__") and getattr(label, "ndim", 0) == 0 else None
         for label in given
     ]
+    if every_row is not None and -100 in labels:
+        raise ValueError(
+            f'`train_dataset` has no label (-100) in row {labels.index(-100)}, and `algorithm="{every_row}"` looks at '
+            'the label of each row. Leave such rows out, or use `algorithm="erm"`.'
+        )
     for row, label in enumerate(labels):
         if label not in (None, -100) and not 0 <= label < num_labels:
             most = max(other for other in labels if other is not None)

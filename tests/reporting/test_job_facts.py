@@ -148,6 +148,21 @@ def test_a_plain_encoder_has_features_and_no_memory(backbones, tmp_path):
     ]
 
 
+def test_a_decoder_shows_the_token_that_its_head_reads(tmp_path):
+    from transformers import GPT2Config, GPT2ForSequenceClassification
+
+    tokenizer = tiny_tokenizer("roberta")
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(tokenizer), "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 64}
+    model = GPT2ForSequenceClassification(GPT2Config(**sizes, num_labels=3, pad_token_id=tokenizer.pad_token_id))
+    model.score.weight.data.normal_()
+    write_job_facts(tmp_path, model, tokenizer, text_rows())
+    arrays, _ = kept(tmp_path)
+    logits = model.score(torch.from_numpy(arrays["features"]).float())
+    assert [CLASSES[label] for label in logits.argmax(dim=-1)] == arrays["predicted"].tolist()
+    assert len(set(arrays["predicted"].tolist())) > 1, "features of one token would be all alike"
+
+
 def test_texts_are_cut_as_in_training(backbones, tmp_path):
     model = AutoModelForSequenceClassification.from_pretrained(backbones["bert"], num_labels=3)
     lengths = []

@@ -504,3 +504,14 @@ def test_folds_are_paired_where_seeds_are_few():
     assert "(p = " in results_table(rows, data="proteins", baseline="backbone", over="targets")
     with pytest.raises(ValueError, match="over"):
         compare_rows(rows, "hma", "backbone", data="proteins", over="folds")
+
+
+def test_targets_that_a_metric_leaves_out_are_named(tmp_path, capsys):
+    path = tmp_path / "a.json"
+    write(path, [row(metric="f1"), row(metric="f1_unseen_texts"), row(target="dvd", metric="f1")])
+    results.main([str(path), "--metric", "f1_unseen_texts"])
+    assert "Targets without `f1_unseen_texts` are left out (`--or-metric` puts another in its place): dvd." in (
+        capsys.readouterr().out
+    )
+    results.main([str(path), "--metric", "f1"])
+    assert "left out" not in capsys.readouterr().out

@@ -59,6 +59,14 @@ class TestLabels:
         with pytest.raises(ValueError, match="`train_dataset` has no label in row 5. Leave such rows out"):
             domain_trainer("kv", tmp_path, train=arrow(labels=[1] * 5 + [None] + [2] * 18)).train()
 
+    @pytest.mark.parametrize("algorithm", ["irm", "vrex", "group_dro", "fishr", "mixup"])
+    def test_a_row_that_has_no_loss(self, algorithm, tmp_path):
+        given = {"train": arrow(labels=[1] * 5 + [-100] + [2] * 18)}
+        with pytest.raises(ValueError, match=f'no label \\(-100\\) in row 5, and `algorithm="{algorithm}"` looks at'):
+            domain_trainer("kv", tmp_path, algorithm=algorithm, **given).train()
+        # Those that look at the loss of the batch leave it out.
+        domain_trainer("kv", tmp_path / "erm", algorithm="coral", max_steps=1, **given).train()
+
     def test_classes_for_a_model_of_numbers(self, tmp_path):
         named = load_domains(
             [{"text": "a film", "label": "np"[row % 2], "domain": "ab"[row // 2 % 2]} for row in range(8)]

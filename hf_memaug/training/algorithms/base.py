@@ -83,6 +83,8 @@ class ERM(nn.Module):
     default_penalty_weight: ClassVar[float] = 0.0
     # What `algorithm_kwargs` may say, and what holds without.
     options: ClassVar[dict[str, Any]] = {}
+    # Whether it looks at the label of each row, which must then have one.
+    reads_labels: ClassVar[bool] = False
     # Whether one domain alone gives it nothing to do.
     compares_domains: ClassVar[bool] = False
     # Whether one row in a batch does.

@@ -15,6 +15,7 @@ from hf_memaug.training.algorithms.base import ERM, DomainBatch
 class IRM(ERM):
     """Invariant risk minimisation, IRMv1 (Arjovsky et al., 2019): in no domain would a scaled classifier do better."""
 
+    reads_labels = True
     compares_domains = True
     default_penalty_weight = 1.0
 
@@ -31,6 +32,7 @@ class IRM(ERM):
 class VREx(ERM):
     """Risk extrapolation (Krueger et al., 2021, Eq. 8): no domain's loss lies far from the others'."""
 
+    reads_labels = True
     compares_domains = True
     compares_rows = True
     default_penalty_weight = 10.0
@@ -46,6 +48,7 @@ class GroupDRO(ERM):
     count most. `rate` is the step size of their weights.
     """
 
+    reads_labels = True
     compares_domains = True
     options = {"rate": 0.01}
     # Its weights would also follow the batches that a graph is warmed up with.
@@ -132,6 +135,7 @@ class Fishr(ERM):
     """
 
     needs_head_inputs = True
+    reads_labels = True
     compares_domains = True
     compares_rows = True
     default_penalty_weight = 1000.0

@@ -21,6 +21,7 @@ class Mixup(ERM):
     texts as the embeddings of their tokens.
     """
 
+    reads_labels = True
     compares_domains = True
     compares_rows = True
     options = {"alpha": 0.2}
