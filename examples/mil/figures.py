@@ -16,12 +16,12 @@ those scores by all the steps that a method has made, so that what it is behind 
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
 from experiment import Job, backbone_paths, load_data
 from jobs import add_run_options, run_jobs
+from run_lines import read_runs  # found by the way that jobs.py adds
 from tables import SETTINGS, STEPS
 
 CURVES = {
@@ -71,8 +71,7 @@ def figure4(options) -> None:
 
     rows, made_with = [], []
     for record in options.record:
-        for line in record.read_text().splitlines():
-            result = json.loads(line)
+        for result in read_runs(record):
             job = result["job"]
             made_with.append(result["made_with"])
             shared = {name: job[name] for name in ("data", "backbone", "head", "seed")}
@@ -96,7 +95,7 @@ def budget(options) -> None:
     from hf_memaug.reporting.results import write_results
 
     rows, made_with = [], []
-    for result in (json.loads(line) for record in options.record for line in record.read_text().splitlines()):
+    for result in (result for record in options.record for result in read_runs(record)):
         job = Job(**result["job"])
         shared = {name: result["job"][name] for name in ("method", "data", "target", "backbone", "head", "seed")}
         # Steps of the memory count as well: the classifier begins after them.
@@ -106,6 +105,8 @@ def budget(options) -> None:
         points += [(before, "slot_entropy", 100 * value) for value in last]
         rows += [{**shared, "step": s, "metric": metric, "value": round(value, 4)} for s, metric, value in points]
         made_with.append(result["made_with"])
+    if not rows:
+        raise SystemExit("`--record` has no runs: make it with examples/mil/tables.py.")
     write_results(options.output / "budget.json", table="budget", command=command(), rows=rows, made_with=made_with)
     settings = dict.fromkeys((row["data"], row["backbone"], row["head"]) for row in rows)
     for setting in settings:

@@ -140,10 +140,9 @@ class Together:
         job = self.job
         learners = {name: value for name, value in self.parameters.items() if name not in frozen}
         adversaries = Adversaries(self, algorithm) if algorithm == "dann" else None
-        table = self.train_table
 
         def losses(inputs):
-            batch = table.batch(inputs["index"])
+            batch = self.train_table.batch(inputs["index"])
             constants = {name: self.parameters[name].detach() for name in frozen}
             logits, features, _, _ = self._forward({**learners, **constants}, batch)
             return self._losses(algorithm, logits, features, batch, adversaries)
@@ -236,12 +235,11 @@ class Together:
         prefix = next(name for name, module in self.model.named_modules() if module is self.encoder.memory) + "."
         is_target = torch.zeros(len(self.jobs), 2 * job.batch_size, device=self.device)
         is_target[:, job.batch_size :] = 1.0
-        table = self.train_table
 
         def play(inputs):
             self.model.eval()
             with torch.no_grad():
-                batch = table.batch(inputs["index"])
+                batch = self.train_table.batch(inputs["index"])
                 _, _, features, _ = self._forward({**self.parameters, **memory}, batch)
             self.model.train()
             features = features.float()

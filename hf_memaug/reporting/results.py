@@ -332,7 +332,7 @@ def _report(
     if or_metric is not None:
         result["rows"], said = _with_others(result["rows"], wanted.get("metric"), or_metric)
     elif wanted.get("metric") is not None:
-        said = _without(result["rows"], wanted["metric"])
+        said = _without(_filtered(result["rows"], **{**wanted, "metric": None}), wanted["metric"])
     paired = " over the targets" if over == "targets" else ""
     tested = "95 % interval and p-value" if interval else "p-value"
     methods = dict.fromkeys(row["method"] for row in result["rows"])

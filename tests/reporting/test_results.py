@@ -515,3 +515,7 @@ def test_targets_that_a_metric_leaves_out_are_named(tmp_path, capsys):
     )
     results.main([str(path), "--metric", "f1"])
     assert "left out" not in capsys.readouterr().out
+    # Nor what is not asked for.
+    write(path, [row(data="agnews", metric="f1"), row(data="agnews", metric="f1_unseen_texts")])
+    results.main([str(path), "--metric", "f1_unseen_texts", "--data", "agnews"])
+    assert "left out" not in capsys.readouterr().out
