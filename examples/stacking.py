@@ -6,8 +6,9 @@ attention, a training step of all of them, and the best weights of each. A small
 stack of them does not. `mil/together.py` and `gmap/together.py` train such stacks.
 """
 
+import contextlib
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import nn
@@ -59,16 +60,60 @@ class FoldedAttention(Folded):
     """The models are more rows of one batch to fused attention."""
 
     @staticmethod
-    def forward(query, key, value, mask, dropout, scale):
+    def forward(query, key, value, mask, dropout, scale, longest):
         # Not cuDNN's: with a mask, the memory-efficient kernel is had on every device and version.
         with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]):
             return F.scaled_dot_product_attention(query, key, value, mask, dropout, scale=scale)
 
     @staticmethod
-    def vmap(info, in_dims, query, key, value, mask, dropout, scale):
-        folded = [part.flatten(0, 1) for part in Folded.in_front(info, in_dims, query, key, value, mask)]
-        found = FoldedAttention.forward(*folded, dropout, scale)
+    def vmap(info, in_dims, query, key, value, mask, dropout, scale, longest):
+        parts = Folded.in_front(info, in_dims, query, key, value, mask)
+        folded = [part.flatten(0, 1) for part in parts[:3]]
+        if longest is not None:
+            found = packed_attention(*folded, parts[3], dropout, scale, longest)
+        else:
+            found = FoldedAttention.forward(*folded, parts[3].flatten(0, 1), dropout, scale, None)
         return found.unflatten(0, (info.batch_size, -1)), 0
+
+
+def packed_attention(query, key, value, bounds, dropout: float, scale: float | None, longest: int) -> torch.Tensor:
+    """
+    Attention within rows that lie one after the other.
+
+    Args:
+        query, key, value: `(models, heads, tokens, size)`.
+        bounds: `(models, rows + 1)`, where the rows begin and end.
+        longest: no row has more tokens.
+    """
+    models, _, tokens, _ = query.shape
+    if query.is_cuda:
+        first = tokens * torch.arange(models, device=query.device, dtype=torch.int32).unsqueeze(1)
+        ends = torch.cat([bounds.new_zeros(1), (bounds[:, 1:] + first).flatten()])
+        parts = [part.transpose(1, 2).flatten(0, 1) for part in (query, key, value)]
+        found = torch.ops.aten._flash_attention_forward(
+            *parts, ends, ends, longest, longest, dropout, False, False, scale=scale
+        )
+        return found[0].unflatten(0, (models, tokens)).transpose(1, 2)
+    # The plain twin, for tests: each token looks at those of its own row.
+    places = torch.arange(tokens, device=query.device, dtype=bounds.dtype).expand(models, -1).contiguous()
+    rows = torch.searchsorted(bounds, places, right=True)
+    mask = (rows.unsqueeze(1) == rows.unsqueeze(2)).unsqueeze(1)
+    return F.scaled_dot_product_attention(query, key, value, mask, dropout, scale=scale)
+
+
+class FoldedRows(Folded):
+    """`rows[index]` of each model."""
+
+    @staticmethod
+    def forward(rows, index):
+        return rows[index]
+
+    @staticmethod
+    def vmap(info, in_dims, rows, index):
+        rows, index = Folded.in_front(info, in_dims, rows, index)
+        first = rows.shape[1] * torch.arange(info.batch_size, device=rows.device).unsqueeze(1)
+        found = rows.flatten(0, 1).index_select(0, (index + first).flatten())
+        return found.unflatten(0, index.shape), 0
 
 
 class FoldedProduct(Folded):
@@ -150,7 +195,7 @@ class FusedLayer:
 
     def __call__(self, hidden: torch.Tensor, mask: torch.Tensor, *values: torch.Tensor) -> torch.Tensor:
         device = hidden.device.type
-        key = (hidden.shape, hidden.dtype, torch.is_autocast_enabled(device))
+        key = (hidden.shape, mask.shape, hidden.dtype, torch.is_autocast_enabled(device))
         if key not in self._compiled:
             # Below `vmap`, of which `torch.compile` knows no rule of our own. Attention must know that it is to keep
             # what its gradient needs.
@@ -200,6 +245,59 @@ def _stacked_layer(kind: type[nn.Module], fused: FusedLayer) -> type[nn.Module]:
     return StackedLayer
 
 
+class Packing:
+    """
+    The layers of a stacked encoder without its padding: the tokens of a batch lie one after the other in a single row,
+    and attention stays within what were rows. What padding is still needed for, one shape for all models and steps,
+    is at the end of it.
+    """
+
+    def __init__(self, encoder: nn.Module):
+        self.tokens: int | None = None
+        self.longest: int | None = None
+        encoder.__class__ = _packed_encoder(type(encoder), self)
+        for module in encoder.modules():
+            module.packing = self
+
+    @contextlib.contextmanager
+    def to(self, tokens: int | None) -> Iterator[None]:
+        """Packs to so many tokens, which no model's batch may exceed; `None` leaves the rows as they are."""
+        self.tokens = tokens
+        try:
+            yield
+        finally:
+            self.tokens = None
+
+    def places(self, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """
+        Of a mask `(rows, length)`: which of its positions lie in the row of tokens, where each position lies there
+        (padding that does not: at the end), and the bounds of the rows, that padding in rows of its own.
+        """
+        kept = mask.flatten()
+        place = torch.where(kept, kept.cumsum(0), kept.sum() + (~kept).cumsum(0)) - 1
+        index = torch.empty_like(place).scatter(0, place, torch.arange(len(place), device=mask.device))
+        ends = mask.sum(dim=1).cumsum(0)
+        more = mask.shape[1] * torch.arange(1, math.ceil(self.tokens / mask.shape[1]) + 1, device=mask.device)
+        bounds = torch.cat([torch.zeros_like(ends[:1]), ends, (ends[-1] + more).clamp(max=self.tokens)])
+        return index[: self.tokens], place.clamp(max=self.tokens - 1), bounds.int()
+
+
+def _packed_encoder(kind: type[nn.Module], packing: Packing) -> type[nn.Module]:
+    class PackedEncoder(kind):
+        def forward(self, hidden_states, attention_mask=None, *args, **kwargs):
+            if packing.tokens is None:
+                return super().forward(hidden_states, attention_mask, *args, **kwargs)
+            rows, packing.longest = hidden_states.shape[:2]
+            index, place, bounds = packing.places(attention_mask[:, 0, 0])
+            packed = FoldedRows.apply(hidden_states.flatten(0, 1), index).unsqueeze(0)
+            outputs = super().forward(packed, bounds, *args, **kwargs)
+            hidden = FoldedRows.apply(outputs.last_hidden_state.squeeze(0), place)
+            outputs.last_hidden_state = hidden.unflatten(0, (rows, packing.longest))
+            return outputs
+
+    return PackedEncoder
+
+
 def fold(model: nn.Module, fused: str | None = None) -> None:
     """
     Readies a model for `vmap` over stacked parameters: it computes what it did, in fewer and larger operations.
@@ -218,7 +316,9 @@ def fold(model: nn.Module, fused: str | None = None) -> None:
 def folded_attention(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
     """As transformers' attention functions are called."""
     dropout = dropout if module.training else 0.0
-    found = FoldedAttention.apply(query, key, value, attention_mask, dropout, scaling)
+    packing = getattr(module, "packing", None)
+    longest = packing.longest if packing is not None and packing.tokens is not None else None
+    found = FoldedAttention.apply(query, key, value, attention_mask, dropout, scaling, longest)
     return found.transpose(1, 2).contiguous(), None
 
 
@@ -312,8 +412,8 @@ class Best:
 
 def clip(gradients: list) -> None:
     """Each model's gradients by their own norm, as `Trainer` clips them."""
-    squares = [g.float().flatten(1).square().sum(dim=1) for g in gradients if g is not None]
-    scale = (1.0 / (torch.stack(squares).sum(dim=0).sqrt() + 1e-6)).clamp(max=1.0)
+    norms = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients if g is not None]
+    scale = (1.0 / (torch.linalg.vector_norm(torch.stack(norms), dim=0) + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
         if gradient is not None:
             gradient.mul_(scale.view(-1, *[1] * (gradient.ndim - 1)))

@@ -75,9 +75,15 @@ def test_together_is_one_by_one(method, here, backbones, tmp_path, monkeypatch):
                 assert mine[name] == pytest.approx(last[name], rel=1e-2, abs=1e-4), name
 
 
+@pytest.mark.parametrize(
+    ("fused", "packed"), [("eager", False), (None, True), ("eager", True)], ids=["compiled", "packed", "both"]
+)
 @pytest.mark.parametrize("method", ["erm", "+memory", "irm", "coral", "dann", "mil"])
-def test_compiled_steps_are_the_same_steps(method, here, backbones, tmp_path):
-    """Traced for the first batch and the first layer, what is compiled must read every later one's own weights."""
+def test_compiled_and_packed_steps_are_the_same_steps(method, fused, packed, here, backbones, tmp_path):
+    """
+    Traced for the first batch and the first layer, what is compiled must read every later one's own weights. Packed,
+    no row may see another, and each must be read at its own place.
+    """
     import experiment
     from together import Together
 
@@ -88,16 +94,41 @@ def test_compiled_steps_are_the_same_steps(method, here, backbones, tmp_path):
         experiment.Job("amazon", target, method, "tiny", seed, **sizes) for target, seed in (("books", 0), ("dvd", 3))
     ]
     found = []
-    for fused in (None, "eager"):
-        together = Together(jobs, str(tmp_path), backbones["bert"], device="cpu", dropout=False, fused=fused)
+    for options in ({"packed": False}, {"fused": fused, "packed": packed}):
+        together = Together(jobs, str(tmp_path), backbones["bert"], device="cpu", dropout=False, **options)
         found.append((together.run(), together.parameters))
-    (plain, weights), (compiled, mine) = found
-    assert [one["log"] for one in compiled] == [one["log"] for one in plain]
-    assert [one["meta_log"] for one in compiled] == [one["meta_log"] for one in plain]
+    (plain, weights), (changed, mine) = found
+    assert [one["log"] for one in changed] == [one["log"] for one in plain]
+    for one, other in zip(changed, plain, strict=True):
+        for entry, same in zip(one["meta_log"], other["meta_log"], strict=True):
+            assert entry == pytest.approx(same, rel=1e-4)
     for name, value in weights.items():
         torch.testing.assert_close(
-            mine[name], value, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
+            mine[name], value, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
         )
+
+
+@pytest.mark.parametrize("rows", [5, 256])
+def test_rows_are_scored_in_their_own_places(rows, here, backbones, tmp_path, monkeypatch):
+    """They are sorted by length and cut to it, batch by batch; each must find its way back to its label."""
+    import experiment
+    import together
+
+    write_data(tmp_path)
+    jobs = [experiment.Job("amazon", target, "erm", "tiny", seed) for target, seed in (("books", 0), ("dvd", 3))]
+    stack = together.Together(jobs, str(tmp_path), backbones["bert"], device="cpu")
+    # One model has fewer rows than the other, and lengths differ.
+    parts = [stack.dev_parts[0], stack.dev_parts[1][:7]]
+    assert len({len(row) for row in parts[0]["input_ids"]}) > 2
+    monkeypatch.setattr(together, "EVALUATION_ROWS", rows)
+    found = stack.predict(stack._table(parts))
+    for model, part in enumerate(parts):
+        alone = experiment.build_model(jobs[model], backbones["bert"], part.label_names).eval()
+        assert len(found[model]) == len(part)
+        for row, logits in zip(part, found[model], strict=True):
+            inputs = {name: torch.tensor([row[name]]) for name in ("input_ids", "attention_mask")}
+            with torch.no_grad():
+                torch.testing.assert_close(torch.from_numpy(logits), alone(**inputs).logits[0], rtol=1e-4, atol=1e-5)
 
 
 def test_compiling_is_for_stacks_on_a_gpu(here, backbones, tmp_path, monkeypatch):
@@ -113,6 +144,39 @@ def test_compiling_is_for_stacks_on_a_gpu(here, backbones, tmp_path, monkeypatch
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(SystemExit, match="is for a GPU"):
         tables.main()
+
+
+@pytest.mark.parametrize(
+    ("table", "flags", "targets"),
+    [
+        ("table1", [], {"books", "dvd", "electronics", "kitchen", "cross"}),
+        ("table1", ["--no-cross"], {"books", "dvd", "electronics", "kitchen"}),
+        ("table1", ["--only-cross"], {"cross"}),
+        ("table3", ["--sets", "amazon"], {"books", "dvd", "electronics", "kitchen"}),
+        ("table3", ["--sets", "amazon", "--only-cross"], None),
+    ],
+)
+def test_columns_of_a_table(table, flags, targets, here, tmp_path, monkeypatch, capsys):
+    import tables
+
+    write_data(tmp_path)
+    seen = []
+
+    def run_jobs(options, jobs, *args, **kwargs):
+        seen.extend(jobs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tables, "run_jobs", run_jobs)
+    arguments = [table, "--data", str(tmp_path), "--backbone", "tiny=x", "--output", str(tmp_path), *flags]
+    monkeypatch.setattr(sys, "argv", ["tables.py", *arguments])
+    if targets is None:
+        with pytest.raises(SystemExit):
+            tables.main()
+        assert "leave --only-cross out" in capsys.readouterr().err
+        return
+    with pytest.raises(KeyboardInterrupt):
+        tables.main()
+    assert {job.target for job in seen} == targets
 
 
 @pytest.mark.parametrize("method", ["+ffn", "+self-attention+ffn"])

@@ -20,6 +20,9 @@ class Table:
         rows = max(map(len, parts))
         self.count = [len(part) for part in parts]
         self.names = [part["domain"] for part in parts]
+        self.lengths = np.ones((len(parts), rows), dtype=np.int64)
+        for model, part in enumerate(parts):
+            self.lengths[model, : len(part)] = [len(values) for values in part["input_ids"]]
         self.columns = {}
         for name in [name for name in padding if name in parts[0].column_names]:
             array = np.full((len(parts), rows, length), padding[name], dtype=np.int64)
@@ -36,10 +39,14 @@ class Table:
         self.columns["labels"] = torch.from_numpy(self.labels).to(device)
         self.columns["domain_ids"] = torch.from_numpy(ids).to(device)
 
-    def batch(self, index: torch.Tensor) -> dict[str, torch.Tensor]:
-        """`(models, rows)` row numbers to columns `(models, rows, ...)`, with the mask in the form attention takes."""
+    def batch(self, index: torch.Tensor, length: int | None = None) -> dict[str, torch.Tensor]:
+        """
+        `(models, rows)` row numbers to columns `(models, rows, ...)`, with the mask in the form attention takes;
+        `length` cuts off padding that none of the rows needs.
+        """
         models = torch.arange(index.shape[0], device=index.device).unsqueeze(-1)
         batch = {name: values[models, index] for name, values in self.columns.items()}
+        batch = {name: value[:, :, :length] if value.ndim == 3 else value for name, value in batch.items()}
         mask = batch["attention_mask"].bool()[:, :, None, None, :]
         # Already in four dimensions, so that nothing looks at its values: that would stop the device.
         batch["attention_mask"] = mask.expand(-1, -1, 1, mask.shape[-1], -1)

@@ -47,9 +47,10 @@ def make_jobs(options, backbones: dict[str, str]) -> list[Job]:
         for backbone in backbones:
             for seed in range(options.seeds):
                 for data in options.sets or data_sets:
-                    targets = load_data(options.data, data, "train").domains
-                    if options.cross and options.table != "table3":
-                        targets = [*targets, "cross"]
+                    domains = load_data(options.data, data, "train").domains
+                    targets = [*domains, "cross"] if options.table != "table3" else list(domains)
+                    if options.cross is not None:
+                        targets = [target for target in targets if (target == "cross") == options.cross]
                     for method in options.methods or methods:
                         own = {"steps": STEPS[data], **SETTINGS, **OF_METHOD.get(method, {})}
                         if options.memory_learning_rate is not None:
@@ -66,7 +67,13 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="default: all of the table")
     parser.add_argument("--sets", nargs="+", choices=list(CROSS), help="default: those of the table")
     parser.add_argument("--heads", nargs="+", default=["fine-tuning"], choices=["fine-tuning", "prompting"])
-    parser.add_argument("--no-cross", dest="cross", action="store_false", help="leave the cross-dataset columns out")
+    columns = parser.add_mutually_exclusive_group()
+    columns.add_argument(
+        "--no-cross", dest="cross", action="store_const", const=False, help="leave the cross-dataset columns out"
+    )
+    columns.add_argument(
+        "--only-cross", dest="cross", action="store_const", const=True, help="and these leave the others out"
+    )
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
     parser.add_argument(
         "--memory-learning-rate", type=float, help="of all methods (default: 1e-3 for +memory, 1e-4 for the others)"
@@ -85,6 +92,8 @@ def main() -> None:
     backbones = backbone_paths(options.backbone)
     record = options.record or Path("runs/mil") / f"{options.table}.jsonl"
     jobs = make_jobs(options, backbones)
+    if not jobs:
+        parser.error("table3 has no cross-dataset columns: leave --only-cross out")
     results = run_jobs(options, jobs, backbones, record, diagnose=options.diagnose, features=options.features)
     rows = [row for result in results for row in rows_of(result)]
     path = options.output / f"{options.table}.json"

@@ -24,6 +24,7 @@ from experiment import FEATURES, Job, build_model, describe, features_path, toke
 from stacked import Adversaries, AlgorithmArguments, Table
 from torch.func import functional_call, vmap
 from torch.nn import functional as F
+from tqdm.auto import tqdm
 from transformers import logging
 
 from hf_memaug.data.sampling import DomainBalancedSampler, EpisodeSampler
@@ -33,7 +34,7 @@ from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # stacking.py
 
-from stacking import Best, StackedStep, fold, linear, stacked_parameters, warm_steps, without_dropout
+from stacking import Best, Packing, StackedStep, fold, linear, stacked_parameters, warm_steps, without_dropout
 
 EVALUATION_ROWS = 256
 
@@ -45,10 +46,18 @@ class Together:
         root, backbone: as in `experiment.run`.
         dropout: `False` turns it off, for comparisons with the trainers.
         fused: compile the encoder's layers with this backend of `torch.compile`.
+        packed: leave the padding out of them while training (default: on a GPU).
     """
 
     def __init__(
-        self, jobs: list[Job], root: str, backbone: str, device=None, dropout: bool = True, fused: str | None = None
+        self,
+        jobs: list[Job],
+        root: str,
+        backbone: str,
+        device=None,
+        dropout: bool = True,
+        fused: str | None = None,
+        packed: bool | None = None,
     ):
         self.jobs, self.job = jobs, jobs[0]
         if self.job.hypergradient != "first_order" or self.job.pooling != "cls":
@@ -71,6 +80,7 @@ class Together:
         models = [by_seed[job.seed].to(self.device) for job in jobs]
         self.model = models[0].train()
         fold(self.model, fused)
+        self.packing = Packing(self.model.base_model.encoder)
         if not dropout:
             without_dropout(self.model)
         self.encoder = self.model.base_model
@@ -79,6 +89,7 @@ class Together:
         self.parameters = stacked_parameters(models)
         self.num_labels = self.train_parts[0].num_labels
         self.is_graphed = self.device.type == "cuda"
+        self.is_packed = self.is_graphed if packed is None else packed
 
     # Data
 
@@ -102,18 +113,29 @@ class Together:
     def dev_table(self) -> Table:
         return self._table(self.dev_parts)
 
+    def _counted(self, steps: int, what: str) -> tqdm:
+        models = f"{len(self.jobs)} x {self.job.method} on {self.job.data}"
+        return tqdm(range(steps), desc=f"{models}, {what}", unit="step", mininterval=1, leave=False)
+
     def _autocast(self):
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda")
 
-    def _forward(self, parameters: dict, batch: dict) -> tuple:
-        """Logits and what the head reads, for all models."""
+    def _tokens(self, order: np.ndarray) -> int | None:
+        """What the largest of the batches `(steps, models, rows)` has to be packed to."""
+        if not self.is_packed:
+            return None
+        lengths = self.train_table.lengths[np.arange(len(self.jobs))[:, None], order]
+        return math.ceil(lengths.sum(axis=-1).max() / 64) * 64
+
+    def _forward(self, parameters: dict, batch: dict, tokens: int | None = None) -> tuple:
+        """Logits and what the head reads, for all models; `tokens`: what to pack to."""
 
         def one(parameters, inputs):
             outputs = functional_call(self.model, parameters, kwargs=inputs)
             return outputs.logits, outputs.augmented_features, outputs.features, outputs.memory_features
 
         inputs = {name: value for name, value in batch.items() if name not in ("labels", "domain_ids")}
-        with self._autocast():
+        with self._autocast(), self.packing.to(tokens):
             return vmap(one, randomness="different")(parameters, inputs)
 
     # The task
@@ -124,9 +146,9 @@ class Together:
         best parameters on its source domains' dev rows.
         """
         total, best = len(order), Best(len(self.jobs))
-        one_step = self._task_steps(frozen, total, algorithm)
+        one_step = self._task_steps(frozen, total, algorithm, self._tokens(order))
         order = torch.from_numpy(order).to(self.device)
-        for number in range(total):
+        for number in self._counted(total, "training"):
             one_step(number, index=order[number])
             # The last step too, as a run that is not a whole number of epochs would else end unseen.
             if evaluate_every and ((number + 1) % evaluate_every == 0 or number + 1 == total):
@@ -136,7 +158,9 @@ class Together:
         }
         return best
 
-    def _task_steps(self, frozen: list[str], total: int, algorithm: str = "erm") -> StackedStep:
+    def _task_steps(
+        self, frozen: list[str], total: int, algorithm: str = "erm", tokens: int | None = None
+    ) -> StackedStep:
         job = self.job
         learners = {name: value for name, value in self.parameters.items() if name not in frozen}
         adversaries = Adversaries(self, algorithm) if algorithm == "dann" else None
@@ -144,7 +168,7 @@ class Together:
         def losses(inputs):
             batch = self.train_table.batch(inputs["index"])
             constants = {name: self.parameters[name].detach() for name in frozen}
-            logits, features, _, _ = self._forward({**learners, **constants}, batch)
+            logits, features, _, _ = self._forward({**learners, **constants}, batch, tokens)
             return self._losses(algorithm, logits, features, batch, adversaries)
 
         return StackedStep(
@@ -182,15 +206,20 @@ class Together:
         parameters = {name: value.detach() for name, value in self.parameters.items()}
         rows = max(table.count)
         size = min(EVALUATION_ROWS, rows)
+        # The longest first: a batch is then no wider than its rows.
+        order = np.argsort(-table.lengths, axis=1, kind="stable")
+        widths = np.take_along_axis(table.lengths, order, axis=1).max(axis=0)
+        order = np.pad(order, ((0, 0), (0, -rows % size)), mode="edge")
         for start in range(0, rows, size):
-            index = torch.arange(start, start + size, device=self.device).clamp(max=rows - 1)
-            batch = table.batch(index.expand(len(self.jobs), -1))
+            index = torch.from_numpy(order[:, start : start + size]).to(self.device)
+            batch = table.batch(index, int(widths[start]))
             logits, augmented, features, memory = self._forward(parameters, batch)
             kept = (logits,) if outputs == "logits" else (features, memory, augmented)
             found.append(torch.stack([part.float() for part in kept], dim=1).cpu())
         self.model.train(was_training)
-        whole = torch.cat(found, dim=2).numpy()
-        found = [whole[model, :, :count] for model, count in enumerate(table.count)]
+        whole = torch.cat(found, dim=2)[:, :, :rows].numpy()
+        places = np.argsort(order[:, :rows], axis=1)
+        found = [whole[model][:, places[model, :count]] for model, count in enumerate(table.count)]
         return [one[0] for one in found] if outputs == "logits" else found
 
     def score(self, table: Table, parts: list) -> list[float]:
@@ -223,6 +252,7 @@ class Together:
             for one, part in zip(self.jobs, self.train_parts, strict=True)
         ]
         order = np.stack([np.array(list(sampler)).reshape(-1, 2 * job.batch_size) for sampler in samplers], axis=1)
+        tokens, all_tokens = self._tokens(order[..., : job.batch_size]), self._tokens(order)
         adversaries = Adversaries(self, "mil")
         memory = {name: self.parameters[name].requires_grad_() for name in self.memory_names}
         memory_optimizer = torch.optim.AdamW(
@@ -240,7 +270,7 @@ class Together:
             self.model.eval()
             with torch.no_grad():
                 batch = self.train_table.batch(inputs["index"])
-                _, _, features, _ = self._forward({**self.parameters, **memory}, batch)
+                _, _, features, _ = self._forward({**self.parameters, **memory}, batch, all_tokens)
             self.model.train()
             features = features.float()
 
@@ -260,10 +290,10 @@ class Together:
 
         run = GraphedFunction(play) if self.is_graphed else play
         # Line 6 to 8: a step of encoder and head, with the memory as it is.
-        inner = self._task_steps(self.memory_names, total)
+        inner = self._task_steps(self.memory_names, total, tokens=tokens)
         logs: list[list[dict]] = [[] for _ in self.jobs]
         sums: list = [0.0] * 4
-        for number in range(total):
+        for number in self._counted(total, "meta-training"):
             task = inner(number, index=device_order[number, :, : job.batch_size].contiguous())
             if (number + 1) % job.inner_steps:
                 continue
