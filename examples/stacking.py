@@ -23,8 +23,18 @@ from hf_memaug.kernels.cuda_graphs import GraphedFunction
 
 
 def stacked_parameters(models: list[nn.Module]) -> dict[str, torch.Tensor]:
+    """
+    Names to parameters `(models, ...)`. Weights of linear layers lie in memory as their gradients come from a batched
+    product, so that no gradient is copied.
+    """
     named = [dict(model.named_parameters()) for model in models]
-    return {name: torch.stack([one[name].detach() for one in named]) for name in named[0]}
+    turned = {f"{name}.weight" for name, module in models[0].named_modules() if isinstance(module, nn.Linear)}
+    return {
+        name: torch.stack([one[name].detach().mT for one in named]).mT
+        if name in turned
+        else torch.stack([one[name].detach() for one in named])
+        for name in named[0]
+    }
 
 
 def without_dropout(model: nn.Module) -> None:
@@ -117,7 +127,7 @@ class FoldedRows(Folded):
 
 
 class FoldedProduct(Folded):
-    """A linear layer of each model, as one batched product with its bias."""
+    """A linear layer of each model, as one batched product."""
 
     @staticmethod
     def forward(rows, weight, bias):
@@ -126,7 +136,9 @@ class FoldedProduct(Folded):
     @staticmethod
     def vmap(info, in_dims, rows, weight, bias):
         rows, weight, bias = Folded.in_front(info, in_dims, rows, weight, bias)
-        found = torch.baddbmm(bias.unsqueeze(1), rows.flatten(1, -2), weight.mT)
+        found = torch.bmm(rows.flatten(1, -2), weight.mT)
+        # Not by `baddbmm`, which first fills what it returns with the bias.
+        found = found + bias.unsqueeze(1).to(found.dtype)
         return found.unflatten(1, rows.shape[1:-1]), 0
 
 
@@ -412,7 +424,7 @@ class Best:
 
 def clip(gradients: list) -> None:
     """Each model's gradients by their own norm, as `Trainer` clips them."""
-    norms = [torch.linalg.vector_norm(g.flatten(1), dim=1) for g in gradients if g is not None]
+    norms = [torch.linalg.vector_norm(g, dim=tuple(range(1, g.ndim))) for g in gradients if g is not None]
     scale = (1.0 / (torch.linalg.vector_norm(torch.stack(norms), dim=0) + 1e-6)).clamp(max=1.0)
     for gradient in gradients:
         if gradient is not None:

@@ -32,11 +32,12 @@ from hf_memaug.evaluation.scores import macro_f1
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # stacking.py
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py, stacking.py
 
+from run_lines import free_memory
 from stacking import Best, Packing, StackedStep, fold, linear, stacked_parameters, warm_steps, without_dropout
 
-EVALUATION_ROWS = 256
+EVALUATION_ROWS = 128
 
 
 class Together:
@@ -336,6 +337,7 @@ class Together:
         frozen = [] if job.method == "+memory" else list(self.memory_names)
         if job.method == "mil":
             logs = self.meta_train()
+            free_memory()  # of its recorded steps
         order = np.stack([self._balanced(model, job.task_steps) for model in range(len(self.jobs))], axis=1)
         algorithm = job.method if job.method in ("irm", "coral", "dann") else "erm"
         best = self.train_task(order, frozen, algorithm, evaluate_every=job.evaluation_steps)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import nn
+from torch.nn.functional import gelu, linear
 from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, BertPreTrainedModel
@@ -277,8 +278,18 @@ class LabelWords(nn.Module):
         word_shares = torch.tensor([[1 / len(row)] * len(row) + [0.0] * (width - len(row)) for row in rows])
         return token_ids, word_shares
 
-    def forward(self, word_scores: torch.Tensor) -> torch.Tensor:
-        return (word_scores[..., self.token_ids] * self.word_shares.to(word_scores.dtype)).sum(dim=-1)
+    def forward(self, hidden: torch.Tensor, decoder: nn.Module) -> torch.Tensor:
+        """`hidden` is what the decoder of the masked-LM head reads: it scores the label words alone."""
+        words = self.token_ids.flatten()
+        weight = getattr(decoder, "weight", None)
+        # An adapter around the decoder, a quantised or a partitioned one has to be called to say its scores.
+        if isinstance(decoder, nn.Linear) and weight.is_floating_point() and len(weight) == decoder.out_features:
+            weight, bias = weight.index_select(0, words), decoder.bias.index_select(0, words)
+            word_scores = linear(hidden, weight, bias)
+        else:
+            word_scores = decoder(hidden)[..., words]
+        word_scores = word_scores.unflatten(-1, self.token_ids.shape)
+        return (word_scores * self.word_shares.to(word_scores.dtype)).sum(dim=-1)
 
 
 class KVMemoryPromptMixin(KVMemoryClassifierMixin):
@@ -413,7 +424,8 @@ class RobertaWithKVMemoryForPromptClassification(KVMemoryPromptMixin, RobertaPre
         self.lm_head.decoder = new_embeddings
 
     def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
-        return self.classifier(self.lm_head(outputs.augmented_features))
+        head = self.lm_head
+        return self.classifier(head.layer_norm(gelu(head.dense(outputs.augmented_features))), head.decoder)
 
 
 # BERT
@@ -463,4 +475,5 @@ class BertWithKVMemoryForPromptClassification(KVMemoryPromptMixin, BertPreTraine
         self.cls.predictions.bias = new_embeddings.bias
 
     def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
-        return self.classifier(self.cls(outputs.augmented_features))
+        head = self.cls.predictions
+        return self.classifier(head.transform(outputs.augmented_features), head.decoder)

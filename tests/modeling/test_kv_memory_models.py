@@ -165,6 +165,29 @@ class TestPrompting:
         torch.testing.assert_close(output.logits, expected)
 
     @prompted
+    def test_the_vocabulary_is_scored_for_label_words_alone(self, case: Case):
+        model, inputs = case.model(), case.inputs()
+        model.get_output_embeddings().register_forward_hook(lambda *_: pytest.fail("all words were scored"))
+        labels = torch.zeros(len(inputs["input_ids"]), dtype=torch.long)
+        model(**inputs, labels=labels).loss.backward()
+        (bias,) = [value.grad for name, value in model.named_parameters() if name.endswith(("lm_head.bias", "s.bias"))]
+        assert sorted(bias.nonzero().flatten().tolist()) == [7, 8, 9, 10]
+
+    @prompted
+    def test_an_adapter_of_the_decoder_is_read(self, case: Case):
+        peft = pytest.importorskip("peft")
+        model, inputs = case.model(), case.inputs()
+        plain = model(**inputs).logits
+        lora = peft.LoraConfig(target_modules=r".*decoder", r=2, init_lora_weights=False)
+        adapted = peft.get_peft_model(model, lora).eval()
+        output = adapted(**inputs)
+        assert (output.logits - plain).abs().max() > 1e-3
+        head = model.lm_head if case.backbone == "roberta" else model.cls
+        words = head(output.augmented_features)
+        expected = torch.stack([words[:, [7]].mean(-1), words[:, [8, 9]].mean(-1), words[:, [10]].mean(-1)], dim=-1)
+        torch.testing.assert_close(output.logits, expected)
+
+    @prompted
     def test_template_and_verbalizer_travel_with_the_model(self, case: Case, backbones, tmp_path):
         from_backbone(case, backbones).save_pretrained(tmp_path)
         config = transformers.AutoConfig.from_pretrained(tmp_path)
