@@ -101,10 +101,10 @@ def test_compiled_and_packed_steps_are_the_same_steps(method, fused, packed, her
     assert [one["log"] for one in changed] == [one["log"] for one in plain]
     for one, other in zip(changed, plain, strict=True):
         for entry, same in zip(one["meta_log"], other["meta_log"], strict=True):
-            assert entry == pytest.approx(same, rel=1e-4)
+            assert entry == (pytest.approx(same, rel=1e-5) if packed else same)
     for name, value in weights.items():
         torch.testing.assert_close(
-            mine[name], value, rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}"
+            mine[name], value, rtol=1e-5, atol=1e-6, msg=lambda text, name=name: f"{name}: {text}"
         )
 
 

@@ -72,7 +72,7 @@ def main() -> None:
         "--no-cross", dest="cross", action="store_const", const=False, help="leave the cross-dataset columns out"
     )
     columns.add_argument(
-        "--only-cross", dest="cross", action="store_const", const=True, help="and these leave the others out"
+        "--only-cross", dest="cross", action="store_const", const=True, help="leave all other columns out"
     )
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
     parser.add_argument(

@@ -281,15 +281,21 @@ class LabelWords(nn.Module):
     def forward(self, hidden: torch.Tensor, decoder: nn.Module) -> torch.Tensor:
         """`hidden` is what the decoder of the masked-LM head reads: it scores the label words alone."""
         words = self.token_ids.flatten()
-        weight = getattr(decoder, "weight", None)
-        # An adapter around the decoder, a quantised or a partitioned one has to be called to say its scores.
-        if isinstance(decoder, nn.Linear) and weight.is_floating_point() and len(weight) == decoder.out_features:
-            weight, bias = weight.index_select(0, words), decoder.bias.index_select(0, words)
+        if _is_plain(decoder):
+            weight, bias = (part.index_select(0, words) for part in (decoder.weight, decoder.bias))
             word_scores = linear(hidden, weight, bias)
         else:
             word_scores = decoder(hidden)[..., words]
         word_scores = word_scores.unflatten(-1, self.token_ids.shape)
         return (word_scores * self.word_shares.to(word_scores.dtype)).sum(dim=-1)
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether its rows can be read: with an adapter, quantised, offloaded or partitioned, it has to be called."""
+    if not isinstance(layer, nn.Linear) or layer.bias is None:
+        return False
+    weight = layer.weight
+    return weight.is_floating_point() and not weight.is_meta and len(weight) == layer.out_features
 
 
 class KVMemoryPromptMixin(KVMemoryClassifierMixin):

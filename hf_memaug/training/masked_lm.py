@@ -60,7 +60,7 @@ class MaskedLMTrainer(SnapshotTrainer, Trainer):
         if self.args.n_gpu > 1:
             # `DataParallel`: each device has its own part of the batch.
             loss = super().compute_loss(model, inputs)
-            return loss if num_items_in_batch is None else loss / self.current_gradient_accumulation_steps
+            return loss if num_items_in_batch is None else loss * share_of_step(self, None, num_items_in_batch)
         chosen = (inputs["labels"] != -100).nonzero(as_tuple=True)
         hook = self._head.register_forward_pre_hook(lambda head, given: (given[0][chosen], *given[1:]))
         try:
@@ -73,9 +73,17 @@ class MaskedLMTrainer(SnapshotTrainer, Trainer):
             return loss.nan_to_num()
         if num_items_in_batch is None:
             return loss
-        # Gradients are averaged over the processes, and the tokens were counted on all of them or on this one.
-        processes = self.accelerator.num_processes if self.args.average_tokens_across_devices else 1
-        return loss * (processes * count / num_items_in_batch)
+        return loss * share_of_step(self, count, num_items_in_batch)
+
+
+def share_of_step(trainer: Trainer, count, in_step):
+    """What the mean over a batch of `count` tokens is multiplied by, so that its step's sum is the mean over `in_step`."""
+    if trainer.args.n_gpu > 1:
+        # `DataParallel`: what was counted is of one device.
+        return 1 / trainer.current_gradient_accumulation_steps
+    # Gradients are averaged over the processes, and the tokens were counted on all of them or on this one.
+    processes = trainer.accelerator.num_processes if trainer.args.average_tokens_across_devices else 1
+    return processes * count / in_step
 
 
 def _masked_lm_head(model: nn.Module) -> nn.Module:

@@ -8,11 +8,12 @@ are scored, and tags of words, of which whole entities are.
 import numpy as np
 from transformers import EvalPrediction
 
-from hf_memaug.data.spans import answers_from_logits, tags_from_logits
+from hf_memaug.data.spans import IGNORED, answers_from_logits, tags_from_logits
 from hf_memaug.evaluation.spans import answer_scores, entity_f1
 from hf_memaug.training.continual.stage import StageTrainer
 from hf_memaug.training.continual_trainer import ContinualTrainer
 from hf_memaug.training.domain_trainer import DomainTrainer
+from hf_memaug.training.masked_lm import share_of_step
 
 
 class RowScores:
@@ -44,8 +45,23 @@ def _logits(prediction: EvalPrediction) -> np.ndarray:
 class TagScores(RowScores):
     """
     For a `DomainTrainer`: F1 of whole entities (`f1`) and the accuracy of the words' tags (`accuracy`) of each domain.
-    Rows are those of `tokenize_tags` with a `domain`. Words that were cut off count as tagged "O".
+    Rows are those of `tokenize_tags` with a `domain`. Words that were cut off count as tagged "O". The loss of a step is
+    the mean over its words, in however many batches and processes.
     """
+
+    # Of a loss that was weighted by its words, and of no other.
+    loss_is_scaled_for_ga = None
+
+    def __init__(self, model=None, args=None, **kwargs):
+        super().__init__(model=model, args=args, **kwargs)
+        # So that `Trainer` counts the words of a step.
+        self.model_accepts_loss_kwargs = True
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if not model.training or num_items_in_batch is None:
+            return super().compute_loss(model, inputs, return_outputs)
+        words = (inputs["labels"] != IGNORED).sum()
+        return super().compute_loss(model, inputs) * share_of_step(self, words, num_items_in_batch)
 
     def _row_scores(self, prediction: EvalPrediction) -> dict[str, float]:
         names = [self.model.config.id2label[number] for number in range(self.model.config.num_labels)]
