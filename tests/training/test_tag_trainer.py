@@ -1,0 +1,67 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Tags: a step learns from each tagged word alike, in however many batches and by whichever trainer."""
+
+import pytest
+import torch
+from families import SIZES, tiny_tokenizer
+from transformers import BertConfig, BertForTokenClassification
+
+from hf_memaug import ContinualTrainingArguments, DomainTrainingArguments
+from hf_memaug.data import DomainDataset
+from hf_memaug.data.spans import tokenize_tags
+from hf_memaug.training.question_trainer import ContinualTagTrainer, TagTrainer
+
+NAMES = ["O", "B-Disease", "I-Disease"]
+WORDS = ["the", "film", "was", "good", "and", "the", "book", "was", "bad"]
+
+
+def rows_of(domains: tuple[str, ...]) -> DomainDataset:
+    """Two to nine tagged words a row."""
+    lengths = [2 + 3 * number % 8 for number in range(16)]
+    rows = [
+        {"tokens": WORDS[:length], "ner_tags": ["O", "B-Disease", *["I-Disease"] * (length - 2)]} for length in lengths
+    ]
+    found = tokenize_tags(rows, tiny_tokenizer("bert"), NAMES)
+    columns = {name: [row[name] for row in found] for name in ("input_ids", "attention_mask", "labels", "cut_off")}
+    return DomainDataset({**columns, "domain": [domains[number % len(domains)] for number in range(16)]})
+
+
+def run(kind: str, per_device: int, accumulation: int, folder) -> tuple[list, dict]:
+    torch.manual_seed(0)
+    tokenizer = tiny_tokenizer("bert")
+    names = {"id2label": dict(enumerate(NAMES)), "label2id": {name: number for number, name in enumerate(NAMES)}}
+    sizes = {**SIZES, "vocab_size": len(tokenizer), "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = BertForTokenClassification(BertConfig(**sizes, **names))
+    arguments = {
+        "output_dir": str(folder),
+        "per_device_train_batch_size": per_device,
+        "gradient_accumulation_steps": accumulation,
+        "max_steps": 4,
+        "learning_rate": 0.1,
+        "optim": "sgd",
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": [],
+        "use_cpu": True,
+        "disable_tqdm": True,
+    }
+    rows = rows_of(("north", "south"))
+    if kind == "domain":
+        args = DomainTrainingArguments(**arguments)
+        trainer = TagTrainer(model, args, train_dataset=rows, processing_class=tokenizer)
+    else:
+        args = ContinualTrainingArguments(**arguments, strategy="ewc")
+        trainer = ContinualTagTrainer(model, args, train_dataset=rows, test_dataset=rows, processing_class=tokenizer)
+    trainer.train()
+    losses = [(entry["loss"], entry["grad_norm"]) for entry in trainer.state.log_history if "loss" in entry]
+    return losses, {name: value.detach().clone() for name, value in trainer.model.named_parameters()}
+
+
+@pytest.mark.parametrize("kind", ["domain", "continual"])
+def test_accumulation_4x1_is_1x4(kind, tmp_path):
+    (whole, weights), (parts, accumulated) = (run(kind, *sizes, tmp_path / str(sizes[0])) for sizes in ((4, 1), (1, 4)))
+    assert len(whole) == (4 if kind == "domain" else 0)
+    torch.testing.assert_close(torch.tensor(parts), torch.tensor(whole), rtol=1e-4, atol=1e-4)
+    for name, value in weights.items():
+        torch.testing.assert_close(accumulated[name], value, rtol=1e-4, atol=1e-5, msg=lambda t, n=name: f"{n}: {t}")
