@@ -65,14 +65,20 @@ def check_training(specs: Iterable[Mapping[str, Any]], make: Callable[[Mapping[s
     first: dict[str, Mapping[str, Any]] = {}
     for spec in specs:
         first.setdefault(spec["job"]["method"], spec)
+    refused: dict[str, str] = {}
     for method, spec in first.items():
         try:
             make(spec)
         except CommandError as error:
-            said = str(error)
-            for name in spec["settings"]:
-                said = said.replace(f"`{name}`", f"`{option_name(name)}`")
-            raise UsageError(f"`{method}`: {said}") from None
+            refused[method] = str(error)
+    for method, said in refused.items():
+        named = [name for name in first[method]["settings"] if f"`{name}`" in said]
+        for name in named:
+            said = said.replace(f"`{name}`", f"`{option_name(name)}`")
+        takes_it = next((other for other in first if other not in refused), None)
+        if named and takes_it:
+            said += f" For one method alone: `--{takes_it}.{option_name(named[0]).removeprefix('--')}`."
+        raise UsageError(f"`{method}`: {said}")
 
 
 def has_history(backbone: str) -> bool:

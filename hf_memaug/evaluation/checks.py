@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Input checks shared by the evaluation functions: each error names the argument and the mend."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -38,6 +38,23 @@ def label_array(name: str, values: Any) -> np.ndarray:
     if array.dtype.kind in "UO" and all(isinstance(value, str) for value in values):
         return array.astype(str)
     raise ValueError(f"`{name}` must hold label ids or label names, not {array.dtype} values: map each to its label.")
+
+
+def score_numbers(scores: Any) -> dict[str, Any]:
+    """What `compute_metrics` gave, if all of it can be averaged over domains."""
+    if not isinstance(scores, Mapping):
+        raise ValueError(
+            f"`compute_metrics` gave a {type(scores).__name__}: a score needs a name. Return a dictionary, such as "
+            '`{"accuracy": 0.9}`.'
+        )
+    for name, value in scores.items():
+        found = as_numpy(value)
+        if found.ndim or found.dtype.kind not in "biuf":
+            raise ValueError(
+                f"`compute_metrics` gave {name!r} as a {type(value).__name__}, which has no mean over domains. Return "
+                "numbers alone, each under a name of its own."
+            )
+    return dict(scores)
 
 
 def check_same_length(**arrays: Any) -> None:

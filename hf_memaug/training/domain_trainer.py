@@ -16,6 +16,7 @@ from transformers import EvalPrediction, Trainer
 from hf_memaug.data.collators import DomainCollator
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
 from hf_memaug.data.spans import IGNORED
+from hf_memaug.evaluation.checks import score_numbers
 from hf_memaug.evaluation.scores import accuracy, auroc, macro_f1, matthews_correlation
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.registry import row_name
@@ -349,10 +350,10 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
     def _score_by_domain(self, prediction: EvalPrediction) -> dict[str, float]:
         """Every score for each domain, and its mean over the domains under the score's own name."""
         if self._scored_domains is None:
-            return self._score(prediction)
+            return score_numbers(self._score(prediction))
         domains = np.asarray(self._scored_domains)
         names = list(dict.fromkeys(self._scored_domains))
-        scores = {name: self._score(_rows(prediction, domains == name)) for name in names}
+        scores = {name: score_numbers(self._score(_rows(prediction, domains == name))) for name in names}
         metrics = {f"{name}_{metric}": value for name in names for metric, value in scores[name].items()}
         for metric in scores[names[0]]:
             if all(metric in scores[name] for name in names):

@@ -45,6 +45,7 @@ def test_wrong_usage(command, columns, words, said):
         (["--methods", "mil", "--hypergradient", "second"], "`--hypergradient` is 'second'; it can be 'first_order'"),
         (["--methods", "+memory", "--memory-heads", "5"], "`+memory`: `--memory-heads` (5) must divide"),
         (["--methods", "erm", "--penalty-weight", "3"], '`erm`: `algorithm="erm"` has no penalty'),
+        (["--methods", "erm,irm", "--penalty-weight", "3"], "For one method alone: `--irm.penalty-weight`."),
         (["--methods", "erm", "--learning-rate", "-1"], "`erm`: `--learning-rate` is -1.0; a rate must be 0 or more."),
         (["--methods", "erm", "--per-device-train-batch-size", "0"], "`--per-device-train-batch-size` is 0"),
         (["--methods", "erm", "--lr-scheduler-type", "sine"], "sine is not a valid SchedulerType"),

@@ -3,6 +3,7 @@
 """`DomainTrainer`: what it trains, what it scores, and what it refuses. For its runs: test_domain_trajectory.py."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -162,6 +163,28 @@ def test_scores_are_those_of_each_domain_and_their_mean(kind, tmp_path):
     assert len(set(predicted)) > 1, "a constant prediction would hide a wrong order of the rows"
     by_rows = sum(map(int.__eq__, predicted, data["labels"])) / len(data)
     assert metrics["eval_accuracy"] != pytest.approx(by_rows), "the two means must differ for this test to say a thing"
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"f1": 0.5, "confusion": [[1, 0], [0, 1]]}, "`compute_metrics` gave 'confusion' as a list, which has no mean"),
+        ({"f1": None}, "gave 'f1' as a NoneType"),
+        (0.5, "gave a float: a score needs a name"),
+    ],
+)
+@pytest.mark.parametrize("by_domain", [True, False])
+def test_scores_that_are_no_numbers_are_refused(given, said, by_domain, tmp_path):
+    trainer = domain_trainer("kv", tmp_path, evaluate=rows(12, 2), compute_metrics=lambda _: given)
+    held = [{name: row[name] for name in row if by_domain or name != "domain"} for row in rows(12, 2)]
+    with pytest.raises(ValueError, match=re.escape(said)):
+        trainer.evaluate(held)
+
+
+def test_numbers_of_any_kind_are_scores(tmp_path):
+    given = {"a": 1, "b": np.float32(0.5), "c": torch.tensor(2.0), "d": True}
+    found = domain_trainer("kv", tmp_path, evaluate=rows(12, 2), compute_metrics=lambda _: given).evaluate()
+    assert [found[f"eval_{name}"] for name in given] == [1.0, 0.5, 2.0, 1.0]
 
 
 def test_own_metrics_are_called_once_for_each_domain(tmp_path):
