@@ -77,7 +77,7 @@ class MaskedLMTrainer(SnapshotTrainer, Trainer):
 
 
 def share_of_step(trainer: Trainer, count, in_step):
-    """What the mean over a batch of `count` tokens is multiplied by, so that its step's sum is the mean over `in_step`."""
+    """What the mean over `count` tokens of a batch is multiplied by, for a step to add up to the mean of `in_step`."""
     if trainer.args.n_gpu > 1:
         # `DataParallel`: what was counted is of one device.
         return 1 / trainer.current_gradient_accumulation_steps

@@ -45,8 +45,8 @@ def _logits(prediction: EvalPrediction) -> np.ndarray:
 class TagScores(RowScores):
     """
     For a `DomainTrainer`: F1 of whole entities (`f1`) and the accuracy of the words' tags (`accuracy`) of each domain.
-    Rows are those of `tokenize_tags` with a `domain`. Words that were cut off count as tagged "O". The loss of a step is
-    the mean over its words, in however many batches and processes.
+    Rows are those of `tokenize_tags` with a `domain`. Words that were cut off count as tagged "O". The loss of a step
+    is the mean over its words, in however many batches and processes.
     """
 
     # Of a loss that was weighted by its words, and of no other.
