@@ -285,13 +285,13 @@ class Packing:
         Of a mask `(rows, length)`: which of its positions lie in the row of tokens, where each position lies there
         (padding that does not: at the end), and the bounds of the rows, that padding in rows of its own.
         """
-        kept = mask.flatten()
+        kept, tokens = mask.flatten(), min(self.tokens, mask.numel())
         place = torch.where(kept, kept.cumsum(0), kept.sum() + (~kept).cumsum(0)) - 1
         index = torch.empty_like(place).scatter(0, place, torch.arange(len(place), device=mask.device))
         ends = mask.sum(dim=1).cumsum(0)
-        more = mask.shape[1] * torch.arange(1, math.ceil(self.tokens / mask.shape[1]) + 1, device=mask.device)
-        bounds = torch.cat([torch.zeros_like(ends[:1]), ends, (ends[-1] + more).clamp(max=self.tokens)])
-        return index[: self.tokens], place.clamp(max=self.tokens - 1), bounds.int()
+        more = mask.shape[1] * torch.arange(1, math.ceil(tokens / mask.shape[1]) + 1, device=mask.device)
+        bounds = torch.cat([torch.zeros_like(ends[:1]), ends, (ends[-1] + more).clamp(max=tokens)])
+        return index[:tokens], place.clamp(max=tokens - 1), bounds.int()
 
 
 def _packed_encoder(kind: type[nn.Module], packing: Packing) -> type[nn.Module]:

@@ -29,10 +29,10 @@ def models(backbones, monkeypatch):
     return made
 
 
-def inputs_of(backbones, models: int) -> dict:
+def inputs_of(backbones, models: int, kind: str = "bert") -> dict:
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(backbones["bert"])
+    tokenizer = AutoTokenizer.from_pretrained(backbones[kind])
     texts = [SENTENCES[number : number + 3] for number in range(models)]
     parts = [tokenizer(rows, padding="max_length", max_length=16, truncation=True) for rows in texts]
     return {name: torch.tensor([part[name] for part in parts]) for name in ("input_ids", "attention_mask")}
@@ -127,6 +127,11 @@ def test_places_of_packed_rows(models):
     assert index.tolist() == [0, 1, 4, 5, 6, 8, 2, 3]
     assert place[mask.flatten()].tolist() == [0, 1, 2, 3, 4, 5]
     assert bounds.tolist() == [0, 2, 5, 6, 8, 8]
+    # More places than positions are not filled.
+    with packing.to(64):
+        index, place, bounds = packing.places(mask)
+    assert sorted(index.tolist()) == list(range(12)) and index[place].tolist() == list(range(12))
+    assert bounds.tolist() == [0, 2, 5, 6, 10, 12, 12]
 
 
 @pytest.mark.gpu
@@ -148,6 +153,28 @@ def test_packed_attention_is_its_plain_twin(models, dropout):
             assert mine.isfinite().all() and not torch.allclose(mine, wanted, rtol=0.05, atol=0.05)
         else:
             torch.testing.assert_close(mine, wanted, rtol=0.05, atol=0.05)
+
+
+@pytest.mark.parametrize("kind", ["Roberta", "Bert"])
+def test_label_words_have_the_precision_of_one_model(kind, backbones, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import hf_memaug
+    from hf_memaug.modeling.modeling_kv_memory import KVMemoryEncoderMixin
+
+    # What it says of rows without a mask would look at each model's values.
+    monkeypatch.setattr(KVMemoryEncoderMixin, "_mask_positions", lambda self, ids, _: (ids * 0).argmax(dim=-1))
+    prompt = {"template": "{text} it was {mask}", "verbalizer": {"no": "bad", "yes": "good"}}
+    family = getattr(hf_memaug, f"{kind}WithKVMemoryForPromptClassification")
+    models = [family.from_backbone(backbones[kind.lower()], **prompt).eval() for _ in range(2)]
+    inputs = inputs_of(backbones, 2, kind.lower())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        alone = [
+            model(**{name: value[number] for name, value in inputs.items()}).logits
+            for number, model in enumerate(models)
+        ]
+        _, logits, _ = run_stacked(models, inputs)
+    assert logits.dtype == alone[0].dtype == torch.bfloat16
+    torch.testing.assert_close(logits, torch.stack(alone), rtol=0.05, atol=0.05)
 
 
 def test_dropout_differs_between_models(models, backbones):

@@ -47,7 +47,7 @@ class Together:
         root, backbone: as in `experiment.run`.
         dropout: `False` turns it off, for comparisons with the trainers.
         fused: compile the encoder's layers with this backend of `torch.compile`.
-        packed: leave the padding out of them while training (default: on a GPU).
+        packed: leave the padding out of them while training (default: on a GPU that has flash attention).
     """
 
     def __init__(
@@ -71,6 +71,8 @@ class Together:
         logging.disable_progress_bar()
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         prompted = self.job.head == "prompting"
+        if prompted and self.device.type == "cpu":
+            raise ValueError("Prompted models look for their mask on a CPU, one by one: use `--workers`.")
         data = [tokenized(root, job.data, job.target, job.train_rows, backbone, prompted) for job in jobs]
         self.tokenizer = data[0][0]
         self.train_parts, self.dev_parts = [part[1] for part in data], [part[2] for part in data]
@@ -90,7 +92,8 @@ class Together:
         self.parameters = stacked_parameters(models)
         self.num_labels = self.train_parts[0].num_labels
         self.is_graphed = self.device.type == "cuda"
-        self.is_packed = self.is_graphed if packed is None else packed
+        can_pack = self.is_graphed and torch.cuda.get_device_capability(self.device) >= (8, 0)
+        self.is_packed = can_pack if packed is None else packed
 
     # Data
 

@@ -72,12 +72,16 @@ def check_training(specs: Iterable[Mapping[str, Any]], make: Callable[[Mapping[s
         except CommandError as error:
             refused[method] = str(error)
     for method, said in refused.items():
-        named = [name for name in first[method]["settings"] if f"`{name}`" in said]
+        spec = first[method]["settings"]
+        named = [name for name in spec if f"`{name}`" in said]
         for name in named:
             said = said.replace(f"`{name}`", f"`{option_name(name)}`")
-        takes_it = next((other for other in first if other not in refused), None)
-        if named and takes_it:
-            said += f" For one method alone: `--{takes_it}.{option_name(named[0]).removeprefix('--')}`."
+        for name in named:
+            # Given to all, and some other can do with it.
+            same = [o for o in first if o not in refused and first[o]["settings"].get(name) == spec[name]]
+            if same:
+                said += f" For one method alone: `--{same[0]}.{option_name(name).removeprefix('--')}`."
+                break
         raise UsageError(f"`{method}`: {said}")
 
 

@@ -40,21 +40,24 @@ def label_array(name: str, values: Any) -> np.ndarray:
     raise ValueError(f"`{name}` must hold label ids or label names, not {array.dtype} values: map each to its label.")
 
 
-def score_numbers(scores: Any) -> dict[str, Any]:
-    """What `compute_metrics` gave, if all of it can be averaged over domains."""
+def score_numbers(scores: Any) -> dict[str, float]:
+    """What `compute_metrics` gave as plain numbers, if all of it can be averaged over domains."""
     if not isinstance(scores, Mapping):
         raise ValueError(
             f"`compute_metrics` gave a {type(scores).__name__}: a score needs a name. Return a dictionary, such as "
             '`{"accuracy": 0.9}`.'
         )
+    found = {}
     for name, value in scores.items():
-        found = as_numpy(value)
-        if found.ndim or found.dtype.kind not in "biuf":
+        # Lists of different lengths are no array at all.
+        number = None if isinstance(value, (list, tuple)) else as_numpy(value)
+        if number is None or number.ndim or number.dtype.kind not in "biuf":
             raise ValueError(
                 f"`compute_metrics` gave {name!r} as a {type(value).__name__}, which has no mean over domains. Return "
                 "numbers alone, each under a name of its own."
             )
-    return dict(scores)
+        found[name] = number.item()
+    return found
 
 
 def check_same_length(**arrays: Any) -> None:

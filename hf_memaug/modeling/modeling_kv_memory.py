@@ -278,21 +278,14 @@ class LabelWords(nn.Module):
         word_shares = torch.tensor([[1 / len(row)] * len(row) + [0.0] * (width - len(row)) for row in rows])
         return token_ids, word_shares
 
-    def forward(self, hidden: torch.Tensor, decoder: nn.Module) -> torch.Tensor:
-        """`hidden` is what the decoder of the masked-LM head reads: it scores the label words alone."""
-        words = self.token_ids.flatten()
-        if _is_plain(decoder):
-            weight, bias = (part.index_select(0, words) for part in (decoder.weight, decoder.bias))
-            word_scores = linear(hidden, weight, bias)
-        else:
-            word_scores = decoder(hidden)[..., words]
-        word_scores = word_scores.unflatten(-1, self.token_ids.shape)
+    def forward(self, word_scores: torch.Tensor) -> torch.Tensor:
+        """`(..., labels, words)`, as `token_ids` has them, to `(..., labels)`."""
         return (word_scores * self.word_shares.to(word_scores.dtype)).sum(dim=-1)
 
 
 def _is_plain(layer: nn.Module) -> bool:
     """Whether its rows can be read: with an adapter, quantised, offloaded or partitioned, it has to be called."""
-    if not isinstance(layer, nn.Linear) or layer.bias is None:
+    if not isinstance(layer, nn.Linear) or layer.bias is None or hasattr(layer, "_hf_hook"):
         return False
     weight = layer.weight
     return weight.is_floating_point() and not weight.is_meta and len(weight) == layer.out_features
@@ -313,6 +306,19 @@ class KVMemoryPromptMixin(KVMemoryClassifierMixin):
         config.memory_pooling = "mask"
         self.classifier = LabelWords(config)
         self.loss_type = "ForSequenceClassification"
+
+    def _label_scores(self, hidden: torch.Tensor) -> torch.Tensor:
+        """`hidden` is what the decoder of the masked-LM head reads: it scores the label words alone."""
+        token_ids, decoder = self.classifier.token_ids, self.get_output_embeddings()
+        if _is_plain(decoder):
+            weight, bias = (part.index_select(0, token_ids.flatten()) for part in (decoder.weight, decoder.bias))
+            scores = linear(hidden, weight)
+            # Under autocast a bias of its own precision would raise that of the scores.
+            scores = scores + bias.to(scores.dtype)
+        else:
+            scores = decoder(hidden)
+            scores = scores[..., token_ids.flatten().to(scores.device)]
+        return self.classifier(scores.unflatten(-1, token_ids.shape))
 
     @classmethod
     def from_backbone(cls, name_or_path, *, template=None, verbalizer=None, tokenizer=None, **kwargs):
@@ -431,7 +437,7 @@ class RobertaWithKVMemoryForPromptClassification(KVMemoryPromptMixin, RobertaPre
 
     def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
         head = self.lm_head
-        return self.classifier(head.layer_norm(gelu(head.dense(outputs.augmented_features))), head.decoder)
+        return self._label_scores(head.layer_norm(gelu(head.dense(outputs.augmented_features))))
 
 
 # BERT
@@ -481,5 +487,4 @@ class BertWithKVMemoryForPromptClassification(KVMemoryPromptMixin, BertPreTraine
         self.cls.predictions.bias = new_embeddings.bias
 
     def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
-        head = self.cls.predictions
-        return self.classifier(head.transform(outputs.augmented_features), head.decoder)
+        return self._label_scores(self.cls.predictions.transform(outputs.augmented_features))

@@ -46,6 +46,7 @@ def test_wrong_usage(command, columns, words, said):
         (["--methods", "+memory", "--memory-heads", "5"], "`+memory`: `--memory-heads` (5) must divide"),
         (["--methods", "erm", "--penalty-weight", "3"], '`erm`: `algorithm="erm"` has no penalty'),
         (["--methods", "erm,irm", "--penalty-weight", "3"], "For one method alone: `--irm.penalty-weight`."),
+        (["--methods", "erm,irm", "--irm.penalty-weight", "-1"], "`irm`: `--penalty-weight` is -1.0; it must be 0"),
         (["--methods", "erm", "--learning-rate", "-1"], "`erm`: `--learning-rate` is -1.0; a rate must be 0 or more."),
         (["--methods", "erm", "--per-device-train-batch-size", "0"], "`--per-device-train-batch-size` is 0"),
         (["--methods", "erm", "--lr-scheduler-type", "sine"], "sine is not a valid SchedulerType"),
@@ -55,6 +56,7 @@ def test_settings_that_no_job_could_have_are_refused_before_the_first(command, c
     runs = [*columns, "--target", "books", "--seeds", "1", "--backbone", "small", "--output", tmp_path / "run"]
     code, _, error = command("compare", *runs, *words)
     assert code == 2 and said in error, error
+    assert ("For one method alone" in error) is said.startswith("For one"), error
     # Nothing was begun, so that the folder takes other settings.
     assert not (tmp_path / "run" / "jobs").exists() and not (tmp_path / "run" / "run.json").exists()
 

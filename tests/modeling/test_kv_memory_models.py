@@ -174,6 +174,16 @@ class TestPrompting:
         assert sorted(bias.nonzero().flatten().tolist()) == [7, 8, 9, 10]
 
     @prompted
+    def test_offloaded_weights_are_brought_back(self, case: Case):
+        import accelerate
+
+        model, inputs = case.model(), case.inputs()
+        plain = model(**inputs).logits
+        accelerate.cpu_offload(model, execution_device="cpu")
+        assert model.get_output_embeddings().weight.is_meta
+        torch.testing.assert_close(model(**inputs).logits, plain)
+
+    @prompted
     def test_an_adapter_of_the_decoder_is_read(self, case: Case):
         peft = pytest.importorskip("peft")
         model, inputs = case.model(), case.inputs()

@@ -169,6 +169,7 @@ def test_scores_are_those_of_each_domain_and_their_mean(kind, tmp_path):
     "given, said",
     [
         ({"f1": 0.5, "confusion": [[1, 0], [0, 1]]}, "`compute_metrics` gave 'confusion' as a list, which has no mean"),
+        ({"f1": [[1], [1, 2]]}, "gave 'f1' as a list"),
         ({"f1": None}, "gave 'f1' as a NoneType"),
         (0.5, "gave a float: a score needs a name"),
     ],
@@ -182,9 +183,10 @@ def test_scores_that_are_no_numbers_are_refused(given, said, by_domain, tmp_path
 
 
 def test_numbers_of_any_kind_are_scores(tmp_path):
-    given = {"a": 1, "b": np.float32(0.5), "c": torch.tensor(2.0), "d": True}
+    given = {"a": 1, "b": np.float32(0.5), "c": torch.tensor(2.0, dtype=torch.bfloat16), "d": True}
+    given["e"] = torch.tensor(0.25, requires_grad=True)
     found = domain_trainer("kv", tmp_path, evaluate=rows(12, 2), compute_metrics=lambda _: given).evaluate()
-    assert [found[f"eval_{name}"] for name in given] == [1.0, 0.5, 2.0, 1.0]
+    assert [found[f"eval_{name}"] for name in given] == [1.0, 0.5, 2.0, 1.0, 0.25]
 
 
 def test_own_metrics_are_called_once_for_each_domain(tmp_path):

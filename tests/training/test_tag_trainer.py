@@ -61,7 +61,8 @@ def run(kind: str, per_device: int, accumulation: int, folder) -> tuple[list, di
 @pytest.mark.parametrize("kind", ["domain", "continual"])
 def test_accumulation_4x1_is_1x4(kind, tmp_path):
     (whole, weights), (parts, accumulated) = (run(kind, *sizes, tmp_path / str(sizes[0])) for sizes in ((4, 1), (1, 4)))
-    assert len(whole) == (4 if kind == "domain" else 0)
-    torch.testing.assert_close(torch.tensor(parts), torch.tensor(whole), rtol=1e-4, atol=1e-4)
+    if kind == "domain":
+        assert len(whole) == 4
+        torch.testing.assert_close(torch.tensor(parts), torch.tensor(whole), rtol=1e-4, atol=1e-4)
     for name, value in weights.items():
         torch.testing.assert_close(accumulated[name], value, rtol=1e-4, atol=1e-5, msg=lambda t, n=name: f"{n}: {t}")
