@@ -131,6 +131,16 @@ def test_rows_are_scored_in_their_own_places(rows, here, backbones, tmp_path, mo
                 torch.testing.assert_close(torch.from_numpy(logits), alone(**inputs).logits[0], rtol=1e-4, atol=1e-5)
 
 
+def test_prompted_stacks_are_for_a_gpu(here, backbones, tmp_path):
+    import experiment
+    from together import Together
+
+    write_data(tmp_path)
+    job = experiment.Job("amazon", "books", "erm", "tiny", 0, "prompting")
+    with pytest.raises(ValueError, match="use `--workers`"):
+        Together([job], str(tmp_path), backbones["bert"], device="cpu")
+
+
 def test_compiling_is_for_stacks_on_a_gpu(here, backbones, tmp_path, monkeypatch):
     import tables
 

@@ -72,7 +72,9 @@ class Together:
         self.device = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         prompted = self.job.head == "prompting"
         if prompted and self.device.type == "cpu":
-            raise ValueError("Prompted models look for their mask on a CPU, one by one: use `--workers`.")
+            raise ValueError(
+                "On a CPU a prompted model looks for the mask of each text, and a stack cannot: use `--workers`."
+            )
         data = [tokenized(root, job.data, job.target, job.train_rows, backbone, prompted) for job in jobs]
         self.tokenizer = data[0][0]
         self.train_parts, self.dev_parts = [part[1] for part in data], [part[2] for part in data]

@@ -72,15 +72,15 @@ def check_training(specs: Iterable[Mapping[str, Any]], make: Callable[[Mapping[s
         except CommandError as error:
             refused[method] = str(error)
     for method, said in refused.items():
-        spec = first[method]["settings"]
-        named = [name for name in spec if f"`{name}`" in said]
+        settings = first[method]["settings"]
+        named = [name for name in settings if f"`{name}`" in said]
         for name in named:
             said = said.replace(f"`{name}`", f"`{option_name(name)}`")
         for name in named:
             # Given to all, and some other can do with it.
-            same = [o for o in first if o not in refused and first[o]["settings"].get(name) == spec[name]]
-            if same:
-                said += f" For one method alone: `--{same[0]}.{option_name(name).removeprefix('--')}`."
+            others = [other for other in first.keys() - refused if first[other]["settings"].get(name) == settings[name]]
+            if others:
+                said += f" For one method alone: `--{min(others)}.{option_name(name).removeprefix('--')}`."
                 break
         raise UsageError(f"`{method}`: {said}")
 
