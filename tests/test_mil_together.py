@@ -240,12 +240,13 @@ def test_the_figures_come_from_what_the_tables_leave(here, backbones, tmp_path, 
     import tables
 
     write_data(tmp_path / "data")
-    small = {"steps": 2, "evaluations": 1, "batch_size": 4, "memory_slots": 12, "memory_key_size": 8}
+    small = {"evaluations": 1, "batch_size": 4, "memory_slots": 12, "memory_key_size": 8}
     small |= {"episodes": 1, "episode_steps": 1, "discriminator_hidden_size": 4}
     monkeypatch.setattr(tables, "SETTINGS", small)
     monkeypatch.setattr(figures, "SETTINGS", small)
     for module in (tables, figures):
-        monkeypatch.setattr(module, "STEPS", {"amazon": 2})
+        monkeypatch.setattr(module, "STEPS_A_PASS", {"amazon": 1})
+    monkeypatch.setattr(figures, "PASSES", 2)
     monkeypatch.setattr(figures, "CURVES", {"figure5": ("memory_slots", [4, 8], "memory slots")})
     monkeypatch.setattr(experiment, "CROSS", {"amazon": {}})
     results, features, record = tmp_path / "results", tmp_path / "features", tmp_path / "record.jsonl"
@@ -257,7 +258,7 @@ def test_the_figures_come_from_what_the_tables_leave(here, backbones, tmp_path, 
         script.main()
 
     table = [*common, "--seeds", 2, "--methods", "erm", "mil", "--no-cross", "--together", 3, "--record", record]
-    table += ["--diagnose"]
+    table += ["--diagnose", "--passes", 2]
     run(tables, "table1", *table, "--features", features)
     rows = json.loads((results / "table1.json").read_text())["rows"]
     assert len(rows) == 2 * 4 * 2 and {row["method"] for row in rows} == {"erm", "mil"}

@@ -22,7 +22,7 @@ from pathlib import Path
 from experiment import Job, backbone_paths, load_data
 from jobs import add_run_options, run_jobs
 from run_lines import read_runs  # found by the way that jobs.py adds
-from tables import SETTINGS, STEPS
+from tables import PASSES, SETTINGS, STEPS_A_PASS
 
 CURVES = {
     "figure5": ("memory_slots", [128, 256, 512, 1024, 2048, 4096], "memory slots"),
@@ -134,7 +134,7 @@ def curve(options) -> None:
     for data in options.sets:
         for target in load_data(options.data, data, "train").domains:
             for seed in range(options.seeds):
-                own = {"steps": STEPS[data], **SETTINGS}
+                own = {"steps": PASSES * STEPS_A_PASS[data], **SETTINGS}
                 jobs.append(Job(data, target, "erm", backbone, seed, **own))
                 jobs += [Job(data, target, "mil", backbone, seed, **{**own, field: value}) for value in values]
     record = options.record[0] if options.record else Path("runs/mil") / f"{options.figure}.jsonl"

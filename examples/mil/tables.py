@@ -33,8 +33,9 @@ TABLES = {
 }
 # The rate was chosen on vader4 by examples/mil/tune.py; half of its episodes, for the cost.
 SETTINGS = {"memory_learning_rate": 1e-4, "episodes": 15}
-# Three passes over the source domains.
-STEPS = {"amazon": 450, "mnli5": 975}
+# One pass over the source domains of a target, in batches of 32, and how many there are.
+STEPS_A_PASS = {"amazon": 150, "mnli5": 325}
+PASSES = 3
 # The task loss may teach a memory faster than the game between domains.
 OF_METHOD = {"+memory": {"memory_learning_rate": 1e-3}}
 
@@ -52,7 +53,7 @@ def make_jobs(options, backbones: dict[str, str]) -> list[Job]:
                     if options.cross is not None:
                         targets = [target for target in targets if (target == "cross") == options.cross]
                     for method in options.methods or methods:
-                        own = {"steps": STEPS[data], **SETTINGS, **OF_METHOD.get(method, {})}
+                        own = {"steps": options.passes * STEPS_A_PASS[data], **SETTINGS, **OF_METHOD.get(method, {})}
                         if options.memory_learning_rate is not None:
                             own["memory_learning_rate"] = options.memory_learning_rate
                         jobs += [Job(data, target, method, backbone, seed, head, **own) for target in targets]
@@ -77,6 +78,12 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
     parser.add_argument(
         "--memory-learning-rate", type=float, help="of all methods (default: 1e-3 for +memory, 1e-4 for the others)"
+    )
+    parser.add_argument(
+        "--passes",
+        type=int,
+        default=PASSES,
+        help="over the sources; methods without meta-training have its steps on top (default: %(default)s)",
     )
     add_run_options(parser)
     parser.add_argument("--record", type=Path, help="raw results, one line a job (default: runs/mil/TABLE.jsonl)")
