@@ -265,13 +265,17 @@ def test_the_figures_come_from_what_the_tables_leave(here, backbones, tmp_path, 
     lines = record.read_text()
     run(tables, "table1", *table, "--features", features)
     assert record.read_text() == lines, "what is recorded is not run again"
+    run(tables, "table1", *table, "--first-seed", 1)
+    added = [json.loads(line)["job"] for line in record.read_text()[len(lines) :].splitlines()]
+    assert len(added) == 2 * 4 and {job["seed"] for job in added} == {2}, "seed 1 is there already"
+    record.write_text(lines)
 
     run(figures, "figure3", "--features", features / "amazon-books-mil-tiny-fine-tuning.npz", "--output", results)
     run(figures, "figure4", "--record", record, "--output", results)
     run(figures, "budget", "--record", record, "--output", results)
     figure5 = ["figure5", *common, "--sets", "amazon", "--seeds", 1, "--together", 4, "--record", tmp_path / "f5.jsonl"]
     run(figures, *figure5)
-    for name in ("figure3_pca", "figure3_tsne", "figure4", "figure5", "budget_amazon_tiny_fine-tuning"):
+    for name in ("figure3_pca", "figure3_tsne", "figure4", "figure5_amazon", "budget_amazon_tiny_fine-tuning"):
         assert (results / f"{name}.png").stat().st_size > 5000, name
     distances = json.loads((results / "figure4.json").read_text())["rows"]
     # Two bars for MIL: what its head reads, and its memory alone.

@@ -148,20 +148,18 @@ def curve(options) -> None:
     path = options.output / f"{options.figure}.json"
     made_with = [result["made_with"] for result in results]
     write_results(path, table=options.figure, command=command(), rows=rows, made_with=made_with)
-    curves: dict[str, dict] = {}
-    baseline: dict[str, list] = {}
     for data in options.sets:
-        for seed in range(options.seeds):
-            chosen = [row for row in rows if row["data"] == data and row["seed"] == seed]
-            plain = [row["value"] for row in chosen if row["method"] == "erm"]
-            baseline.setdefault(data, []).append(sum(plain) / len(plain))
-            for value in values:
-                points = [row["value"] for row in chosen if row.get(field) == value]
-                curves.setdefault(data, {}).setdefault(value, []).append(sum(points) / len(points))
-    means = {data: sum(scores) / len(scores) for data, scores in baseline.items()}
-    path = options.output / f"{options.figure}.png"
-    plot_curve(curves, path, label, "macro-F1 on source dev rows", log_x=True, baseline=means)
-    print("wrote", path)
+        # ERM has no value of the setting.
+        found: dict[float | None, dict[int, list]] = {}
+        for row in rows:
+            if row["data"] == data:
+                found.setdefault(row.get(field), {}).setdefault(row["seed"], []).append(row["value"])
+        means = {value: [sum(each) / len(each) for each in seeds.values()] for value, seeds in found.items()}
+        plain = means.pop(None)
+        path = options.output / f"{options.figure}_{data}.png"
+        baseline = {data: sum(plain) / len(plain)}
+        plot_curve({data: means}, path, label, "macro-F1 on source dev rows", log_x=True, baseline=baseline)
+        print("wrote", path)
 
 
 def main() -> None:

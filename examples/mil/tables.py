@@ -46,7 +46,7 @@ def make_jobs(options, backbones: dict[str, str]) -> list[Job]:
     jobs = []
     for head in options.heads:
         for backbone in backbones:
-            for seed in range(options.seeds):
+            for seed in range(options.first_seed, options.first_seed + options.seeds):
                 for data in options.sets or data_sets:
                     domains = load_data(options.data, data, "train").domains
                     targets = [*domains, "cross"] if options.table != "table3" else list(domains)
@@ -76,6 +76,7 @@ def main() -> None:
         "--only-cross", dest="cross", action="store_const", const=True, help="leave all other columns out"
     )
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
+    parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default: %(default)s)")
     parser.add_argument(
         "--memory-learning-rate", type=float, help="of all methods (default: 1e-3 for +memory, 1e-4 for the others)"
     )

@@ -234,7 +234,10 @@ def _select(rows, data: str, backbone=None, head=None, metric=None, targets=None
     for row in rows:
         by_seed = scores.setdefault(row["method"], {}).setdefault(row["target"], {})
         if row["seed"] in by_seed:
-            raise ValueError(f"`rows` hold another value for {_identity(row)}: pass only the rows of one setting.")
+            raise ValueError(
+                f"`rows` hold another value for {_identity(row)}: pass only the rows of one setting, or tell settings "
+                "apart with `--by FIELD` on the command line."
+            )
         by_seed[row["seed"]] = row["value"]
     targets = _domains(rows, data, cross) if targets is None else list(targets)
     found = {row["target"] for row in rows}
@@ -309,6 +312,18 @@ def _with_others(rows: list[dict], metric: str | None, other: str) -> tuple[list
     return [*(row for row in rows if row["metric"] == metric), *({**row, "metric": metric} for row in lacking)], said
 
 
+def _split_by(rows: list[dict], field: str) -> list[dict]:
+    """The rows with a further field, where they have it, as a part of their method's name."""
+    check_name("--by", field, dict.fromkeys(name for row in rows for name in row if name not in {*FIELDS, "head"}))
+    named = []
+    for row in rows:
+        rest = {name: value for name, value in row.items() if name != field}
+        value = row.get(field)
+        shown = f"{value:g}" if isinstance(value, float) else value
+        named.append(rest if value is None else {**rest, "method": f"{row['method']}, {field} {shown}"})
+    return named
+
+
 def _without(rows: list[dict], metric: str) -> str:
     """A sentence that says which targets a table of this metric lacks, if any."""
     having = {(row["data"], row["target"]) for row in rows if row["metric"] == metric}
@@ -325,9 +340,12 @@ def _report(
     over: str = "seeds",
     or_metric: str | None = None,
     interval: bool = False,
+    by: str | None = None,
     **wanted,
 ) -> str:
     result = read_results(file)
+    if by is not None:
+        result["rows"] = _split_by(result["rows"], by)
     said = ""
     if or_metric is not None:
         result["rows"], said = _with_others(result["rows"], wanted.get("metric"), or_metric)
@@ -371,6 +389,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.add_argument(f"--{field}", help=f"only the tables of this {field} (default: all)")
     parser.add_argument("--or-metric", metavar="METRIC", help="stands in where a target has no --metric")
     parser.add_argument("--baseline", help="the method to compare with (default: erm, or else the first)")
+    parser.add_argument(
+        "--by", metavar="FIELD", help="a setting that rows differ in, such as memory_slots: a row of the table for each"
+    )
     parser.add_argument(
         "--cross", nargs="*", default=CROSS, help=f"targets outside the data (default: {' '.join(CROSS)})"
     )

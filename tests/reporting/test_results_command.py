@@ -68,6 +68,23 @@ def test_the_interval_of_a_difference(file, capsys):
     assert cells(shown[shown.index("| method") :])["mil"][-1] == "+3.0 (+0.5 to +5.5, p = 0.035)"
 
 
+def test_a_setting_that_rows_differ_in_is_a_row_each(tmp_path, capsys):
+    path = tmp_path / "curve.json"
+    write(path, [row("erm", "books", seed, 60.0 + seed) for seed in range(3)])
+    for rate, better in ((0.0, 1.0), (1e-05, 2.0)):
+        write(path, [row("mil", "books", seed, 60.0 + seed * better, rate=rate) for seed in range(3)])
+    main([str(path), "--by", "rate"])
+    shown = cells(capsys.readouterr().out)
+    assert shown["erm"][-2] == "61.0 ± 1.0" and shown["mil, rate 0"][-1].startswith("+0.0")
+    assert shown["mil, rate 1e-05"][-1].startswith("+1.0 (p = 0.2")
+    main([str(path), "--by", "rate", "--baseline", "mil, rate 1e-05"])
+    assert cells(capsys.readouterr().out)["erm"][-1].startswith("−1.0")
+    for arguments, message in (([], "`--by FIELD`"), (["--by", "raet"], "`--by` 'raet' is not known")):
+        with pytest.raises(SystemExit):
+            main([str(path), *arguments])
+        assert message in capsys.readouterr().err
+
+
 def test_another_metric_stands_in_where_a_target_lacks_one(tmp_path, capsys):
     path = tmp_path / "gmap.json"
     for method, values in (("erm", (60.0, 62.0)), ("mil", (64.0, 63.0))):
