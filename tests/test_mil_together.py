@@ -275,7 +275,15 @@ def test_the_figures_come_from_what_the_tables_leave(here, backbones, tmp_path, 
     run(figures, "budget", "--record", record, "--output", results)
     figure5 = ["figure5", *common, "--sets", "amazon", "--seeds", 1, "--together", 4, "--record", tmp_path / "f5.jsonl"]
     run(figures, *figure5)
-    for name in ("figure3_pca", "figure3_tsne", "figure4", "figure5_amazon", "budget_amazon_tiny_fine-tuning"):
+    run(figures, "keys", *common, "--sets", "amazon", "--seeds", 1)
+    for name in (
+        "keys_fine-tuning",
+        "figure3_pca",
+        "figure3_tsne",
+        "figure4",
+        "figure5_amazon",
+        "budget_amazon_tiny_fine-tuning",
+    ):
         assert (results / f"{name}.png").stat().st_size > 5000, name
     distances = json.loads((results / "figure4.json").read_text())["rows"]
     # Two bars for MIL: what its head reads, and its memory alone.
@@ -285,5 +293,17 @@ def test_the_figures_come_from_what_the_tables_leave(here, backbones, tmp_path, 
     assert ends == {("erm", 3), ("mil", 3)}, "two steps and one of meta-training, which ERM spends on its classifier"
     entropies = [row for row in by_step if row["metric"] == "slot_entropy"]
     assert len(entropies) == 8 and all(row["step"] == 1 and 0 <= row["value"] <= 100 for row in entropies)
+    accuracies = [row for row in by_step if row["metric"] == "discriminator_accuracy"]
+    assert len(accuracies) == 8 and all(row["step"] == 1 and 0 <= row["value"] <= 100 for row in accuracies)
+    fresh = {
+        (row["memory_key_initializer_range"], row["metric"]): row["value"]
+        for row in json.loads((results / "keys.json").read_text())["rows"]
+    }
+    assert len(fresh) == 2 * len(figures.KEY_RANGES) and all(0 <= value <= 100 for value in fresh.values())
+    assert fresh[4.0, "slot_entropy"] < fresh[0.0625, "slot_entropy"], "large keys tell slots apart"
+    assert fresh[4.0, "memory_spread"] > fresh[0.0625, "memory_spread"], "and texts"
     curve = json.loads((results / "figure5.json").read_text())["rows"]
-    assert {row.get("memory_slots") for row in curve} == {None, 4, 8} and len(curve) == 4 * 3
+    scores = [row for row in curve if row["metric"] == "dev_macro_f1"]
+    assert {row.get("memory_slots") for row in scores} == {None, 4, 8} and len(scores) == 4 * 3
+    games = [row for row in curve if row["metric"] == "discriminator_accuracy"]
+    assert {row["memory_slots"] for row in games} == {4, 8} and len(games) == 4 * 2, "ERM plays none"

@@ -33,6 +33,7 @@ PROMPTS = {
     "amazon": ("{text} It was {mask}.", {"negative": "bad", "positive": "good"}),
     "mnli5": ("{text} ? {mask} , {text_pair}", {"entailment": "yes", "neutral": "maybe", "contradiction": "no"}),
 }
+PROMPTS["vader4"] = PROMPTS["amazon"]
 # Three rows in a hundred of mnli5 and vader4 are longer, and 28 of the reviews.
 MAX_LENGTH = {"amazon": 192, "mnli5": 80, "vader4": 48}
 # `movie` of vader4 and sst2 are largely the same sentences, and sst2 is a target of the tables.
@@ -61,6 +62,7 @@ class Job:
     pooling: str = "cls"
     memory_weight: float = 0.5
     memory_initializer_range: float = 1.0
+    memory_key_initializer_range: float | None = None
     memory_slots: int = 1024
     memory_key_size: int = 256
     memory_learning_rate: float = 1e-3
@@ -159,6 +161,7 @@ def build_model(job: Job, backbone: str, labels: list[str]):
         "memory_slots": job.memory_slots,
         "memory_key_size": job.memory_key_size,
         "memory_initializer_range": job.memory_initializer_range,
+        "memory_key_initializer_range": job.memory_key_initializer_range,
     }
     if job.head == "prompting":
         template, words = PROMPTS[job.data]

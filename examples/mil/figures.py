@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Figures 3, 4, 5 and 7 of MIL and one of our own, as PNG beside their raw JSON. One command a figure.
+Figures 3, 4, 5 and 7 of MIL and two of our own, as PNG beside their raw JSON. One command a figure.
 
     python examples/mil/tables.py table1 --backbone minilm=FOLDER --features runs/mil/features --together 20
     python examples/mil/figures.py figure3 --features runs/mil/features/amazon-books-mil-minilm-fine-tuning.npz
@@ -9,17 +9,19 @@ Figures 3, 4, 5 and 7 of MIL and one of our own, as PNG beside their raw JSON. O
     python examples/mil/figures.py figure5 --backbone minilm=FOLDER --together 20
     python examples/mil/figures.py figure7 --backbone minilm=FOLDER --together 20
     python examples/mil/figures.py budget --record runs/mil/table1.jsonl runs/mil/table2.jsonl
+    python examples/mil/figures.py keys --backbone minilm=FOLDER --seeds 3
 
 Figure 3: features of target and source domains, before and after the memory. Figure 4: how far the target lies from the
 sources. Figures 5 and 7: scores on the source domains' dev rows by the memory's size and by its learning rate. budget:
-those scores by all the steps that a method has made, so that what it is behind by can be read in steps.
+those scores by all the steps that a method has made, so that what it is behind by can be read in steps. keys: how many
+slots a fresh memory reads, and whether what it answers depends on the text, by the size of its keys.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
-from experiment import Job, backbone_paths, load_data
+from experiment import Job, backbone_paths, build_model, load_data, tokenized
 from jobs import add_run_options, run_jobs
 from run_lines import read_runs  # found by the way that jobs.py adds
 from tables import PASSES, SETTINGS, STEPS_A_PASS
@@ -28,6 +30,8 @@ CURVES = {
     "figure5": ("memory_slots", [128, 256, 512, 1024, 2048, 4096], "memory slots"),
     "figure7": ("memory_learning_rate", [0.0, 1e-6, 1e-5, 1e-4, 3e-4, 1e-3], "learning rate of the memory"),
 }
+# The first is what `memory_key_initializer_range` is by default, for keys of 256.
+KEY_RANGES = [0.0625, 0.125, 0.25, 0.5, 1.0, 2.0, 4.0]
 # Bars of figure 4: a method and those of its features that its head reads, and what MIL's memory gives by itself.
 BARS = {
     "erm": ("erm", "features"),
@@ -90,6 +94,16 @@ def figure4(options) -> None:
     print("wrote", plot_a_distance(bars, options.output / "figure4.png"))
 
 
+def game(result: dict) -> list[tuple[int, str, float]]:
+    """(step, metric, value in points) of a run's first episode and its last."""
+    points = []
+    for name in ("slot_entropy", "discriminator_accuracy"):
+        # The accuracy has the meta-target in its name.
+        found = [(e["step"], value) for e in result["meta_log"] for key, value in e.items() if key.startswith(name)]
+        points += [(step, name, 100 * value) for step, value in dict([*found[:1], *found[-1:]]).items()]
+    return points
+
+
 def budget(options) -> None:
     from hf_memaug.reporting.plots import plot_curve
     from hf_memaug.reporting.results import write_results
@@ -101,8 +115,7 @@ def budget(options) -> None:
         # Steps of the memory count as well: the classifier begins after them.
         before = job.meta_steps if job.method == "mil" else 0
         points = [(before + entry["step"], "dev_macro_f1", entry["dev"]) for entry in result["log"]]
-        last = [entry["slot_entropy"] for entry in result["meta_log"] if "slot_entropy" in entry][-1:]
-        points += [(before, "slot_entropy", 100 * value) for value in last]
+        points += game(result)
         rows += [{**shared, "step": s, "metric": metric, "value": round(value, 4)} for s, metric, value in points]
         made_with.append(result["made_with"])
     if not rows:
@@ -144,7 +157,11 @@ def curve(options) -> None:
         job = result["job"]
         shared = {name: job[name] for name in ("method", "data", "target", "backbone", "head", "seed")}
         own = {field: job[field]} if job["method"] == "mil" else {}
-        rows.append({**shared, **own, "metric": "dev_macro_f1", "value": round(result["dev"], 4)})
+        last = [(metric, value) for step, metric, value in game(result) if step == Job(**job).meta_steps]
+        rows += [
+            {**shared, **own, "metric": metric, "value": round(value, 4)}
+            for metric, value in [("dev_macro_f1", result["dev"]), *last]
+        ]
     path = options.output / f"{options.figure}.json"
     made_with = [result["made_with"] for result in results]
     write_results(path, table=options.figure, command=command(), rows=rows, made_with=made_with)
@@ -152,7 +169,7 @@ def curve(options) -> None:
         # ERM has no value of the setting.
         found: dict[float | None, dict[int, list]] = {}
         for row in rows:
-            if row["data"] == data:
+            if row["data"] == data and row["metric"] == "dev_macro_f1":
                 found.setdefault(row.get(field), {}).setdefault(row["seed"], []).append(row["value"])
         means = {value: [sum(each) / len(each) for each in seeds.values()] for value, seeds in found.items()}
         plain = means.pop(None)
@@ -162,14 +179,62 @@ def curve(options) -> None:
         print("wrote", path)
 
 
+def keys(options) -> None:
+    import math
+
+    import torch
+    from tqdm.auto import tqdm
+
+    from hf_memaug.reporting.plots import plot_curve
+    from hf_memaug.reporting.results import write_results
+
+    backbones = backbone_paths(options.backbone)
+    settings = [(name, data, seed) for name in backbones for data in options.sets for seed in range(options.seeds)]
+    rows = []
+    for backbone, data, seed in tqdm(settings, desc="Fresh memories", unit="encoder"):
+        path = backbones[backbone]
+        target = load_data(options.data, data, "train").domains[0]
+        tokenizer, train, dev, _ = tokenized(options.data, data, target, None, path, options.head == "prompting")
+        some = dev.shuffle(seed)[:64]
+        batch = tokenizer.pad({name: some[name] for name in ("input_ids", "attention_mask")}, return_tensors="pt")
+        for key_range in KEY_RANGES:
+            own = {"memory_key_initializer_range": key_range, **SETTINGS}
+            model = build_model(
+                Job(data, target, "mil-fresh", backbone, seed, options.head, **own), path, train.label_names
+            )
+            with torch.no_grad():
+                output = model.eval().base_model(**batch, output_memory_weights=True)
+            answer, weights = output.memory_features, output.memory_weights
+            entropy = torch.special.entr(weights).sum(-1).mean() / math.log(weights.shape[-1])
+            spread = ((answer - answer.mean(0)).norm(dim=1) / answer.norm(dim=1)).mean()
+            shared = {"method": "mil-fresh", "data": data, "target": target, "backbone": backbone, "seed": seed}
+            shared |= {"head": options.head, "memory_key_initializer_range": key_range}
+            rows += [
+                {**shared, "metric": metric, "value": round(100 * value.item(), 4)}
+                for metric, value in (("slot_entropy", entropy), ("memory_spread", spread))
+            ]
+    write_results(options.output / "keys.json", table="keys", command=command(), rows=rows)
+    curves: dict[str, dict] = {}
+    for row in rows:
+        if row["metric"] == "slot_entropy":
+            points = curves.setdefault(f"{row['backbone']}, {row['data']}", {})
+            points.setdefault(row["memory_key_initializer_range"], []).append(row["value"])
+    path = options.output / f"keys_{options.head}.png"
+    label = "standard deviation of fresh keys"
+    print("wrote", plot_curve(curves, path, label, "entropy of slots, % of its maximum", log_x=True))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("figure", choices=["figure3", "figure4", *CURVES, "budget"])
+    parser.add_argument("figure", choices=["figure3", "figure4", *CURVES, "budget", "keys"])
     parser.add_argument("--features", help="figure 3: a file that tables.py --features made")
     parser.add_argument(
         "--record", type=Path, nargs="+", help="figure 4, budget: records of tables.py; else where to keep one"
     )
-    parser.add_argument("--backbone", action="append", help="figures 5 and 7: name=folder of an encoder")
+    parser.add_argument("--backbone", action="append", help="figures 5 and 7, keys: name=folder of an encoder")
+    parser.add_argument(
+        "--head", default="fine-tuning", choices=["fine-tuning", "prompting"], help="keys (default: %(default)s)"
+    )
     parser.add_argument("--data", default="../shared/data", help="folder of the data sets (default: %(default)s)")
     parser.add_argument("--sets", nargs="+", default=["amazon", "mnli5"], help="default: amazon mnli5")
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
@@ -179,7 +244,8 @@ def main() -> None:
     needed = {"figure3": "features", "figure4": "record", "budget": "record"}.get(options.figure, "backbone")
     if getattr(options, needed) is None:
         parser.error(f"{options.figure} needs --{needed}")
-    {"figure3": figure3, "figure4": figure4, "budget": budget}.get(options.figure, curve)(options)
+    own = {"figure3": figure3, "figure4": figure4, "budget": budget, "keys": keys}
+    own.get(options.figure, curve)(options)
 
 
 if __name__ == "__main__":

@@ -35,6 +35,9 @@ class KVMemoryFields:
         memory_initializer_range (`float`, *optional*, defaults to 1.0):
             Standard deviation of fresh values. Keys and projections start at unit gain, so that a fresh memory's
             answer is small beside the features, but not negligible.
+        memory_key_initializer_range (`float`, *optional*):
+            Standard deviation of fresh keys (default: `memory_key_size ** -0.5`). The larger, the fewer slots a
+            query reads of a fresh memory.
         mask_token_id (`int`, *optional*):
             The mask token, for `memory_pooling="mask"`.
         template (`str`, *optional*):
@@ -59,6 +62,7 @@ class KVMemoryFields:
     memory_query: Literal["linear", "mlp"] = "linear"
     memory_pooling: Literal["cls", "mask", "mean"] = "cls"
     memory_initializer_range: float | int = 1.0
+    memory_key_initializer_range: float | int | None = None
     mask_token_id: int | None = None
     template: str | None = None
     verbalizer: dict[str, str | list[str]] | None = None
@@ -86,8 +90,9 @@ class KVMemoryFields:
                 f"`memory_slots_per_domain={self.memory_slots_per_domain}` does not add up to "
                 f"`memory_slots={self.memory_slots}`. Leave it out: `grow_memory` writes it."
             )
-        if self.memory_initializer_range < 0:
-            raise ValueError(f"`memory_initializer_range` cannot be negative; got {self.memory_initializer_range}.")
+        for name in ("memory_initializer_range", "memory_key_initializer_range"):
+            if (getattr(self, name) or 0) < 0:
+                raise ValueError(f"`{name}` cannot be negative; got {getattr(self, name)}.")
         if not 0 <= self.memory_weight <= 1:
             raise ValueError(f"`memory_weight` is λ of Eq. 3 and lies between 0 and 1; got {self.memory_weight}.")
 

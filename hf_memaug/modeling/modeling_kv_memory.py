@@ -92,12 +92,14 @@ class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
     def _init_weights(self, module):
         super()._init_weights(module)
         if isinstance(module, KeyValueMemory):
-            # Unit gain from feature to query and from read to answer, and scores of unit variance: attention starts
-            # soft, so that every slot gets a gradient.
+            # Unit gain from feature to query and from read to answer, and, by default, scores of unit variance:
+            # attention starts soft, so that every slot gets a gradient.
             for linear in (*module.query_network.modules(), module.output):
                 if isinstance(linear, nn.Linear):
                     init.normal_(linear.weight, mean=0.0, std=linear.in_features**-0.5)
-            init.normal_(module.slot_keys, mean=0.0, std=module.slot_keys.shape[-1] ** -0.5)
+            key_range = self.config.memory_key_initializer_range
+            std = module.slot_keys.shape[-1] ** -0.5 if key_range is None else float(key_range)
+            init.normal_(module.slot_keys, mean=0.0, std=std)
             init.normal_(module.slot_values, mean=0.0, std=float(self.config.memory_initializer_range))
         elif isinstance(module, LabelWords):
             init.copy_(module.token_ids, module.padded_token_ids()[0])

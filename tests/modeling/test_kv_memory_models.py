@@ -139,6 +139,16 @@ def test_a_fresh_memory_is_neither_negligible_nor_deafening():
     assert 0.03 < output.memory_features.norm() / output.features.norm() < 0.5
 
 
+def test_fresh_keys_are_as_large_as_they_are_said_to_be():
+    sizes = {"num_hidden_layers": 1, "vocab_size": 100, "hidden_size": 32, "num_attention_heads": 2}
+    for said, std in ((None, 64**-0.5), (0.5, 0.5), (0, 0.0)):
+        own = {"memory_key_size": 64, "memory_slots": 200, "memory_key_initializer_range": said}
+        model = hf_memaug.RobertaWithKVMemory(hf_memaug.RobertaWithKVMemoryConfig(**sizes, **own))
+        model.grow_memory(200)
+        for slots in model.memory.slot_keys.split(200):
+            assert slots.std().item() == pytest.approx(std, rel=0.02)
+
+
 @every_class
 def test_from_backbone_refuses_what_it_does_not_know(case: Case, backbones):
     other = next(kind for kind in backbones if kind != case.backbone)
