@@ -96,6 +96,7 @@ def test_mil(name, data, table):
         data=str(ROOT.parent / "shared/data"),
         heads=["fine-tuning"],
         seeds=5,
+        first_seed=0,
         sets=None,
         cross=False,
         memory_learning_rate=None,
@@ -103,6 +104,7 @@ def test_mil(name, data, table):
     with examples("mil") as load:
         experiment, tables = load("experiment"), load("tables")
         tables.load_data = lambda *_: argparse.Namespace(domains=["books"])
+        given.passes = tables.PASSES
         jobs = tables.make_jobs(argparse.Namespace(**vars(given), methods=list(options.methods)), {"minilm": ""})
         assert options.max_length == experiment.MAX_LENGTH[data]
         given.memory_learning_rate = 0.5
