@@ -1,6 +1,14 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tags: a step learns from each tagged word alike, in however many batches and by whichever trainer."""
+"""
+Tags: a step learns from each tagged word alike, in however many batches and processes and by whichever trainer. Also a
+script, so that it can be started under torchrun.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -66,3 +74,32 @@ def test_accumulation_4x1_is_1x4(kind, tmp_path):
         torch.testing.assert_close(torch.tensor(parts), torch.tensor(whole), rtol=1e-4, atol=1e-4)
     for name, value in weights.items():
         torch.testing.assert_close(accumulated[name], value, rtol=1e-4, atol=1e-5, msg=lambda t, n=name: f"{n}: {t}")
+
+
+@pytest.mark.parametrize("kind", ["domain", "continual"])
+def test_two_processes_are_one(kind, tmp_path):
+    _, alone = run(kind, 4, 1, tmp_path / "alone")
+    here = Path(__file__)
+    paths = os.pathsep.join([str(here.parents[1]), str(here.parents[2]), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(here)]
+    done = subprocess.run(
+        [*command, kind, str(tmp_path)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    together = torch.load(tmp_path / "together.pt")
+    for name, value in alone.items():
+        torch.testing.assert_close(together[name], value, rtol=1e-4, atol=1e-5, msg=lambda t, n=name: f"{n}: {t}")
+
+
+if __name__ == "__main__":
+    from families import leave_together
+
+    _, found = run(sys.argv[1], 2, 1, Path(sys.argv[2]) / "together")
+    assert os.environ["WORLD_SIZE"] == "2"
+    if os.environ["RANK"] == "0":
+        torch.save({name.removeprefix("module."): value for name, value in found.items()}, f"{sys.argv[2]}/together.pt")
+    leave_together()
