@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Accuracy files, one row per trained model so that anybody can recompute means and tests, and their tables.
 
-`python -m hf_memaug.reporting.results FILE.json --output FILE.md` makes the tables.
+`python -m hf_memaug.reporting.results FILE.json --output FILE.md` makes the tables. A second file's rows stand beside
+those of the first, under the names of their methods and of their folder.
 """
 
 import argparse
@@ -333,8 +334,25 @@ def _without(rows: list[dict], metric: str) -> str:
     return f" Targets without `{metric}` are left out (`--or-metric` puts another in its place): {', '.join(lacking)}."
 
 
+def _read_side_by_side(files: Sequence[str]) -> dict:
+    """The first file, and the rows of the others for the settings that it has, under names of their own."""
+    result, *others = map(read_results, files)
+    settings = set(map(_table_of, result["rows"]))
+    commands = [*result.get("earlier_commands", []), result.pop("command")]
+    for file, other in zip(files[1:], others, strict=True):
+        folder = Path(file).resolve().parent.name
+        beside = [
+            {**row, "method": f"{row['method']}, {folder}"} for row in other["rows"] if _table_of(row) in settings
+        ]
+        if not beside:
+            raise ValueError(f"`{file}` has no row of the data, backbone, head and metric of a row of `{files[0]}`.")
+        result["rows"] = [*result["rows"], *beside]
+        commands += [*other.get("earlier_commands", []), other["command"]]
+    return {**result, "commands": commands}
+
+
 def _report(
-    file: str,
+    files: Sequence[str],
     baseline: str | None,
     cross: Sequence[str],
     over: str = "seeds",
@@ -343,7 +361,7 @@ def _report(
     by: str | None = None,
     **wanted,
 ) -> str:
-    result = read_results(file)
+    result = _read_side_by_side(files)
     if by is not None:
         result["rows"] = _split_by(result["rows"], by)
     said = ""
@@ -351,6 +369,8 @@ def _report(
         result["rows"], said = _with_others(result["rows"], wanted.get("metric"), or_metric)
     elif wanted.get("metric") is not None:
         said = _without(_filtered(result["rows"], **{**wanted, "metric": None}), wanted["metric"])
+    paths = [Path(file).resolve() for file in files]
+    named = [f"`{path.name}`" if len(paths) == 1 else f"`{path.parent.name}/{path.name}`" for path in paths]
     paired = " over the targets" if over == "targets" else ""
     tested = "95 % interval and p-value" if interval else "p-value"
     methods = dict.fromkeys(row["method"] for row in result["rows"])
@@ -359,8 +379,8 @@ def _report(
     sections = [
         f"# {result['table']}\n\nMean ± standard deviation over seeds, in points, the best in bold. − {baseline}: "
         f"difference of the averages over common seeds, and {tested} of a paired t-test{paired}.{said} Made by "
-        f"`python -m hf_memaug.reporting.results` from `{Path(file).name}`, and that by",
-        "\n".join(["```bash", *result.get("earlier_commands", []), result["command"], "```"]),
+        f"`python -m hf_memaug.reporting.results` from {', '.join(named)}, and that by",
+        "\n".join(["```bash", *dict.fromkeys(result["commands"]), "```"]),
     ]
     chosen = _filtered(result["rows"], **wanted)
     for table in dict.fromkeys(map(_table_of, chosen)):
@@ -384,7 +404,12 @@ def _report(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m hf_memaug.reporting.results", description="Tables of an accuracy file.")
-    parser.add_argument("file", help="the JSON file that `write_results` wrote")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        metavar="file",
+        help="the JSON file that `write_results` wrote; methods of a second one stand beside, named with its folder",
+    )
     for field in ("data", "backbone", "head", "metric"):
         parser.add_argument(f"--{field}", help=f"only the tables of this {field} (default: all)")
     parser.add_argument("--or-metric", metavar="METRIC", help="stands in where a target has no --metric")

@@ -85,6 +85,23 @@ def test_a_setting_that_rows_differ_in_is_a_row_each(tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
+def test_methods_of_a_second_file_stand_beside(tmp_path, capsys):
+    first, second = tmp_path / "mil.json", tmp_path / "longer" / "mil.json"
+    write(first, [row("erm", "books", seed, 60.0 + seed) for seed in range(3)])
+    second.parent.mkdir()
+    write(second, [row("erm", "books", seed, 61.0 + seed + seed % 2) for seed in range(3)])
+    write(second, [row("erm", "books", 0, 61.0, data="other")])
+    main([str(first), str(second)])
+    text = capsys.readouterr().out
+    shown = cells(text)
+    assert shown["erm"][-1] == "-" and shown["erm, longer"][-1].startswith("+1.3 (p = 0.05")
+    assert f"`{tmp_path.name}/mil.json`, `longer/mil.json`" in text and "other" not in text
+    write(third := tmp_path / "third.json", [row("erm", "books", 0, 61.0, data="other")])
+    with pytest.raises(SystemExit):
+        main([str(first), str(third)])
+    assert "has no row of the data, backbone, head and metric" in capsys.readouterr().err
+
+
 def test_another_metric_stands_in_where_a_target_lacks_one(tmp_path, capsys):
     path = tmp_path / "gmap.json"
     for method, values in (("erm", (60.0, 62.0)), ("mil", (64.0, 63.0))):
