@@ -100,6 +100,7 @@ def test_mil(name, data, table):
         sets=None,
         cross=False,
         memory_learning_rate=None,
+        memory_key_initializer_range=None,
     )
     with examples("mil") as load:
         experiment, tables = load("experiment"), load("tables")
@@ -107,9 +108,10 @@ def test_mil(name, data, table):
         given.passes = tables.PASSES
         jobs = tables.make_jobs(argparse.Namespace(**vars(given), methods=list(options.methods)), {"minilm": ""})
         assert options.max_length == experiment.MAX_LENGTH[data]
-        given.memory_learning_rate = 0.5
+        given.memory_learning_rate, given.memory_key_initializer_range = 0.5, 0.25
         others = tables.make_jobs(argparse.Namespace(**vars(given), methods=["+memory", "mil"]), {"minilm": ""})
-        assert {job.memory_learning_rate for job in others} == {0.5} and all(job not in jobs for job in others)
+        assert {(job.memory_learning_rate, job.memory_key_initializer_range) for job in others} == {(0.5, 0.25)}
+        assert all(job not in jobs for job in others)
     runs = committed(f"mil/{table}")
     assert {run["method"] for run in runs} == set(options.methods) and {run["seed"] for run in runs} == set(range(5))
     assert (options.data, options.metric, options.on_overlap) == (f"../shared/data/{data}", "f1", "drop")

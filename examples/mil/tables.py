@@ -54,8 +54,9 @@ def make_jobs(options, backbones: dict[str, str]) -> list[Job]:
                         targets = [target for target in targets if (target == "cross") == options.cross]
                     for method in options.methods or methods:
                         own = {"steps": options.passes * STEPS_A_PASS[data], **SETTINGS, **OF_METHOD.get(method, {})}
-                        if options.memory_learning_rate is not None:
-                            own["memory_learning_rate"] = options.memory_learning_rate
+                        for name in ("memory_learning_rate", "memory_key_initializer_range"):
+                            if getattr(options, name) is not None:
+                                own[name] = getattr(options, name)
                         jobs += [Job(data, target, method, backbone, seed, head, **own) for target in targets]
     return jobs
 
@@ -79,6 +80,9 @@ def main() -> None:
     parser.add_argument("--first-seed", type=int, default=0, help="the first of them (default: %(default)s)")
     parser.add_argument(
         "--memory-learning-rate", type=float, help="of all methods (default: 1e-3 for +memory, 1e-4 for the others)"
+    )
+    parser.add_argument(
+        "--memory-key-initializer-range", type=float, help="standard deviation of fresh keys (default: the model's)"
     )
     parser.add_argument(
         "--passes",
