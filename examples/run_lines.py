@@ -42,7 +42,12 @@ def _without_cut_line(path: Path) -> None:
 
 def keep_runs(path: Path, runs: Iterable[dict]) -> None:
     """Writes runs beside those that are there; one of the same `job` takes the place of the older."""
-    every = {json.dumps(run["job"], sort_keys=True): run for run in [*read_runs(path), *runs]}
+
+    def identity(run: dict) -> str:
+        # A setting that is not given is the same as one that there was not yet.
+        return json.dumps({name: value for name, value in run["job"].items() if value is not None}, sort_keys=True)
+
+    every = {identity(run): run for run in [*read_runs(path), *runs]}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps(run) + "\n" for run in every.values()), encoding="utf-8")
 

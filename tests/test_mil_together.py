@@ -233,7 +233,7 @@ def test_jobs_of_different_settings_are_refused(here, backbones, tmp_path):
         Together([job], str(tmp_path), backbones["bert"])
 
 
-def test_the_figures_come_from_what_the_tables_leave(here, backbones, tmp_path, monkeypatch):
+def test_the_figures_come_from_what_the_tables_leave(here, backbones, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib", reason="the figures are drawn with matplotlib")
     import experiment
     import figures
@@ -269,9 +269,25 @@ def test_the_figures_come_from_what_the_tables_leave(here, backbones, tmp_path, 
     added = [json.loads(line)["job"] for line in record.read_text()[len(lines) :].splitlines()]
     assert len(added) == 2 * 4 and {job["seed"] for job in added} == {2}, "seed 1 is there already"
     record.write_text(lines)
+    refused = {
+        tables: [("--passes", 2, "--memory-learning-rate", 1.0), ("--passes", 0), ("--passes", 5)],
+        figures: [("figure4", "--record", record, "--head", "prompting"), ("keys", *common, "--together", 3)],
+    }
+    without_output = common[: common.index("--output")]
+    for script, cases in refused.items():
+        for case in cases:
+            with pytest.raises(SystemExit):
+                run(script, *(["table1", *without_output] if script is tables else []), *case)
+            said = capsys.readouterr().err
+            assert any(text in said for text in ("--output where its rows go", "at least 1", "does not take --")), said
 
     run(figures, "figure3", "--features", features / "amazon-books-mil-tiny-fine-tuning.npz", "--output", results)
     run(figures, "figure4", "--record", record, "--output", results)
+    # A longer run is not of the tables' budget, and lies on no curve of it.
+    longer = json.loads(lines.splitlines()[0])
+    longer["job"]["steps"] += 1
+    longer["log"] = [{"step": 99, "dev": 50.0}]
+    record.write_text(lines + json.dumps(longer) + "\n")
     run(figures, "budget", "--record", record, "--output", results)
     figure5 = ["figure5", *common, "--sets", "amazon", "--seeds", 1, "--together", 4, "--record", tmp_path / "f5.jsonl"]
     run(figures, *figure5)
@@ -307,3 +323,29 @@ def test_the_figures_come_from_what_the_tables_leave(here, backbones, tmp_path, 
     assert {row.get("memory_slots") for row in scores} == {None, 4, 8} and len(scores) == 4 * 3
     games = [row for row in curve if row["metric"] == "discriminator_accuracy"]
     assert {row["memory_slots"] for row in games} == {4, 8} and len(games) == 4 * 2, "ERM plays none"
+
+
+def test_a_round_of_tuning_with_prompts(here, tmp_path, monkeypatch):
+    import dataclasses
+
+    import experiment
+    import tune
+
+    from hf_memaug.reporting.results import here as made_with
+
+    def run_jobs(options, jobs, *_, score_target, **__):
+        scores = {"scores": {"nyt": 60.0}} if score_target else {"scores": {}}
+        return [{"job": dataclasses.asdict(job), "dev": 50.0, "made_with": made_with(), **scores} for job in jobs]
+
+    monkeypatch.setattr(tune, "run_jobs", run_jobs)
+    arguments = ["--round", "6", "--head", "prompting", "--seeds", "1", "--sets", "vader4=nyt", "amazon=books"]
+    monkeypatch.setattr(sys, "argv", ["tune", "--backbone", "tiny=FOLDER", *arguments, "--output", str(tmp_path)])
+    tune.main()
+    rows = json.loads((tmp_path / "tuning.json").read_text())["rows"]
+    assert {row["head"] for row in rows} == {"prompting"}
+    assert {row["target"] for row in rows if row["metric"] == "macro_f1"} == {"nyt"}, (
+        "a target of the tables is not seen"
+    )
+    assert "mil, memory_key_initializer_range 0.25, memory_learning_rate 0.0001" in {row["method"] for row in rows}
+    assert len({row["method"] for row in rows}) == 1 + 4 + 8
+    assert set(experiment.PROMPTS) == set(experiment.MAX_LENGTH)

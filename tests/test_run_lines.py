@@ -80,3 +80,12 @@ def test_a_job_leaves_nothing_in_its_process(tmp_path):
 
     found = [result["before"] for _, result, _ in run_in_processes([0, 1, 2], circles, (), 1, tmp_path / "record")]
     assert found == [0, 0, 0]
+
+
+def test_a_run_takes_the_place_of_one_from_before_a_setting_was_there(tmp_path):
+    from run_lines import keep_runs, read_runs
+
+    path = tmp_path / "runs.jsonl"
+    keep_runs(path, [{"job": {"seed": 0}, "dev": 1.0}, {"job": {"seed": 1}, "dev": 1.0}])
+    keep_runs(path, [{"job": {"seed": 0, "size": None}, "dev": 2.0}, {"job": {"seed": 1, "size": 3}, "dev": 2.0}])
+    assert [(run["job"]["seed"], run["dev"]) for run in read_runs(path)] == [(0, 2.0), (1, 1.0), (1, 2.0)]

@@ -18,13 +18,14 @@ slots a fresh memory reads, and whether what it answers depends on the text, by 
 """
 
 import argparse
+import dataclasses
 import sys
 from pathlib import Path
 
-from experiment import Job, backbone_paths, build_model, load_data, tokenized
+from experiment import METHODS, Job, backbone_paths, build_model, load_data, tokenized
 from jobs import add_run_options, run_jobs
 from run_lines import read_runs  # found by the way that jobs.py adds
-from tables import PASSES, SETTINGS, STEPS_A_PASS
+from tables import OF_METHOD, PASSES, SETTINGS, STEPS_A_PASS
 
 CURVES = {
     "figure5": ("memory_slots", [128, 256, 512, 1024, 2048, 4096], "memory slots"),
@@ -47,8 +48,29 @@ PANELS = {
 }
 
 
+# What each figure is made from; all else that is given is refused.
+TAKES = {
+    "figure3": {"features"},
+    "figure4": {"record"},
+    "budget": {"record", "head", "methods"},
+    "keys": {"backbone", "head", "data", "sets", "seeds"},
+    **dict.fromkeys(CURVES, {"backbone", "head", "data", "sets", "seeds", "record", "workers", "together", "compile"}),
+}
+
+
 def command() -> str:
     return "python " + " ".join(sys.argv)
+
+
+def table_runs(records: list[Path]) -> list[dict]:
+    """The runs of records that have the settings of the tables: others would lie on the same curve."""
+    found = []
+    for result in (result for record in records for result in read_runs(record)):
+        job = Job(**result["job"])
+        own = {**SETTINGS, **OF_METHOD.get(job.method, {}), "steps": PASSES * STEPS_A_PASS.get(job.data, 0)}
+        if job == dataclasses.replace(job, **own):
+            found.append(result)
+    return found
 
 
 def figure3(options) -> None:
@@ -74,17 +96,16 @@ def figure4(options) -> None:
     from hf_memaug.reporting.results import write_results
 
     rows, made_with = [], []
-    for record in options.record:
-        for result in read_runs(record):
-            job = result["job"]
-            made_with.append(result["made_with"])
-            shared = {name: job[name] for name in ("data", "backbone", "head", "seed")}
-            for target, distances in result["diagnostics"].get("a_distance_to_target", {}).items():
-                rows += [
-                    {**shared, "method": bar, "target": target, "metric": "a_distance", "value": distances[kind]}
-                    for bar, (method, kind) in BARS.items()
-                    if method == job["method"]
-                ]
+    for result in table_runs(options.record):
+        job = result["job"]
+        made_with.append(result["made_with"])
+        shared = {name: job[name] for name in ("data", "backbone", "head", "seed")}
+        for target, distances in result["diagnostics"].get("a_distance_to_target", {}).items():
+            rows += [
+                {**shared, "method": bar, "target": target, "metric": "a_distance", "value": distances[kind]}
+                for bar, (method, kind) in BARS.items()
+                if method == job["method"]
+            ]
     if not rows:
         raise SystemExit("`--record` has no distances: make it with examples/mil/tables.py --features FOLDER.")
     write_results(options.output / "figure4.json", table="figure4", command=command(), rows=rows, made_with=made_with)
@@ -109,8 +130,11 @@ def budget(options) -> None:
     from hf_memaug.reporting.results import write_results
 
     rows, made_with = [], []
-    for result in (result for record in options.record for result in read_runs(record)):
+    for result in table_runs(options.record):
         job = Job(**result["job"])
+        is_other = job.head != (options.head or job.head) or job.method not in (options.methods or METHODS)
+        if is_other or job.target == "cross":
+            continue
         shared = {name: result["job"][name] for name in ("method", "data", "target", "backbone", "head", "seed")}
         # Steps of the memory count as well: the classifier begins after them.
         before = job.meta_steps if job.method == "mil" else 0
@@ -119,7 +143,7 @@ def budget(options) -> None:
         rows += [{**shared, "step": s, "metric": metric, "value": round(value, 4)} for s, metric, value in points]
         made_with.append(result["made_with"])
     if not rows:
-        raise SystemExit("`--record` has no runs: make it with examples/mil/tables.py.")
+        raise SystemExit("`--record` has no such runs: make it with examples/mil/tables.py.")
     write_results(options.output / "budget.json", table="budget", command=command(), rows=rows, made_with=made_with)
     settings = dict.fromkeys((row["data"], row["backbone"], row["head"]) for row in rows)
     for setting in settings:
@@ -147,7 +171,7 @@ def curve(options) -> None:
     for data in options.sets:
         for target in load_data(options.data, data, "train").domains:
             for seed in range(options.seeds):
-                own = {"steps": PASSES * STEPS_A_PASS[data], **SETTINGS}
+                own = {"head": options.head or "fine-tuning", "steps": PASSES * STEPS_A_PASS[data], **SETTINGS}
                 jobs.append(Job(data, target, "erm", backbone, seed, **own))
                 jobs += [Job(data, target, "mil", backbone, seed, **{**own, field: value}) for value in values]
     record = options.record[0] if options.record else Path("runs/mil") / f"{options.figure}.jsonl"
@@ -188,27 +212,25 @@ def keys(options) -> None:
     from hf_memaug.reporting.plots import plot_curve
     from hf_memaug.reporting.results import write_results
 
-    backbones = backbone_paths(options.backbone)
+    head, backbones = options.head or "fine-tuning", backbone_paths(options.backbone)
     settings = [(name, data, seed) for name in backbones for data in options.sets for seed in range(options.seeds)]
     rows = []
     for backbone, data, seed in tqdm(settings, desc="Fresh memories", unit="encoder"):
         path = backbones[backbone]
         target = load_data(options.data, data, "train").domains[0]
-        tokenizer, train, dev, _ = tokenized(options.data, data, target, None, path, options.head == "prompting")
+        tokenizer, train, dev, _ = tokenized(options.data, data, target, None, path, head == "prompting")
         some = dev.shuffle(seed)[:64]
         batch = tokenizer.pad({name: some[name] for name in ("input_ids", "attention_mask")}, return_tensors="pt")
         for key_range in KEY_RANGES:
             own = {"memory_key_initializer_range": key_range, **SETTINGS}
-            model = build_model(
-                Job(data, target, "mil-fresh", backbone, seed, options.head, **own), path, train.label_names
-            )
+            model = build_model(Job(data, target, "mil-fresh", backbone, seed, head, **own), path, train.label_names)
             with torch.no_grad():
                 output = model.eval().base_model(**batch, output_memory_weights=True)
             answer, weights = output.memory_features, output.memory_weights
             entropy = torch.special.entr(weights).sum(-1).mean() / math.log(weights.shape[-1])
             spread = ((answer - answer.mean(0)).norm(dim=1) / answer.norm(dim=1)).mean()
             shared = {"method": "mil-fresh", "data": data, "target": target, "backbone": backbone, "seed": seed}
-            shared |= {"head": options.head, "memory_key_initializer_range": key_range}
+            shared |= {"head": head, "memory_key_initializer_range": key_range}
             rows += [
                 {**shared, "metric": metric, "value": round(100 * value.item(), 4)}
                 for metric, value in (("slot_entropy", entropy), ("memory_spread", spread))
@@ -219,7 +241,7 @@ def keys(options) -> None:
         if row["metric"] == "slot_entropy":
             points = curves.setdefault(f"{row['backbone']}, {row['data']}", {})
             points.setdefault(row["memory_key_initializer_range"], []).append(row["value"])
-    path = options.output / f"keys_{options.head}.png"
+    path = options.output / f"keys_{head}.png"
     label = "standard deviation of fresh keys"
     print("wrote", plot_curve(curves, path, label, "entropy of slots, % of its maximum", log_x=True))
 
@@ -233,14 +255,18 @@ def main() -> None:
     )
     parser.add_argument("--backbone", action="append", help="figures 5 and 7, keys: name=folder of an encoder")
     parser.add_argument(
-        "--head", default="fine-tuning", choices=["fine-tuning", "prompting"], help="keys (default: %(default)s)"
+        "--head", choices=["fine-tuning", "prompting"], help="default: fine-tuning; of budget, what the record has"
     )
+    parser.add_argument("--methods", nargs="+", choices=list(METHODS), help="budget (default: what the record has)")
     parser.add_argument("--data", default="../shared/data", help="folder of the data sets (default: %(default)s)")
     parser.add_argument("--sets", nargs="+", default=["amazon", "mnli5"], help="default: amazon mnli5")
     parser.add_argument("--seeds", type=int, default=5, help="default: %(default)s")
     add_run_options(parser)
     parser.add_argument("--output", type=Path, default=Path("docs/results/mil"), help="default: %(default)s")
     options = parser.parse_args()
+    for name, given in vars(options).items():
+        if given != parser.get_default(name) and name not in {"figure", "output", *TAKES[options.figure]}:
+            parser.error(f"{options.figure} does not take --{name}")
     needed = {"figure3": "features", "figure4": "record", "budget": "record"}.get(options.figure, "backbone")
     if getattr(options, needed) is None:
         parser.error(f"{options.figure} needs --{needed}")

@@ -88,7 +88,7 @@ def main() -> None:
         "--passes",
         type=int,
         default=PASSES,
-        help="over the sources; methods without meta-training have its steps on top (default: %(default)s)",
+        help="over the sources, beside the steps of meta-training, which other methods train on (default: %(default)s)",
     )
     add_run_options(parser)
     parser.add_argument("--record", type=Path, help="raw results, one line a job (default: runs/mil/TABLE.jsonl)")
@@ -96,8 +96,14 @@ def main() -> None:
         "--diagnose", action="store_true", help="measure the distance between domains in all runs, for figure 4"
     )
     parser.add_argument("--features", help="folder for the features of the runs with seed 0, for figures 3 and 4")
-    parser.add_argument("--output", type=Path, default=Path("docs/results/mil"), help="default: %(default)s")
+    parser.add_argument("--output", type=Path, help="default: docs/results/mil")
     options = parser.parse_args()
+    if options.passes < 1:
+        parser.error("--passes is at least 1")
+    for name in ("passes", "memory_learning_rate", "memory_key_initializer_range"):
+        if getattr(options, name) != parser.get_default(name) and options.output is None:
+            parser.error(f"--{name.replace('_', '-')} makes another table: say with --output where its rows go")
+    options.output = options.output or Path("docs/results/mil")
 
     from hf_memaug.reporting.results import write_results
 

@@ -20,8 +20,8 @@ from jobs import add_run_options, run_jobs
 # attends to single slots. Round 2 asked for rates and weights that keep it within bounds. Round 3 gives every method of
 # the tables its turn, and MIL one change at a time. Round 4 asks whether an encoder that learns slowly, and so keeps
 # more of what tells domains apart, leaves more to the memory. Round 5 asks for the exact hyper-gradient and for the
-# mean of all tokens, which `--together` has not: use `--workers`. Round 6 asks for keys of other sizes: those of the
-# rounds before it leave a fresh memory's answer all but independent of the text (figures.py keys).
+# mean of all tokens, which `--together` has not: use `--workers`. Round 6 asks for keys of other sizes, which decide
+# how many slots a fresh memory reads (figures.py keys).
 ROUNDS = {
     1: {
         "erm": [{"learning_rate": rate} for rate in (2e-5, 5e-5, 1e-4, 2e-4)],
@@ -96,11 +96,11 @@ ROUNDS = {
     },
     6: {
         "erm": [{}],
-        "mil-fresh": [{"memory_key_initializer_range": size} for size in (1 / 64, 1 / 16, 1 / 4, 1.0)],
+        "mil-fresh": [{"memory_key_initializer_range": size} for size in (1 / 64, None, 1 / 4, 1.0)],
         "mil": [
             {"memory_learning_rate": rate, "memory_key_initializer_range": size}
             for rate in (1e-4, 1e-3)
-            for size in (1 / 64, 1 / 16, 1 / 4, 1.0)
+            for size in (1 / 64, None, 1 / 4, 1.0)
         ],
     },
 }

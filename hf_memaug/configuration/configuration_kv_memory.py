@@ -33,8 +33,8 @@ class KVMemoryFields:
             The position that the memory acts on: `"cls"` (the first token), `"mask"` (the mask token, for prompting)
             or `"mean"` (the average over the tokens that are not padding).
         memory_initializer_range (`float`, *optional*, defaults to 1.0):
-            Standard deviation of fresh values. Keys and projections start at unit gain, so that a fresh memory's
-            answer is small beside the features, but not negligible.
+            Standard deviation of fresh values. By default keys and projections start at unit gain, so that a fresh
+            memory's answer is small beside the features, but not negligible.
         memory_key_initializer_range (`float`, *optional*):
             Standard deviation of fresh keys (default: `memory_key_size ** -0.5`). The larger, the fewer slots a
             query reads of a fresh memory.
@@ -91,8 +91,8 @@ class KVMemoryFields:
                 f"`memory_slots={self.memory_slots}`. Leave it out: `grow_memory` writes it."
             )
         for name in ("memory_initializer_range", "memory_key_initializer_range"):
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"`{name}` cannot be negative; got {getattr(self, name)}.")
+            if not 0 <= (getattr(self, name) or 0) < float("inf"):
+                raise ValueError(f"`{name}` cannot be negative or infinite; got {getattr(self, name)}.")
         if not 0 <= self.memory_weight <= 1:
             raise ValueError(f"`memory_weight` is λ of Eq. 3 and lies between 0 and 1; got {self.memory_weight}.")
 

@@ -315,9 +315,19 @@ def _with_others(rows: list[dict], metric: str | None, other: str) -> tuple[list
 
 def _split_by(rows: list[dict], field: str) -> list[dict]:
     """The rows with a further field, where they have it, as a part of their method's name."""
-    check_name("--by", field, dict.fromkeys(name for row in rows for name in row if name not in {*FIELDS, "head"}))
+    further = dict.fromkeys(name for row in rows for name in row if name not in {*FIELDS, "head"})
+    if not further:
+        raise ValueError("`--by` tells rows apart by a further field, and these rows have none: leave it out.")
+    check_name("--by", field, further)
+
+    def place(row: dict) -> tuple:
+        # Those without it first, then by size.
+        value = row.get(field)
+        is_number = isinstance(value, Real)
+        return value is not None, not is_number, value if is_number else str(value)
+
     named = []
-    for row in rows:
+    for row in sorted(rows, key=place):
         rest = {name: value for name, value in row.items() if name != field}
         value = row.get(field)
         shown = f"{value:g}" if isinstance(value, float) else value

@@ -81,6 +81,10 @@ def test_a_verbalizer_in_any_order_comes_back(model_type, tmp_path):
         ({"verbalizer_token_ids": [[1], [-2]]}, r"`verbalizer_token_ids` has the row \[-2\]"),
         ({"memory_initializer_range": -1}, "`memory_initializer_range` cannot be negative"),
         ({"memory_key_initializer_range": -0.1}, "`memory_key_initializer_range` cannot be negative"),
+        (
+            {"memory_key_initializer_range": float("nan")},
+            "`memory_key_initializer_range` cannot be negative or infinite",
+        ),
         ({"verbalizer_token_ids": [[1]], "num_labels": 3}, r"`verbalizer_token_ids` has 1 rows"),
     ],
 )

@@ -140,6 +140,7 @@ def test_a_fresh_memory_is_neither_negligible_nor_deafening():
 
 
 def test_fresh_keys_are_as_large_as_they_are_said_to_be():
+    torch.manual_seed(0)
     sizes = {"num_hidden_layers": 1, "vocab_size": 100, "hidden_size": 32, "num_attention_heads": 2}
     for said, std in ((None, 64**-0.5), (0.5, 0.5), (0, 0.0)):
         own = {"memory_key_size": 64, "memory_slots": 200, "memory_key_initializer_range": said}

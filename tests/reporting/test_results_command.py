@@ -71,10 +71,11 @@ def test_the_interval_of_a_difference(file, capsys):
 def test_a_setting_that_rows_differ_in_is_a_row_each(tmp_path, capsys):
     path = tmp_path / "curve.json"
     write(path, [row("erm", "books", seed, 60.0 + seed) for seed in range(3)])
-    for rate, better in ((0.0, 1.0), (1e-05, 2.0)):
+    for rate, better in ((1e-05, 2.0), (0.0, 1.0)):
         write(path, [row("mil", "books", seed, 60.0 + seed * better, rate=rate) for seed in range(3)])
     main([str(path), "--by", "rate"])
-    shown = cells(capsys.readouterr().out)
+    shown = cells(text := capsys.readouterr().out)
+    assert text.index("| erm") < text.index("| mil, rate 0 ") < text.index("| mil, rate 1e-05"), "in their order"
     assert shown["erm"][-2] == "61.0 ± 1.0" and shown["mil, rate 0"][-1].startswith("+0.0")
     assert shown["mil, rate 1e-05"][-1].startswith("+1.0 (p = 0.2")
     main([str(path), "--by", "rate", "--baseline", "mil, rate 1e-05"])
@@ -83,6 +84,10 @@ def test_a_setting_that_rows_differ_in_is_a_row_each(tmp_path, capsys):
         with pytest.raises(SystemExit):
             main([str(path), *arguments])
         assert message in capsys.readouterr().err
+    write(plain := tmp_path / "plain.json", [row("erm", "books", 0, 60.0)])
+    with pytest.raises(SystemExit):
+        main([str(plain), "--by", "rate"])
+    assert "these rows have none: leave it out" in capsys.readouterr().err
 
 
 def test_methods_of_a_second_file_stand_beside(tmp_path, capsys):
