@@ -18,7 +18,6 @@ slots a fresh memory reads, and whether what it answers depends on the text, by 
 """
 
 import argparse
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -67,8 +66,8 @@ def table_runs(records: list[Path]) -> list[dict]:
     found = []
     for result in (result for record in records for result in read_runs(record)):
         job = Job(**result["job"])
-        own = {**SETTINGS, **OF_METHOD.get(job.method, {}), "steps": PASSES * STEPS_A_PASS.get(job.data, 0)}
-        if job == dataclasses.replace(job, **own):
+        own = {"steps": PASSES * STEPS_A_PASS.get(job.data, 0), **SETTINGS, **OF_METHOD.get(job.method, {})}
+        if job == Job(job.data, job.target, job.method, job.backbone, job.seed, job.head, **own):
             found.append(result)
     return found
 
@@ -197,7 +196,8 @@ def curve(options) -> None:
                 found.setdefault(row.get(field), {}).setdefault(row["seed"], []).append(row["value"])
         means = {value: [sum(each) / len(each) for each in seeds.values()] for value, seeds in found.items()}
         plain = means.pop(None)
-        path = options.output / f"{options.figure}_{data}.png"
+        of_head = "_prompting" if options.head == "prompting" else ""
+        path = options.output / f"{options.figure}_{data}{of_head}.png"
         baseline = {data: sum(plain) / len(plain)}
         plot_curve({data: means}, path, label, "macro-F1 on source dev rows", log_x=True, baseline=baseline)
         print("wrote", path)
@@ -220,13 +220,16 @@ def keys(options) -> None:
         target = load_data(options.data, data, "train").domains[0]
         tokenizer, train, dev, _ = tokenized(options.data, data, target, None, path, head == "prompting")
         some = dev.shuffle(seed)[:64]
-        batch = tokenizer.pad({name: some[name] for name in ("input_ids", "attention_mask")}, return_tensors="pt")
+        given = [name for name in tokenizer.model_input_names if name in some.column_names]
+        batch = tokenizer.pad({name: some[name] for name in given}, return_tensors="pt")
+        own = {**SETTINGS, "memory_key_initializer_range": 1.0}
+        model = build_model(Job(data, target, "mil-fresh", backbone, seed, head, **own), path, train.label_names)
+        encoder = model.eval().base_model.requires_grad_(False)
+        features, unit_keys = encoder(**batch).features, encoder.memory.slot_keys.clone()
         for key_range in KEY_RANGES:
-            own = {"memory_key_initializer_range": key_range, **SETTINGS}
-            model = build_model(Job(data, target, "mil-fresh", backbone, seed, head, **own), path, train.label_names)
-            with torch.no_grad():
-                output = model.eval().base_model(**batch, output_memory_weights=True)
-            answer, weights = output.memory_features, output.memory_weights
+            # What is drawn with this range: the same draw, of another size.
+            encoder.memory.slot_keys.copy_(key_range * unit_keys)
+            answer, weights = encoder.memory(features)
             entropy = torch.special.entr(weights).sum(-1).mean() / math.log(weights.shape[-1])
             spread = ((answer - answer.mean(0)).norm(dim=1) / answer.norm(dim=1)).mean()
             shared = {"method": "mil-fresh", "data": data, "target": target, "backbone": backbone, "seed": seed}
