@@ -39,7 +39,7 @@ from hf_memaug.data import DomainDataset
 from hf_memaug.files import told_plainly, write_atomically
 from hf_memaug.training.checkpoints import last_complete_checkpoint
 from hf_memaug.training.costs import clock_in, has_tensorboard, parameter_counts, peak_memory, tensorboard_in
-from hf_memaug.training.guard import check_places
+from hf_memaug.training.guard import check_places, tokens_of
 
 # The mark of a line that is an event and not something that a library has printed.
 EVENT = "\x1ehf-memaug "
@@ -139,7 +139,7 @@ def prepare(rows: DomainDataset, processor, max_length: int | None) -> DomainDat
 def check_lengths(model, *several: DomainDataset) -> None:
     """Of rows to score too, before anything is trained."""
     try:
-        check_places(model, *several)
+        check_places(model, tokens_of(*several))
     except ValueError as error:
         raise DataRefused(data.as_options(error)) from error
 

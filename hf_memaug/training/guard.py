@@ -6,7 +6,7 @@ import operator
 import os
 import tempfile
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from transformers import TrainerCallback, TrainerState, default_data_collator
@@ -242,16 +242,17 @@ def check_frozen_encoders(model: torch.nn.Module) -> None:
 
 
 def check_texts(model: torch.nn.Module, *datasets) -> None:
-    """Refuses tokens that the model could not read, in rows that lie in memory."""
-    check_places(model, *datasets)
-    check_vocabulary(model, *datasets)
-    check_mask(model, *datasets)
+    """Refuses tokens that the model could not read; of rows on a disk, in the first of them."""
+    texts = tokens_of(*datasets)
+    check_places(model, texts)
+    _check_vocabulary(model, texts)
+    _check_mask(model, texts)
 
 
-def check_places(model: torch.nn.Module, *datasets) -> None:
-    """Refuses texts that are longer than the model has positions for, in rows that lie in memory."""
+def check_places(model: torch.nn.Module, texts: Sequence) -> None:
+    """Refuses texts that are longer than the model has positions for."""
     places = places_of(model)
-    longest = max((len(ids) for ids in _texts(*datasets)), default=0)
+    longest = max(map(len, texts), default=0)
     if places and longest > min(places):
         raise ValueError(
             f"A text has {longest} tokens, and the model has places for {min(places)}. Set `max_length` to "
@@ -259,9 +260,8 @@ def check_places(model: torch.nn.Module, *datasets) -> None:
         )
 
 
-def check_vocabulary(model: torch.nn.Module, *datasets) -> None:
-    """Refuses tokens that the model has no vector for, in rows that lie in memory: another tokenizer made them."""
-    texts = list(_texts(*datasets))
+def _check_vocabulary(model: torch.nn.Module, texts: Sequence) -> None:
+    """Refuses tokens that the model has no vector for: another tokenizer made them."""
     try:
         words = model.get_input_embeddings() if texts and hasattr(model, "get_input_embeddings") else None
     except NotImplementedError:
@@ -276,11 +276,11 @@ def check_vocabulary(model: torch.nn.Module, *datasets) -> None:
         )
 
 
-def check_mask(model: torch.nn.Module, *datasets) -> None:
-    """Refuses texts without a mask for a prompted model, in rows that lie in memory."""
+def _check_mask(model: torch.nn.Module, texts: Sequence) -> None:
+    """Refuses texts without a mask for a prompted model."""
     config = getattr(model, "config", None)
     mask = config.mask_token_id if getattr(config, "memory_pooling", None) == "mask" else None
-    row = None if mask is None else next((row for row, ids in enumerate(_texts(*datasets)) if mask not in ids), None)
+    row = None if mask is None else next((row for row, ids in enumerate(texts) if mask not in ids), None)
     if row is not None:
         raise ValueError(
             f"Row {row} has no mask token ({mask}), at which a prompted model reads its answer. Tokenize the rows with "
@@ -312,7 +312,7 @@ def check_batches(dataloader) -> None:
                 f"`train_dataset` has the label {first!r} in row 0, and a model takes numbers. Load the rows with "
                 f'`load_domains`, or number them: `dataset.class_encode_column("{column}")`.'
             )
-    if collator is default_data_collator and len({len(ids) for ids in _texts(rows)}) > 1:
+    if collator is default_data_collator and len(set(map(len, tokens_of(rows)))) > 1:
         raise ValueError(
             "`train_dataset` has texts of several lengths, and nothing pads them. Give the tokenizer as "
             "`processing_class`, or a `data_collator`."
@@ -332,15 +332,18 @@ def is_known(collator) -> bool:
     return getattr(_collators(collator)[-1], "__module__", "").partition(".")[0] in ("hf_memaug", "transformers")
 
 
-def _texts(*datasets) -> Iterable:
+def tokens_of(*datasets) -> list:
+    """The tokens of each text: of rows on a disk, of the first of them."""
+    texts: list = []
     for one in datasets:
         if "input_ids" not in (getattr(one, "column_names", None) or ()):
             continue
         if isinstance(one, DomainDataset):
-            yield from one["input_ids"]
+            texts += one["input_ids"]
         elif hasattr(one, "select") and hasattr(one, "__len__"):
-            # A `datasets.Dataset`, on a disk: its beginning.
-            yield from one.select(range(min(len(one), FIRST_ROWS)))["input_ids"]
+            # A `datasets.Dataset`.
+            texts += one.select(range(min(len(one), FIRST_ROWS)))["input_ids"]
+    return texts
 
 
 def _column(dataset, name: str) -> Iterable:

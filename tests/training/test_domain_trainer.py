@@ -304,6 +304,27 @@ class TestRefusals:
         with pytest.raises(ValueError, match=r"the model has places for 4. Set `max_length`"):
             domain_trainer("gpt2", tmp_path, model=decoder).train()
 
+    def test_rows_on_a_disk_are_read_once_and_only_their_beginning(self, monkeypatch):
+        from hf_memaug.training import guard
+
+        class OnDisk:
+            column_names, reads = ["input_ids"], []
+
+            def __len__(self):
+                return 5
+
+            def select(self, chosen):
+                self.reads.append(list(chosen))
+                return {"input_ids": [[row, 98 if row < 4 else 7] for row in chosen]}
+
+        monkeypatch.setattr(guard, "FIRST_ROWS", 4)
+        model = tiny_model("kv", memory_pooling="mask", mask_token_id=98)
+        guard.check_texts(model, OnDisk())
+        assert OnDisk.reads == [[0, 1, 2, 3]], "for three checks"
+        monkeypatch.setattr(guard, "FIRST_ROWS", 9)
+        with pytest.raises(ValueError, match="Row 4 has no mask token"):
+            guard.check_texts(model, OnDisk())
+
     @pytest.mark.parametrize("as_dict", [False, True])
     def test_choosing_the_checkpoint_on_an_unseen_domain(self, tmp_path, as_dict):
         data = rows(16, domains=(*DOMAINS, "hotels"))
