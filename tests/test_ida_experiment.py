@@ -365,9 +365,10 @@ def test_tables_from_the_command_line(folder, at_once, monkeypatch, capsys, tmp_
     assert {(row["method"], row["slots"]) for row in rows} == {("f+v, 0 slots", 0), ("f+m+v, 4 slots", 4)}
     assert (output / "figure4.png").stat().st_size > 5000
 
-    from hf_memaug.reporting.results import _report
+    from hf_memaug.reporting.results import main
 
-    report = _report(str(output / "table4.json"), "f+v", ())
+    main([str(output / "table4.json"), "--baseline", "f+v", "--cross", "--output", str(tmp_path / "table4.md")])
+    report = (tmp_path / "table4.md").read_text()
     assert "## mnli5, memory-rnn, bwt" in report and report.count("| f+m+v ") == 6, "a table for each score"
 
 
