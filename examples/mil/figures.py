@@ -24,7 +24,7 @@ from pathlib import Path
 from experiment import METHODS, Job, backbone_paths, build_model, load_data, tokenized
 from jobs import add_run_options, run_jobs
 from run_lines import read_runs  # found by the way that jobs.py adds
-from tables import OF_METHOD, PASSES, SETTINGS, STEPS_A_PASS
+from tables import settings_of
 
 CURVES = {
     "figure5": ("memory_slots", [128, 256, 512, 1024, 2048, 4096], "memory slots"),
@@ -66,7 +66,7 @@ def table_runs(records: list[Path]) -> list[dict]:
     found = []
     for result in (result for record in records for result in read_runs(record)):
         job = Job(**result["job"])
-        own = {"steps": PASSES * STEPS_A_PASS.get(job.data, 0), **SETTINGS, **OF_METHOD.get(job.method, {})}
+        own = settings_of(job.data, job.method)
         if job == Job(job.data, job.target, job.method, job.backbone, job.seed, job.head, **own):
             found.append(result)
     return found
@@ -170,7 +170,7 @@ def curve(options) -> None:
     for data in options.sets:
         for target in load_data(options.data, data, "train").domains:
             for seed in range(options.seeds):
-                own = {"head": options.head or "fine-tuning", "steps": PASSES * STEPS_A_PASS[data], **SETTINGS}
+                own = {"head": options.head or "fine-tuning", **settings_of(data, "mil")}
                 jobs.append(Job(data, target, "erm", backbone, seed, **own))
                 jobs += [Job(data, target, "mil", backbone, seed, **{**own, field: value}) for value in values]
     record = options.record[0] if options.record else Path("runs/mil") / f"{options.figure}.jsonl"
@@ -204,11 +204,9 @@ def curve(options) -> None:
 
 
 def keys(options) -> None:
-    import math
-
-    import torch
     from tqdm.auto import tqdm
 
+    from hf_memaug.layers.kv_memory import slot_entropy
     from hf_memaug.reporting.plots import plot_curve
     from hf_memaug.reporting.results import write_results
 
@@ -222,7 +220,7 @@ def keys(options) -> None:
         some = dev.shuffle(seed)[:64]
         given = [name for name in tokenizer.model_input_names if name in some.column_names]
         batch = tokenizer.pad({name: some[name] for name in given}, return_tensors="pt")
-        own = {**SETTINGS, "memory_key_initializer_range": 1.0}
+        own = {**settings_of(data, "mil-fresh"), "memory_key_initializer_range": 1.0}
         model = build_model(Job(data, target, "mil-fresh", backbone, seed, head, **own), path, train.label_names)
         encoder = model.eval().base_model.requires_grad_(False)
         features, unit_keys = encoder(**batch).features, encoder.memory.slot_keys.clone()
@@ -230,7 +228,7 @@ def keys(options) -> None:
             # What is drawn with this range: the same draw, of another size.
             encoder.memory.slot_keys.copy_(key_range * unit_keys)
             answer, weights = encoder.memory(features)
-            entropy = torch.special.entr(weights).sum(-1).mean() / math.log(weights.shape[-1])
+            entropy = slot_entropy(weights).mean()
             spread = ((answer - answer.mean(0)).norm(dim=1) / answer.norm(dim=1)).mean()
             shared = {"method": "mil-fresh", "data": data, "target": target, "backbone": backbone, "seed": seed}
             shared |= {"head": head, "memory_key_initializer_range": key_range}

@@ -40,6 +40,11 @@ PASSES = 3
 OF_METHOD = {"+memory": {"memory_learning_rate": 1e-3}}
 
 
+def settings_of(data: str, method: str, passes: int | None = None) -> dict:
+    """What a job of the tables has that is not a job's own default."""
+    return {"steps": (passes or PASSES) * STEPS_A_PASS.get(data, 0), **SETTINGS, **OF_METHOD.get(method, {})}
+
+
 def make_jobs(options, backbones: dict[str, str]) -> list[Job]:
     """Seed by seed, so that what is there after a break is complete for the seeds it has."""
     data_sets, methods = TABLES[options.table]
@@ -53,7 +58,7 @@ def make_jobs(options, backbones: dict[str, str]) -> list[Job]:
                     if options.cross is not None:
                         targets = [target for target in targets if (target == "cross") == options.cross]
                     for method in options.methods or methods:
-                        own = {"steps": options.passes * STEPS_A_PASS[data], **SETTINGS, **OF_METHOD.get(method, {})}
+                        own = settings_of(data, method, options.passes)
                         for name in ("memory_learning_rate", "memory_key_initializer_range"):
                             if getattr(options, name) is not None:
                                 own[name] = getattr(options, name)

@@ -30,6 +30,7 @@ from transformers import logging
 from hf_memaug.data.sampling import DomainBalancedSampler, EpisodeSampler
 from hf_memaug.evaluation.scores import macro_f1
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
+from hf_memaug.layers.kv_memory import slot_entropy
 from hf_memaug.training.algorithms import ALGORITHMS, DomainBatch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run_lines.py, stacking.py
@@ -291,8 +292,8 @@ class Together:
             losses = F.binary_cross_entropy_with_logits(logits, is_target, reduction="none").mean(dim=1)
             gradients = torch.autograd.grad(losses.sum(), [*memory.values(), *chosen.values()])
             accuracy = ((logits > 0) == (is_target > 0)).float().mean(dim=1)
-            entropy = torch.special.entr(weights).sum(-1).mean(dim=(1, 2)) / math.log(weights.shape[-1])
-            return gradients, (losses.detach(), accuracy, entropy.detach())
+            entropy = slot_entropy(weights.detach()).mean(dim=(1, 2))
+            return gradients, (losses.detach(), accuracy, entropy)
 
         run = GraphedFunction(play) if self.is_graphed else play
         # Line 6 to 8: a step of encoder and head, with the memory as it is.

@@ -2,8 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The key-value memory of MIL (Jia and Zhang, 2023, section 3.1)."""
 
+import math
+
 import torch
 from torch import nn
+
+
+def slot_entropy(weights: torch.Tensor) -> torch.Tensor:
+    """Of weights `(..., slots)`: how evenly each query reads them, from 0, a single slot, to 1, all alike."""
+    return torch.special.entr(weights).sum(dim=-1) / math.log(max(weights.shape[-1], 2))
 
 
 class QueryMLP(nn.Module):

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """MIL's meta-training (Jia and Zhang, 2023, Algorithm 2): episodes that teach the memory to bridge domains."""
 
-import math
 import os
 from contextlib import contextmanager
 
@@ -14,6 +13,7 @@ from transformers import TrainerCallback, get_scheduler
 from hf_memaug.data.sampling import EpisodeSampler
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.layers.discriminator import DomainDiscriminators
+from hf_memaug.layers.kv_memory import slot_entropy
 from hf_memaug.training.checkpoints import load_state
 from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
@@ -244,7 +244,7 @@ class MetaTrainer(DomainTrainer):
             "domain_loss": loss.detach(),
             "accuracy": ((logits.detach() > 0) == (is_target > 0)).float().mean(),
             # 1 for even attention to all slots.
-            "slot_entropy": torch.special.entr(weights).sum(dim=-1).mean() / math.log(max(weights.shape[-1], 2)),
+            "slot_entropy": slot_entropy(weights).mean(),
             "slots_used": used.index_fill(0, weights.argmax(dim=-1).flatten(), True),
         }
         return dict(zip(by, gradients, strict=True)), seen
