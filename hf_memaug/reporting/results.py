@@ -224,6 +224,12 @@ def _filtered(rows: list[dict], **wanted: str | None) -> list[dict]:
     return rows
 
 
+def _of_seeds(rows: list[dict], seeds: Sequence[int] | None) -> list[dict]:
+    for seed in seeds or ():
+        check_name("seeds", seed, sorted({row["seed"] for row in rows}))
+    return rows if seeds is None else [row for row in rows if row["seed"] in seeds]
+
+
 def _select(rows, data: str, backbone=None, head=None, metric=None, targets=None, cross=CROSS):
     """method -> target -> seed -> value, of rows that differ in nothing else; the targets to average; the others."""
     rows = _filtered([_checked_row(row) for row in rows], data=data, backbone=backbone, head=head, metric=metric)
@@ -369,9 +375,11 @@ def _report(
     or_metric: str | None = None,
     interval: bool = False,
     by: str | None = None,
+    seeds: Sequence[int] | None = None,
     **wanted,
 ) -> str:
     result = _read_side_by_side(files)
+    result["rows"] = _of_seeds(result["rows"], seeds)
     if by is not None:
         result["rows"] = _split_by(result["rows"], by)
     said = ""
@@ -422,6 +430,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     )
     for field in ("data", "backbone", "head", "metric"):
         parser.add_argument(f"--{field}", help=f"only the tables of this {field} (default: all)")
+    parser.add_argument("--seeds", nargs="+", type=int, help="only the models of these seeds (default: all)")
     parser.add_argument("--or-metric", metavar="METRIC", help="stands in where a target has no --metric")
     parser.add_argument("--baseline", help="the method to compare with (default: erm, or else the first)")
     parser.add_argument(

@@ -61,6 +61,17 @@ def test_without_erm_the_first_method_is_compared_with(tmp_path, capsys):
     assert "− dapt: difference" in capsys.readouterr().out
 
 
+def test_only_the_models_of_some_seeds(file, capsys):
+    main([str(file), "--data", "amazon", "--head", "prompting", "--seeds", "0", "2"])
+    shown = capsys.readouterr().out
+    rows = [row for row in read_results(file)["rows"] if row["seed"] in (0, 2)]
+    assert results_table(rows, data="amazon", head="prompting") in shown and "Seeds: 0, 2." in shown
+    assert results_table(read_results(file)["rows"], data="amazon", head="prompting") not in shown
+    with pytest.raises(SystemExit):
+        main([str(file), "--seeds", "0", "7"])
+    assert "`seeds` 7 is not known: choose one of [0, 1, 2]" in capsys.readouterr().err
+
+
 def test_the_interval_of_a_difference(file, capsys):
     main([str(file), "--data", "amazon", "--head", "prompting", "--interval"])
     shown = capsys.readouterr().out
