@@ -36,6 +36,9 @@ class GMAPConfig(PreTrainedConfig):
             of 6), layers 6 and 12 for `"chunk_gated"`, all for `"multiple"`.
         freeze_general (`bool`, *optional*, defaults to `True`):
             Whether `general` stays as it is: no gradient, no graph, no dropout.
+        general_dtype (`str`, *optional*):
+            Precision of a frozen `general`, `"bfloat16"` or `"float16"`, which is smaller and faster. Left out, that of
+            the rest.
         classifier_layers (`int`, *optional*, defaults to 1):
             Layers of the head for sequence classification, 1 or 2.
         classifier_dropout (`float`, *optional*):
@@ -58,13 +61,14 @@ class GMAPConfig(PreTrainedConfig):
     fusion: Literal["memory_attention", "cross_attention", "gate_attention"] = "memory_attention"
     memory_layers: list[int] | tuple[int, ...] | None = None
     freeze_general: bool = True
+    general_dtype: Literal["bfloat16", "float16", "float32", "float64"] | None = None
     classifier_layers: Literal[1, 2] = 1
     classifier_dropout: float | int | None = None
     tie_word_embeddings: bool = True
     run_facts: dict[str, Any] | None = None
 
     def __post_init__(self, **kwargs):
-        refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "freeze_", "strateg", "fusion"))
+        refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "freeze_", "general_", "strateg", "fusion"))
         if self.general is not None and self.domain is not None:
             # What `to_dict` adds for others to read: each encoder has its own.
             for name in _SIZES:
@@ -74,6 +78,11 @@ class GMAPConfig(PreTrainedConfig):
             if given is None or isinstance(given, dict):
                 fields = dict(given or {})
                 setattr(self, name, AutoConfig.for_model(fields.pop("model_type", "roberta"), **fields))
+        if self.general_dtype is not None and not self.freeze_general:
+            raise ValueError(
+                f"`general_dtype` is {self.general_dtype!r}, and with `freeze_general=False` the general encoder "
+                "learns, in the precision of the rest. Leave `general_dtype` out."
+            )
         if self.memory_layers is not None:
             self.memory_layers = list(self.memory_layers)
         # Auto classes that offer two heads walk through this list, and stumble over None.

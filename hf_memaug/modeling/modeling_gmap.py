@@ -23,6 +23,7 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
     augment,
     check_config,
     check_pair,
+    copy_weights,
     domain_twin,
     layer_states,
     load_encoder,
@@ -72,7 +73,10 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         return found
 
     def save_pretrained(self, save_directory, is_main_process=True, state_dict=None, *args, **kwargs):
-        """As in transformers; weights that both encoders share are stored once."""
+        """As in transformers; weights that both encoders share are stored once, each encoder in its own precision."""
+        general, domain = (one.dtype for one in (self.base_model.general, self.base_model.domain))
+        of_its_own = self.config.freeze_general and general != domain
+        self.config.general_dtype = str(general).removeprefix("torch.") if of_its_own else None
         ignored = self._keys_to_ignore_on_save
         # A general encoder that learns may be put back by `Trainer`, which fills nothing in.
         shared = shared_weights(state_dict or self.state_dict(), equal=self.config.freeze_general)
@@ -146,12 +150,13 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         if "attn_implementation" in how:
             model.set_attn_implementation(how["attn_implementation"])
         for name, encoder in encoders.items():
-            _copy_weights(encoder, getattr(model.base_model, name), name)
+            copy_weights(encoder, getattr(model.base_model, name), name)
         if cls.keeps_lm_head:
             theirs = getattr(domain, "lm_head", None) or getattr(getattr(domain, "cls", None), "predictions", None)
             if theirs is not None:
-                _copy_weights(theirs, model.lm_head, "lm_head")
+                copy_weights(theirs, model.lm_head, "lm_head")
             model.tie_weights()
+        model.base_model.freeze_general(config.freeze_general)
         return model.eval()
 
 
@@ -161,16 +166,6 @@ def _check_masked(config: GMAPConfig) -> None:
         raise ValueError(
             f"`domain` is a `{found}`, which is no masked language model. There are heads for: {', '.join(LM_HEADS)}."
         )
-
-
-def _copy_weights(source: nn.Module, into: nn.Module, name: str) -> None:
-    stored, wanted = source.state_dict(), into.state_dict()
-    missing = [key for key in wanted if key not in stored and "memory_" not in key]
-    if missing:
-        raise ValueError(
-            f"`{name}` has no weights for {missing[:3]}: pass an encoder of transformers, without adapters."
-        )
-    into.load_state_dict({key: value for key, value in stored.items() if key in wanted}, strict=False)
 
 
 @auto_docstring
@@ -187,8 +182,13 @@ class GMAPModel(GMAPPreTrainedModel):
         self.freeze_general(config.freeze_general)
 
     def freeze_general(self, frozen: bool = True):
-        """Keeps the general encoder as it is; `frozen=False` lets it learn. Returns the model."""
+        """Keeps the general encoder as it is, in `general_dtype`; `frozen=False` lets it learn. Returns the model."""
         self.config.freeze_general = frozen
+        if self.config.general_dtype is not None:
+            self.general.to(getattr(torch, self.config.general_dtype) if frozen else self.domain.dtype)
+        if not frozen:
+            # What learns has the precision of the rest.
+            self.config.general_dtype = None
         self.general.requires_grad_(not frozen)
         return self.train(self.training)
 

@@ -3,11 +3,14 @@
 """What both encoders share is stored once, and each has it again."""
 
 import copy
+import json
 
 import pytest
 import torch
 from families import gmap_config, save_backbone
+from modeling.test_gmap_decoder import SIZES as GPT2_SIZES
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel
 
 import hf_memaug
 from hf_memaug.training.guard import check_frozen_encoders
@@ -134,3 +137,80 @@ def test_all_that_is_fresh_learns_beside_lora_and_is_saved_with_it(kind, fusion,
     adapted.save_pretrained(tmp_path / "adapter")
     stored = load_file(tmp_path / "adapter" / "adapter_model.safetensors")
     assert fresh <= {name.removeprefix("base_model.model.") for name in stored}
+
+
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
+def dtypes_of(model) -> dict[str, set[torch.dtype]]:
+    return {name: {p.dtype for p in getattr(model.base_model, name).parameters()} for name in ("general", "domain")}
+
+
+HALF = {"general": {torch.bfloat16}, "domain": {torch.float32}}
+WHOLE = {"general": {torch.float32}, "domain": {torch.float32}}
+
+
+@pytest.mark.parametrize("kind", ["roberta", "bert", "gpt2"])
+@pytest.mark.parametrize("how", ["asked for", "by hand", "when loading"])
+def test_a_general_encoder_in_half_precision_stays_so(kind, how, tmp_path):
+    if kind == "gpt2":
+        backbone = AutoModel.from_config(AutoConfig.for_model("gpt2", **GPT2_SIZES))
+    else:
+        backbone = save_backbone(kind, tmp_path / "backbone")
+    make = hf_memaug.GMAPForSequenceClassification
+    asked = {"general_dtype": "bfloat16"}
+    model = make.from_general_and_domain(backbone, backbone, **(asked if how == "asked for" else {}))
+    if how == "when loading":
+        model.save_pretrained(tmp_path / "whole")
+        model = make.from_pretrained(tmp_path / "whole", **asked)
+    elif how == "by hand":
+        assert dtypes_of(model) == WHOLE and model.config.general_dtype is None
+        model.base_model.general.to(torch.bfloat16)
+    assert dtypes_of(model) == HALF and {p.dtype for p in model.classifier.parameters()} == {torch.float32}
+    file = stored(model, tmp_path)
+    assert {value.dtype for name, value in file.items() if "general." in name} == {torch.bfloat16}
+    assert_it_comes_back(model, tmp_path)
+    again = make.from_pretrained(tmp_path)
+    assert again.config.general_dtype == "bfloat16" and dtypes_of(again) == HALF
+    ids = torch.randint(5, 40, (2, 9))
+    assert torch.equal(again(ids).logits, model.eval()(ids).logits)
+    # And it is the general encoder that this rounds.
+    other = make.from_pretrained(tmp_path, general_dtype=None)
+    assert dtypes_of(other) == WHOLE and not torch.equal(other(ids).logits, again(ids).logits)
+
+
+def test_a_configuration_builds_it_too(tmp_path):
+    config = gmap_config("gmap", general_dtype="bfloat16")
+    assert dtypes_of(hf_memaug.GMAPForMaskedLM(config)) == HALF
+
+
+def test_what_learns_has_the_precision_of_the_rest(tmp_path):
+    model = hf_memaug.GMAPForSequenceClassification(gmap_config("gmap", general_dtype="bfloat16"))
+    model.base_model.freeze_general(False)
+    assert dtypes_of(model) == WHOLE and model.config.general_dtype is None
+    assert all(p.requires_grad for p in model.base_model.general.parameters())
+    with pytest.raises(ValueError, match="`general_dtype` is 'bfloat16', and with `freeze_general=False`"):
+        gmap_config("gmap", general_dtype="bfloat16", freeze_general=False)
+
+
+def test_a_model_that_was_put_into_one_precision_says_so(tmp_path):
+    model = hf_memaug.GMAPModel(gmap_config("gmap", general_dtype="bfloat16")).to(torch.float16)
+    model.save_pretrained(tmp_path)
+    again = hf_memaug.GMAPModel.from_pretrained(tmp_path)
+    assert again.config.general_dtype is None and dtypes_of(again) == dict.fromkeys(HALF, {torch.float16})
+
+
+def test_what_learns_in_another_precision_can_be_loaded_again(tmp_path):
+    model = hf_memaug.GMAPModel(gmap_config("gmap", freeze_general=False))
+    model.general.to(torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    assert dtypes_of(hf_memaug.GMAPModel.from_pretrained(tmp_path)) == WHOLE
+
+
+def test_an_older_checkpoint_has_no_such_field(tmp_path):
+    hf_memaug.GMAPModel(gmap_config("gmap")).save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    fields = json.loads(path.read_text())
+    assert fields.pop("general_dtype", None) is None
+    path.write_text(json.dumps(fields))
+    assert dtypes_of(hf_memaug.GMAPModel.from_pretrained(tmp_path)) == WHOLE
