@@ -243,7 +243,7 @@ def _select(rows, data: str, backbone=None, head=None, metric=None, targets=None
         if row["seed"] in by_seed:
             raise ValueError(
                 f"`rows` hold another value for {_identity(row)}: pass only the rows of one setting, or tell settings "
-                "apart with `--by FIELD` on the command line."
+                "apart with `--by FIELD` of `python -m hf_memaug.reporting.results`."
             )
         by_seed[row["seed"]] = row["value"]
     targets = _domains(rows, data, cross) if targets is None else list(targets)
@@ -379,7 +379,8 @@ def _report(
     **wanted,
 ) -> str:
     result = _read_side_by_side(files)
-    result["rows"] = _of_seeds(result["rows"], seeds)
+    if not result["rows"]:
+        raise ValueError(f"`{files[0]}` has no rows: there is nothing to show.")
     if by is not None:
         result["rows"] = _split_by(result["rows"], by)
     said = ""
@@ -400,7 +401,7 @@ def _report(
         f"`python -m hf_memaug.reporting.results` from {', '.join(named)}, and that by",
         "\n".join(["```bash", *dict.fromkeys(result["commands"]), "```"]),
     ]
-    chosen = _filtered(result["rows"], **wanted)
+    chosen = _of_seeds(_filtered(result["rows"], **wanted), seeds)
     for table in dict.fromkeys(map(_table_of, chosen)):
         (data, _, _, metric), rows = table, [row for row in chosen if _table_of(row) == table]
         # A table that lacks a target everywhere must not pass the average of the rest off as that of the data.

@@ -4,7 +4,7 @@
 
 import numpy as np
 import pytest
-from reporting.test_results import both, row, rows_of, write
+from reporting.test_results import MIL, both, row, rows_of, write
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install hf_memaug[report]")
 
@@ -23,18 +23,21 @@ def files(tmp_path):
     write(second, [{**r, "value": r["value"] / 2} for r in both(head="prompting")])
     write(second, rows_of("mil-fresh", {0: (40.0, 40.0)}, head="prompting"))
     # Somebody else's rows, which have no baseline.
-    write(second, [row("mil", "travel", seed, 50.0, data="mnli5") for seed in range(3)])
+    write(second, rows_of("mil", MIL, data="mnli5"))
     return [str(first), str(second)]
 
 
 def test_each_setting_of_each_file(files):
-    found = find_differences(files, ["mil"])
-    assert [(one["data"], one["setting"]) for one in found] == [
-        ("amazon", "roberta-base, fine-tuning"),
-        ("amazon", "roberta-base, prompting"),
-        ("mnli5", "roberta-base, fine-tuning"),
-        ("amazon", "roberta-base, prompting, longer"),
+    *found, lacking = find_differences(files, ["mil"])
+    assert [(one["data"], one["metric"], one["setting"]) for one in found] == [
+        ("amazon", "macro_f1", "roberta-base, fine-tuning, mil"),
+        ("amazon", "macro_f1", "roberta-base, prompting, mil"),
+        ("mnli5", "macro_f1", "roberta-base, fine-tuning, mil"),
+        ("amazon", "macro_f1", "roberta-base, prompting, longer"),
     ]
+    # Nobody trained its baseline.
+    assert (lacking["data"], lacking["setting"]) == ("mnli5", "roberta-base, longer")
+    assert lacking["difference"] is None and lacking["n"] == 0
     for one, file, head in zip(found, [files[0]] * 3 + [files[1]], [None, None, None, "prompting"], strict=True):
         head = head or one["setting"].split(", ")[1]
         expected = compare_rows(read_results(file)["rows"], "mil", data=one["data"], head=head)
@@ -50,14 +53,88 @@ def test_several_methods_other_baselines_and_seeds(files):
     assert fresh["difference"] == pytest.approx(0.0) and fresh["n"] == 1 and fresh["low"] is None
     backwards = find_differences(files, ["erm"], baseline="mil")
     assert backwards[0]["difference"] == pytest.approx(-3.0)
-    assert [one["n"] for one in find_differences(files, ["mil"], seeds=[0, 1])] == [2, 2, 2, 2]
+    assert [one["n"] for one in find_differences(files, ["mil"], seeds=[0, 1])] == [2, 2, 2, 2, 0]
+    assert find_differences(files, "mil") == find_differences(files, ["mil", "mil"]) == find_differences(files, ["mil"])
+    folds = find_differences(files, ["mil"], over="targets")
+    assert folds[0]["n"] == 2 and folds[0]["p_value"] != find_differences(files, ["mil"])[0]["p_value"]
 
 
-def test_a_target_that_a_setting_lacks_does_not_vanish_from_the_average(tmp_path):
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_target_that_a_setting_lacks_does_not_vanish_from_the_average(apart, tmp_path):
+    whole, part = both(head="fine-tuning"), [r for r in both(head="prompting") if r["target"] == "books"]
+    first, second = tmp_path / "a.json", tmp_path / "b.json"
+    write(first, whole if apart else whole + part)
+    if apart:
+        write(second, part)
+    found = find_differences([first, second] if apart else [first], ["mil"])
+    assert [(one["setting"], one["n"]) for one in found] == [
+        ("roberta-base, fine-tuning", 3),
+        ("roberta-base, prompting", 0),
+    ]
+
+
+def test_other_test_sets_are_no_domains(tmp_path):
     file = tmp_path / "table1.json"
-    write(file, both(head="fine-tuning") + [r for r in both(head="prompting") if r["target"] == "books"])
-    (only,) = find_differences([file], ["mil"])
-    assert only["setting"] == "roberta-base, fine-tuning"
+    write(file, both() + [row(method, "imdb", seed, 10.0) for method in ("erm", "mil") for seed in range(3)])
+    (found,) = find_differences([file], ["mil"])
+    assert found["difference"] == pytest.approx(3.0)
+    (found,) = find_differences([file], ["mil"], cross=["dvd"])
+    assert found["difference"] == pytest.approx((np.mean([3, 5, 2]) + 0) / 2)
+
+
+def test_files_are_told_apart_by_what_they_differ_in(tmp_path):
+    paths = [tmp_path / folder / name for folder, name in (("p/x", "a"), ("p/x", "b"), ("q/x", "a"))]
+    paths = [path.with_suffix(".json") for path in paths]
+    for path in paths:
+        write(path, both())
+
+    def settings(files):
+        return [one["setting"] for one in find_differences(files, ["mil"])]
+
+    assert settings(paths[:1]) == ["roberta-base"]
+    assert settings(paths[:2]) == ["roberta-base, a", "roberta-base, b"]
+    assert settings(paths[::2]) == ["roberta-base, p/x", "roberta-base, q/x"] == settings(paths[::-2])[::-1]
+    assert settings(paths) == ["roberta-base, p/x/a", "roberta-base, p/x/b", "roberta-base, q/x"]
+
+
+@pytest.fixture
+def two_metrics(tmp_path):
+    file = tmp_path / "ida.json"
+    write(file, both() + [{**r, "value": -r["value"] / 10} for r in both(metric="forgetting")])
+    # A target of one metric alone is none of the other's.
+    write(file, [row(method, "kitchen", 0, 1.0, metric="forgetting") for method in ("erm", "mil")])
+    return str(file)
+
+
+def test_each_metric_has_its_panel_and_its_scale(two_metrics, tmp_path, drawn, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    main([two_metrics, "--methods", "mil", "--mark", "2", "--output", str(tmp_path / "one.png")])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "amazon  forgetting  roberta-base  mil  −0.2 (n = 1)"
+    assert lines[1] == "amazon  macro_f1    roberta-base  mil  +3.0 (+0.5 to +5.5, p = 0.035)"
+    forgetting, f1 = drawn[0].axes
+    assert (f1.get_title(), forgetting.get_title()) == ("amazon, macro_f1", "amazon, forgetting")
+    assert f1.get_xlabel() == "mil − erm, macro_f1"
+    assert forgetting.get_xlabel() == "mil − erm, forgetting (lower is better)"
+    assert f1.get_xlim() != forgetting.get_xlim()
+    assert [text.get_text() for text in forgetting.get_yticklabels()] == ["roberta-base"]
+    assert [text.get_text() for text in f1.get_yticklabels()] == [""]
+    assert [2.0, 2.0] in [list(line.get_xdata()) for line in f1.lines]
+    main([two_metrics, "--methods", "erm", "--baseline", "mil", "--metric", "macro_f1", "--seeds", "0", "2"])
+    said = capsys.readouterr().out
+    assert "forgetting" not in said and "−3.5 (" in said and (tmp_path / "differences.png").exists()
+    assert [axes.get_xlabel() for axes in drawn[1].axes] == ["erm − mil, macro_f1"]
+    assert not any(2.0 in line.get_xdata() for line in drawn[1].axes[0].lines)
+
+
+def test_many_data_sets_stand_below_each_other(tmp_path, drawn):
+    file = tmp_path / "many.json"
+    write(file, [r for number in range(5) for r in both(data=f"set {number}")])
+    plot_differences(find_differences([file], ["mil"]), tmp_path / "many.png", baseline="erm")
+    shown = [axes for axes in drawn[0].axes if axes.axison]
+    assert {axes.get_subplotspec().rowspan.start for axes in shown} == {0, 1} and len(shown) == 5
+    named = [axes.get_title() for axes in shown if any(t.get_text() for t in axes.get_yticklabels())]
+    assert named == ["set 0", "set 3"]
 
 
 def test_the_picture_shows_them(files, tmp_path, drawn):
@@ -67,7 +144,9 @@ def test_the_picture_shows_them(files, tmp_path, drawn):
     amazon, mnli5 = drawn[0].axes
     assert (amazon.get_title(), mnli5.get_title()) == ("amazon", "mnli5")
     labels = [text.get_text() for text in amazon.get_yticklabels()]
-    assert labels == ["roberta-base, fine-tuning", "roberta-base, prompting", "roberta-base, prompting, longer"]
+    settings = ["fine-tuning, mil", "prompting, mil", "prompting, longer"]
+    assert labels == [f"roberta-base, {setting}" for setting in settings]
+    found = [one for one in found if one["n"]]
     for axes, data in ((amazon, "amazon"), (mnli5, "mnli5")):
         shown = sorted(float(x) for bar in axes.containers for x in np.atleast_1d(bar.lines[0].get_xdata()))
         assert shown == pytest.approx(sorted(one["difference"] for one in found if one["data"] == data))
@@ -96,7 +175,8 @@ def test_the_command(files, tmp_path, capsys):
     main([*files, "--methods", "mil", "--mark", "1", "--output", str(output)])
     said = capsys.readouterr().out
     assert output.exists() and str(output) in said
-    assert "amazon  roberta-base, fine-tuning        mil  +3.0 (+0.5 to +5.5, p = 0.035)" in said
+    assert "amazon  macro_f1  roberta-base, fine-tuning, mil   mil  +3.0 (+0.5 to +5.5, p = 0.035)" in said
+    assert "mnli5   macro_f1  roberta-base, longer             mil  not drawn: no seed has all targets of both" in said
 
 
 @pytest.mark.parametrize(
@@ -107,7 +187,8 @@ def test_the_command(files, tmp_path, capsys):
         (["--methods", "mil", "--metric", "accuracy"], "accuracy"),
         (["--methods", "mil", "--seeds", "9"], "`seeds` 9 is not known"),
         (["--methods", "mil", "--output", "x.pdf"], "end it in '.png'"),
-        (["--methods", "erm"], "`methods` holds the baseline"),
+        (["--methods", "erm"], "name what is compared with the baseline, 'erm'"),
+        (["--methods", "mil", "--mark", "nan"], "`mark` is nan"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused_with_the_mend(files, arguments, words, capsys):
@@ -116,10 +197,16 @@ def test_what_cannot_be_drawn_is_refused_with_the_mend(files, arguments, words, 
     assert words in capsys.readouterr().err
 
 
-def test_the_same_file_twice_and_files_without_a_pair_are_refused(files, tmp_path):
-    with pytest.raises(ValueError, match="both have 'mil' of amazon, macro_f1, roberta-base, fine-tuning"):
+def test_files_without_a_pair_are_refused(files, tmp_path):
+    with pytest.raises(ValueError, match="name files with rows, each once"):
         find_differences([files[0], files[0]], ["mil"])
+    with pytest.raises(ValueError, match=r"`methods` is \[\]"):
+        find_differences(files, [])
+    with pytest.raises(ValueError, match="`differences` is empty"):
+        plot_differences([], tmp_path / "x.png", baseline="erm")
     lone = tmp_path / "lone.json"
     write(lone, rows_of("erm", {0: (1.0, 2.0)}) + rows_of("mil", {1: (1.0, 2.0)}))
-    with pytest.raises(ValueError, match="no seed that `mil` and `erm` both have in full"):
+    with pytest.raises(
+        ValueError, match=r"no seed that `mil` and `erm` both have with all targets \(amazon: books, dvd"
+    ):
         find_differences([lone], ["mil"])

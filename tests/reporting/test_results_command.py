@@ -67,6 +67,10 @@ def test_only_the_models_of_some_seeds(file, capsys):
     rows = [row for row in read_results(file)["rows"] if row["seed"] in (0, 2)]
     assert results_table(rows, data="amazon", head="prompting") in shown and "Seeds: 0, 2." in shown
     assert results_table(read_results(file)["rows"], data="amazon", head="prompting") not in shown
+    # A target that these seeds lack is not left out of the average.
+    write(file, [row("erm", "kitchen", 1, 50.0, head="prompting")])
+    main([str(file), "--data", "amazon", "--head", "prompting", "--seeds", "0", "2"])
+    assert "Seeds: none in full." in capsys.readouterr().out
     with pytest.raises(SystemExit):
         main([str(file), "--seeds", "0", "7"])
     assert "`seeds` 7 is not known: choose one of [0, 1, 2]" in capsys.readouterr().err
