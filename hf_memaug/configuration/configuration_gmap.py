@@ -61,7 +61,7 @@ class GMAPConfig(PreTrainedConfig):
     fusion: Literal["memory_attention", "cross_attention", "gate_attention"] = "memory_attention"
     memory_layers: list[int] | tuple[int, ...] | None = None
     freeze_general: bool = True
-    general_dtype: Literal["bfloat16", "float16", "float32", "float64"] | None = None
+    general_dtype: Literal["bfloat16", "float16"] | None = None
     classifier_layers: Literal[1, 2] = 1
     classifier_dropout: float | int | None = None
     tie_word_embeddings: bool = True
@@ -78,16 +78,22 @@ class GMAPConfig(PreTrainedConfig):
             if given is None or isinstance(given, dict):
                 fields = dict(given or {})
                 setattr(self, name, AutoConfig.for_model(fields.pop("model_type", "roberta"), **fields))
-        if self.general_dtype is not None and not self.freeze_general:
-            raise ValueError(
-                f"`general_dtype` is {self.general_dtype!r}, and with `freeze_general=False` the general encoder "
-                "learns, in the precision of the rest. Leave `general_dtype` out."
-            )
+        if not self.freeze_general:
+            self.refuse_general_dtype(self.general_dtype)
         if self.memory_layers is not None:
             self.memory_layers = list(self.memory_layers)
         # Auto classes that offer two heads walk through this list, and stumble over None.
         self.architectures = self.architectures or []
         super().__post_init__(**kwargs)
+
+    @staticmethod
+    def refuse_general_dtype(given: str | None) -> None:
+        """Of a general encoder that learns."""
+        if given is not None:
+            raise ValueError(
+                f"`general_dtype` is {given!r}, and with `freeze_general=False` the general encoder learns, in the "
+                "precision of the rest. Leave `general_dtype` out."
+            )
 
     def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:
         """What is fed with text and resized with the vocabulary."""

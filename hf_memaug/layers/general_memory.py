@@ -8,6 +8,18 @@ import torch
 from torch import nn
 
 
+def in_computed_type(states: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """
+    States in half precision in that of autocast, where it is on: what puts tensors together refuses the other half
+    there. A cache has fp16, and a general encoder its own.
+    """
+    kind = states[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return list(states)
+    computed = torch.get_autocast_dtype(kind)
+    return [one if one.dtype == torch.float32 else one.to(computed) for one in states]
+
+
 class LayerGate(nn.Module):
     """A token's representation from its representations in several layers, each weighed by what it holds."""
 
@@ -50,6 +62,7 @@ class GeneralMemory(nn.Module):
         up to 1.
         """
         is_one = isinstance(states, torch.Tensor)
+        states = in_computed_type([states])[0] if is_one else in_computed_type(states)
         if not self.gates:
             states = states.unbind(dim=1) if is_one else states
             return [states[-1 if self.strategy == "single" else layer - 1] for layer in self.layers], None

@@ -3,7 +3,6 @@
 """G-MAP: a domain encoder that reads the memory of a frozen general encoder (Wan et al., 2022, section 2)."""
 
 import copy
-from contextlib import nullcontext
 
 import torch
 from torch import nn
@@ -16,7 +15,7 @@ from transformers.models.roberta.modeling_roberta import RobertaClassificationHe
 from transformers.utils import auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_gmap import GMAPConfig
-from hf_memaug.layers.general_memory import GeneralMemory
+from hf_memaug.layers.general_memory import GeneralMemory, in_computed_type
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
 from hf_memaug.modeling.modeling_gmap_encoders import (
     DECODERS,
@@ -28,6 +27,8 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
     layer_states,
     load_encoder,
     make_encoder,
+    own_precision,
+    seen_memory,
     shared_mask,
     shared_weights,
 )
@@ -68,15 +69,15 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
     def from_pretrained(cls, *args, **kwargs):
         found = super().from_pretrained(*args, **kwargs)
         model = found[0] if isinstance(found, tuple) else found
+        if not model.config.freeze_general:
+            model.config.refuse_general_dtype(kwargs.get("general_dtype"))
         # Loading makes fresh parameters, which all learn.
-        model.base_model.freeze_general(model.config.freeze_general)
+        model.base_model.freeze_general(model.config.freeze_general).cast_general()
         return found
 
     def save_pretrained(self, save_directory, is_main_process=True, state_dict=None, *args, **kwargs):
         """As in transformers; weights that both encoders share are stored once, each encoder in its own precision."""
-        general, domain = (one.dtype for one in (self.base_model.general, self.base_model.domain))
-        of_its_own = self.config.freeze_general and general != domain
-        self.config.general_dtype = str(general).removeprefix("torch.") if of_its_own else None
+        self.config.general_dtype = self.base_model.found_general_dtype()
         ignored = self._keys_to_ignore_on_save
         # A general encoder that learns may be put back by `Trainer`, which fills nothing in.
         shared = shared_weights(state_dict or self.state_dict(), equal=self.config.freeze_general)
@@ -105,7 +106,7 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         embeddings = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
         encoders = self.base_model
         encoders.general.resize_token_embeddings(new_num_tokens, *args, **kwargs)
-        encoders.freeze_general(self.config.freeze_general)
+        encoders.general.requires_grad_(not self.config.freeze_general)
         return embeddings
 
     @property
@@ -138,7 +139,8 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         )
         if cls.keeps_lm_head:
             _check_masked(config)
-        plain = general if isinstance(general, PreTrainedModel) else load_encoder(general, how)
+        own = {"dtype": kwargs["general_dtype"]} if kwargs.get("general_dtype") else {}
+        plain = general if isinstance(general, PreTrainedModel) else load_encoder(general, {**how, **own})
         if not isinstance(domain, PreTrainedModel):
             domain = (
                 AutoModelForMaskedLM.from_pretrained(domain, **how) if cls.keeps_lm_head else load_encoder(domain, how)
@@ -147,6 +149,7 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         kwargs.setdefault("tie_word_embeddings", getattr(domain.config, "tie_word_embeddings", True))
         config = cls.config_class(**{name: copy.deepcopy(one.config) for name, one in encoders.items()}, **kwargs)
         model = cls(config).to(encoders["domain"].dtype)
+        model.base_model.cast_general()
         if "attn_implementation" in how:
             model.set_attn_implementation(how["attn_implementation"])
         for name, encoder in encoders.items():
@@ -156,7 +159,6 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
             if theirs is not None:
                 copy_weights(theirs, model.lm_head, "lm_head")
             model.tie_weights()
-        model.base_model.freeze_general(config.freeze_general)
         return model.eval()
 
 
@@ -179,18 +181,31 @@ class GMAPModel(GMAPPreTrainedModel):
         self.memory = GeneralMemory(config.hidden_size, config.strategy, config.augmented_layers, gated_heads=heads)
         augment(self.domain, config.fusion, config.augmented_layers)
         self.post_init()
-        self.freeze_general(config.freeze_general)
+        self.freeze_general(config.freeze_general).cast_general()
 
     def freeze_general(self, frozen: bool = True):
-        """Keeps the general encoder as it is, in `general_dtype`; `frozen=False` lets it learn. Returns the model."""
+        """
+        Keeps the general encoder as it is. `frozen=False` lets it learn, in the precision of the rest, which it then
+        keeps. Returns the model.
+        """
         self.config.freeze_general = frozen
-        if self.config.general_dtype is not None:
-            self.general.to(getattr(torch, self.config.general_dtype) if frozen else self.domain.dtype)
         if not frozen:
-            # What learns has the precision of the rest.
             self.config.general_dtype = None
+            self.cast_general(self.domain.dtype)
         self.general.requires_grad_(not frozen)
         return self.train(self.training)
+
+    def cast_general(self, dtype: torch.dtype | None = None) -> None:
+        """Puts the general encoder into `general_dtype`, where there is one, or into another."""
+        dtype = dtype or getattr(torch, self.config.general_dtype or "", None)
+        if dtype not in (None, self.general.dtype):
+            self.general.to(dtype)
+
+    def found_general_dtype(self) -> str | None:
+        """The half precision of a frozen general encoder, where the domain encoder has another."""
+        found = {str(one.dtype).removeprefix("torch.") for one in self.general.parameters()}
+        is_half = self.config.freeze_general and found in ({"bfloat16"}, {"float16"})
+        return found.pop() if is_half and self.general.dtype != self.domain.dtype else None
 
     def train(self, mode: bool = True):
         super().train(mode)
@@ -211,7 +226,8 @@ class GMAPModel(GMAPPreTrainedModel):
         if inputs.get("inputs_embeds") is not None:
             # The domain encoder's, which may be of another precision.
             inputs["inputs_embeds"] = inputs["inputs_embeds"].to(self.general.dtype)
-        with torch.set_grad_enabled(learns and torch.is_grad_enabled()), self._own_precision():
+        given = inputs["input_ids"] if inputs.get("inputs_embeds") is None else inputs["inputs_embeds"]
+        with torch.set_grad_enabled(learns and torch.is_grad_enabled()), own_precision(self.general, given.device):
             return layer_states(self.general, max(self.config.states_read), **inputs)
 
     def _checked(self, states: torch.Tensor | list[torch.Tensor], rows: int, tokens: int) -> torch.Tensor:
@@ -219,7 +235,8 @@ class GMAPModel(GMAPPreTrainedModel):
         if isinstance(states, (list, tuple)):
             # As `general_states` gives them: the first layers, as far as they are read.
             read = self.config.states_read
-            states = torch.stack([states[layer - 1] for layer in read] if len(states) == max(read) else states, dim=1)
+            states = [states[layer - 1] for layer in read] if len(states) == max(read) else states
+            states = torch.stack(in_computed_type(states), dim=1)
         if states.shape not in [(rows, layers, tokens, width) for layers in (len(self.config.states_read), depth)]:
             raise ValueError(
                 f"`general_hidden_states` has the shape {tuple(states.shape)}. It is (batch, layers, tokens, width), "
@@ -227,13 +244,6 @@ class GMAPModel(GMAPPreTrainedModel):
                 "`general_states` gives them for the same tokens."
             )
         return states
-
-    def _own_precision(self):
-        """A general encoder that was put into half precision needs no autocast: nothing of it is trained."""
-        weight = self.general.get_input_embeddings().weight
-        if weight.dtype == torch.float32:
-            return nullcontext()
-        return torch.autocast(weight.device.type, enabled=False)
 
     @can_return_tuple
     @auto_docstring
@@ -281,7 +291,7 @@ class GMAPModel(GMAPPreTrainedModel):
         if memory_mask is not None:
             if "flash" in self.domain.config._attn_implementation:
                 raise ValueError('Flash attention takes no `memory_mask`. Use `set_attn_implementation("sdpa")`.')
-            memory_mask = _seen_memory(memory_mask, attention_mask, memories[0])
+            memory_mask = seen_memory(memory_mask, attention_mask, memories[0])
             memory_mask = create_bidirectional_mask(
                 config=self.domain.config,
                 inputs_embeds=memories[0].to(self.domain.dtype),
@@ -310,19 +320,6 @@ class GMAPModel(GMAPPreTrainedModel):
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
-
-
-def _seen_memory(memory_mask: torch.Tensor, attention_mask: torch.Tensor | None, memory: torch.Tensor) -> torch.Tensor:
-    """Padding is no memory, whatever else is hidden of it."""
-    if memory_mask.shape != memory.shape[:2]:
-        raise ValueError(
-            f"`memory_mask` has the shape {tuple(memory_mask.shape)}. It is (batch, tokens), here "
-            f"{tuple(memory.shape[:2])}, 1 where the memory may be read."
-        )
-    if attention_mask is None or attention_mask.ndim != 2:
-        return memory_mask
-    # The mask of prefix tuning begins with the prefix, of which there is no memory.
-    return memory_mask.bool() & attention_mask[:, -memory.shape[1] :].bool()
 
 
 class GMAPHead(GMAPPreTrainedModel):

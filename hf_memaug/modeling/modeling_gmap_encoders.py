@@ -3,6 +3,7 @@
 """What G-MAP asks of an encoder, whatever its kind: its layers, and their hidden states."""
 
 import copy
+from contextlib import nullcontext
 
 import torch
 from torch import nn
@@ -14,6 +15,7 @@ from hf_memaug.modeling.modeling_utils import WHERE
 
 # Read from left to right: what a token knows comes from those before it.
 DECODERS = ("gpt2",)
+HALVES = (torch.bfloat16, torch.float16)
 # Upper case, an accent, spaces, a number: what tokenizers of one vocabulary may treat differently. It begins with a
 # space, for whether one is put there is no difference between encoders.
 _PROBE = " A Café of 1,000 TEAS,  isn't it?"
@@ -154,16 +156,41 @@ def shared_weights(state: dict[str, torch.Tensor], equal: bool) -> set[str]:
     Names of the general encoder's weights that need not be stored, for the domain encoder's are the same tensors.
 
     Args:
-        equal: whether equal ones count too. Of those matrices alone: the vectors of any two fresh encoders are equal.
+        equal: whether equal ones count too, also where the general one is the other's in half precision. Of those
+            matrices alone: the vectors of any two fresh encoders are equal.
     """
 
     def shared(one, other):
-        if (one.shape, one.dtype, one.device) != (other.shape, other.dtype, other.device) or one.is_meta:
+        if (one.shape, one.device) != (other.shape, other.device) or one.is_meta:
             return False
-        return one.data_ptr() == other.data_ptr() or (equal and one.ndim > 1 and torch.equal(one, other))
+        if one.data_ptr() == other.data_ptr():
+            return one.dtype == other.dtype
+        is_matrix = equal and one.ndim > 1
+        # Loaded again, it is made of the other's: halved as it was, if it was.
+        return is_matrix and one.dtype in (other.dtype, *HALVES) and torch.equal(one, other.to(one.dtype))
 
     twins = {name: domain_twin(name) for name in state}
     return {name for name, twin in twins.items() if twin in state and shared(state[name], state[twin])}
+
+
+def own_precision(encoder: PreTrainedModel, device: torch.device):
+    """One that was put into half precision needs no autocast on the device of its inputs: nothing of it is trained."""
+    if encoder.get_input_embeddings().weight.dtype == torch.float32:
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)
+
+
+def seen_memory(memory_mask: torch.Tensor, attention_mask: torch.Tensor | None, memory: torch.Tensor) -> torch.Tensor:
+    """Padding is no memory, whatever else is hidden of it."""
+    if memory_mask.shape != memory.shape[:2]:
+        raise ValueError(
+            f"`memory_mask` has the shape {tuple(memory_mask.shape)}. It is (batch, tokens), here "
+            f"{tuple(memory.shape[:2])}, 1 where the memory may be read."
+        )
+    if attention_mask is None or attention_mask.ndim != 2:
+        return memory_mask
+    # The mask of prefix tuning begins with the prefix, of which there is no memory.
+    return memory_mask.bool() & attention_mask[:, -memory.shape[1] :].bool()
 
 
 def shared_mask(domain, general, input_ids=None, attention_mask=None, inputs_embeds=None, **others):

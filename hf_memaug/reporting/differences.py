@@ -21,6 +21,7 @@ from hf_memaug.reporting.results import (
     _difference,
     _domains,
     _filtered,
+    _lacking,
     _of_seeds,
     _table_of,
     compare_rows,
@@ -74,19 +75,19 @@ def find_differences(
             data, backbone, head, measured = table
             named = {"data": data, "metric": measured, "setting": ", ".join(filter(None, (backbone, head, place)))}
             chosen = [r for r in rows if _table_of(r) == table and (seeds is None or r["seed"] in seeds)]
-            trained = {row["method"] for row in chosen}
+            trained, ever = ({row["method"] for row in some if _table_of(row) == table} for some in (chosen, rows))
             selection = {"data": data, "targets": targets[data, measured], "cross": cross, "over": over}
             for method in methods:
                 if {method, baseline} <= trained:
                     found.append({**named, **compare_rows(chosen, method, baseline, **selection)})
-                elif method in trained:
+                elif method in ever:
                     found.append({**named, "method": method, "baseline": baseline, "difference": None, "n": 0})
     if not any(one["n"] for one in found):
         both = f"{' or '.join(f'`{method}`' for method in methods)} and `{baseline}`"
-        asked = dict.fromkeys(f"{data}: {', '.join(names) or 'none'}" for (data, _), names in sorted(targets.items()))
+        asked = "; ".join(f"{', '.join(of)}: {', '.join(names) or 'none'}" for of, names in sorted(targets.items()))
         raise ValueError(
-            f"`files` have no seed that {both} both have with all targets ({'; '.join(asked)}): train both on all, or "
-            f"say by `cross` which targets are outside the data (now: {', '.join(cross) or 'none'})."
+            f"`files` have no seed that {both} both have with all targets ({asked}): train both on all, leave out a "
+            f"file of other targets, or say by `cross` which are outside the data (now: {', '.join(cross) or 'none'})."
         )
     return found
 
@@ -210,6 +211,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for one in found:
         said = _difference(one, interval=True) if one["n"] else "not drawn: no seed has all targets of both"
         print("  ".join([*(one[name].ljust(width) for name, width in columns.items()), said]))
+    rows = [row for file in options["files"] for row in read_results(file)["rows"]]
+    for metric in dict.fromkeys(one["metric"] for one in found):
+        for data in dict.fromkeys(one["data"] for one in found if one["metric"] == metric):
+            if lacking := _lacking([row for row in rows if row["data"] == data], metric):
+                print(f"`{metric}` of {data} is without {', '.join(lacking)}")
     print(path)
 
 

@@ -225,8 +225,10 @@ def _filtered(rows: list[dict], **wanted: str | None) -> list[dict]:
 
 
 def _of_seeds(rows: list[dict], seeds: Sequence[int] | None) -> list[dict]:
+    known = sorted({row["seed"] for row in rows})
     for seed in seeds or ():
-        check_name("seeds", seed, sorted({row["seed"] for row in rows}))
+        if seed not in known:
+            raise ValueError(f"`seeds` {seed} is not known: choose one of {known}.")
     return rows if seeds is None else [row for row in rows if row["seed"] in seeds]
 
 
@@ -341,10 +343,15 @@ def _split_by(rows: list[dict], field: str) -> list[dict]:
     return named
 
 
+def _lacking(rows: list[dict], metric: str) -> list[str]:
+    """Targets that have other metrics alone."""
+    having = {(row["data"], row["target"]) for row in rows if row["metric"] == metric}
+    return sorted({row["target"] for row in rows if (row["data"], row["target"]) not in having})
+
+
 def _without(rows: list[dict], metric: str) -> str:
     """A sentence that says which targets a table of this metric lacks, if any."""
-    having = {(row["data"], row["target"]) for row in rows if row["metric"] == metric}
-    lacking = sorted({row["target"] for row in rows if (row["data"], row["target"]) not in having})
+    lacking = _lacking(rows, metric)
     if not lacking:
         return ""
     return f" Targets without `{metric}` are left out (`--or-metric` puts another in its place): {', '.join(lacking)}."

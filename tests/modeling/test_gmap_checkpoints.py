@@ -5,6 +5,7 @@
 import copy
 import json
 
+import accelerate
 import pytest
 import torch
 from families import gmap_config, save_backbone
@@ -189,8 +190,19 @@ def test_what_learns_has_the_precision_of_the_rest(tmp_path):
     model.base_model.freeze_general(False)
     assert dtypes_of(model) == WHOLE and model.config.general_dtype is None
     assert all(p.requires_grad for p in model.base_model.general.parameters())
-    with pytest.raises(ValueError, match="`general_dtype` is 'bfloat16', and with `freeze_general=False`"):
+    by_hand = hf_memaug.GMAPModel(gmap_config("gmap"))
+    by_hand.general.to(torch.bfloat16)
+    assert dtypes_of(by_hand.freeze_general(False)) == WHOLE
+    by_hand.save_pretrained(tmp_path / "learns")
+    refused = pytest.raises(ValueError, match="`general_dtype` is 'bfloat16', and with `freeze_general=False`")
+    with refused:
         gmap_config("gmap", general_dtype="bfloat16", freeze_general=False)
+    with refused:
+        hf_memaug.GMAPModel.from_pretrained(tmp_path / "learns", general_dtype="bfloat16")
+    half = hf_memaug.GMAPModel(gmap_config("gmap", general_dtype="bfloat16"))
+    half.save_pretrained(tmp_path / "half")
+    again = hf_memaug.GMAPModel.from_pretrained(tmp_path / "half", freeze_general=False)
+    assert dtypes_of(again) == WHOLE and again.config.general_dtype is None
 
 
 def test_a_model_that_was_put_into_one_precision_says_so(tmp_path):
@@ -205,6 +217,73 @@ def test_what_learns_in_another_precision_can_be_loaded_again(tmp_path):
     model.general.to(torch.bfloat16)
     model.save_pretrained(tmp_path)
     assert dtypes_of(hf_memaug.GMAPModel.from_pretrained(tmp_path)) == WHOLE
+
+
+def test_new_tokens_leave_the_precision_as_it_is():
+    model = hf_memaug.GMAPForMaskedLM(gmap_config("gmap", general_dtype="bfloat16"))
+    model.resize_token_embeddings(101)
+    assert dtypes_of(model) == HALF and not any(p.requires_grad for p in model.gmap.general.parameters())
+    model.float().resize_token_embeddings(103)
+    assert dtypes_of(model) == WHOLE
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_one_encoder_twice_is_stored_once_in_half_precision_too(head, tmp_path):
+    backbone = save_backbone("roberta", tmp_path / "backbone")
+    model = getattr(hf_memaug, head).from_general_and_domain(backbone, backbone, general_dtype="bfloat16")
+    file = stored(model, tmp_path)
+    assert not [name for name, value in file.items() if "general." in name and value.ndim > 1]
+    assert_it_comes_back(model, tmp_path)
+    # Not what differs by more than that.
+    with torch.no_grad():
+        model.base_model.general.encoder.layer[0].output.dense.weight[0, 0] += 1
+    name = "general.encoder.layer.0.output.dense.weight"
+    assert [key for key, value in stored(model, tmp_path).items() if "general." in key and value.ndim > 1] == [
+        name if head == "GMAPModel" else f"gmap.{name}"
+    ]
+    assert_it_comes_back(model, tmp_path)
+
+
+def test_it_is_rounded_once(tmp_path):
+    backbone = save_backbone("roberta", tmp_path / "backbone")
+    plain = AutoModel.from_pretrained(backbone, add_pooling_layer=False)
+    for general in (backbone, plain):
+        model = hf_memaug.GMAPModel.from_general_and_domain(
+            general, backbone, dtype="bfloat16", general_dtype="float16"
+        )
+        assert dtypes_of(model) == {"general": {torch.float16}, "domain": {torch.bfloat16}}
+        for name, value in plain.state_dict().items():
+            assert torch.equal(model.general.state_dict()[name], value.half()), "not by way of the domain's precision"
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@pytest.mark.parametrize("strategy", ["single", "multiple", "gated", "chunk_gated"])
+@pytest.mark.parametrize("given", ["none", "one", "list"])
+def test_either_half_goes_with_either_autocast(dtype, strategy, given):
+    torch.manual_seed(0)
+    model = hf_memaug.GMAPForSequenceClassification(gmap_config("gmap", strategy=strategy, general_dtype=dtype)).eval()
+    inputs = {"input_ids": torch.randint(5, 40, (2, 9)), "attention_mask": torch.ones(2, 9, dtype=torch.long)}
+    whole = copy.deepcopy(model).float()
+    if given != "none":
+        states = model.gmap.general_states(**inputs)
+        assert {one.dtype for one in states} == {getattr(torch, dtype)}
+        in_one = torch.stack(states, dim=1)
+        inputs["general_hidden_states"] = states if given == "list" else in_one
+    expected = whole(**{name: value for name, value in inputs.items() if name != "general_hidden_states"}).logits
+    for computed in (torch.bfloat16, torch.float16):
+        with torch.autocast("cpu", dtype=computed):
+            found = model(**inputs, labels=torch.tensor([0, 1]))
+        assert (found.logits.float() - expected).norm() / expected.norm() < 0.1
+        found.loss.backward()
+
+
+def test_a_half_that_lies_elsewhere_is_read_too(tmp_path):
+    model = hf_memaug.GMAPModel(gmap_config("gmap", general_dtype="bfloat16")).eval()
+    ids = torch.randint(5, 40, (2, 9))
+    expected = model(ids).last_hidden_state
+    accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
+    assert all(p.is_meta for p in model.general.parameters())
+    assert torch.equal(model(ids).last_hidden_state, expected)
 
 
 def test_an_older_checkpoint_has_no_such_field(tmp_path):

@@ -54,6 +54,8 @@ def test_several_methods_other_baselines_and_seeds(files):
     backwards = find_differences(files, ["erm"], baseline="mil")
     assert backwards[0]["difference"] == pytest.approx(-3.0)
     assert [one["n"] for one in find_differences(files, ["mil"], seeds=[0, 1])] == [2, 2, 2, 2, 0]
+    # What has no model of these seeds is named too.
+    assert [one["n"] for one in find_differences(files, ["mil", "mil-fresh"], seeds=[1, 2])].count(0) == 2
     assert find_differences(files, "mil") == find_differences(files, ["mil", "mil"]) == find_differences(files, ["mil"])
     folds = find_differences(files, ["mil"], over="targets")
     assert folds[0]["n"] == 2 and folds[0]["p_value"] != find_differences(files, ["mil"])[0]["p_value"]
@@ -120,6 +122,7 @@ def test_each_metric_has_its_panel_and_its_scale(two_metrics, tmp_path, drawn, c
     assert [text.get_text() for text in forgetting.get_yticklabels()] == ["roberta-base"]
     assert [text.get_text() for text in f1.get_yticklabels()] == [""]
     assert [2.0, 2.0] in [list(line.get_xdata()) for line in f1.lines]
+    assert "`macro_f1` of amazon is without kitchen" in lines and "`forgetting` of" not in "".join(lines)
     main([two_metrics, "--methods", "erm", "--baseline", "mil", "--metric", "macro_f1", "--seeds", "0", "2"])
     said = capsys.readouterr().out
     assert "forgetting" not in said and "−3.5 (" in said and (tmp_path / "differences.png").exists()
@@ -207,6 +210,6 @@ def test_files_without_a_pair_are_refused(files, tmp_path):
     lone = tmp_path / "lone.json"
     write(lone, rows_of("erm", {0: (1.0, 2.0)}) + rows_of("mil", {1: (1.0, 2.0)}))
     with pytest.raises(
-        ValueError, match=r"no seed that `mil` and `erm` both have with all targets \(amazon: books, dvd"
+        ValueError, match=r"no seed that `mil` and `erm` both have with all targets \(amazon, macro_f1: books, dvd"
     ):
         find_differences([lone], ["mil"])
