@@ -19,6 +19,7 @@ from hf_memaug.layers.general_memory import GeneralMemory, in_computed_type
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
 from hf_memaug.modeling.modeling_gmap_encoders import (
     DECODERS,
+    HALVES,
     augment,
     check_config,
     check_pair,
@@ -80,7 +81,8 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         self.config.general_dtype = self.base_model.found_general_dtype()
         ignored = self._keys_to_ignore_on_save
         # A general encoder that learns may be put back by `Trainer`, which fills nothing in.
-        shared = shared_weights(state_dict or self.state_dict(), equal=self.config.freeze_general)
+        loaded_in = getattr(torch, self.config.general_dtype or "", None)
+        shared = shared_weights(state_dict or self.state_dict(), self.config.freeze_general, loaded_in)
         self._keys_to_ignore_on_save = ignored | shared
         try:
             super().save_pretrained(save_directory, is_main_process, state_dict, *args, **kwargs)
@@ -203,9 +205,9 @@ class GMAPModel(GMAPPreTrainedModel):
 
     def found_general_dtype(self) -> str | None:
         """The half precision of a frozen general encoder, where the domain encoder has another."""
-        found = {str(one.dtype).removeprefix("torch.") for one in self.general.parameters()}
-        is_half = self.config.freeze_general and found in ({"bfloat16"}, {"float16"})
-        return found.pop() if is_half and self.general.dtype != self.domain.dtype else None
+        found = {one.dtype for one in self.general.parameters()} if self.config.freeze_general else set()
+        halves = [dtype for dtype in HALVES if found == {dtype} and dtype != self.domain.dtype]
+        return str(halves[0]).removeprefix("torch.") if halves else None
 
     def train(self, mode: bool = True):
         super().train(mode)

@@ -151,13 +151,14 @@ def domain_twin(name: str) -> str | None:
     return f"{start}domain.{rest}" if general and start in ("", "gmap.") else None
 
 
-def shared_weights(state: dict[str, torch.Tensor], equal: bool) -> set[str]:
+def shared_weights(state: dict[str, torch.Tensor], equal: bool, loaded_in: torch.dtype | None = None) -> set[str]:
     """
     Names of the general encoder's weights that need not be stored, for the domain encoder's are the same tensors.
 
     Args:
-        equal: whether equal ones count too, also where the general one is the other's in half precision. Of those
-            matrices alone: the vectors of any two fresh encoders are equal.
+        equal: whether equal ones count too. Of those matrices alone: the vectors of any two fresh encoders are equal.
+        loaded_in (*optional*): precision that the general encoder will be put into, where it has one of its own. What
+            is the domain encoder's in that precision is equal too.
     """
 
     def shared(one, other):
@@ -166,8 +167,7 @@ def shared_weights(state: dict[str, torch.Tensor], equal: bool) -> set[str]:
         if one.data_ptr() == other.data_ptr():
             return one.dtype == other.dtype
         is_matrix = equal and one.ndim > 1
-        # Loaded again, it is made of the other's: halved as it was, if it was.
-        return is_matrix and one.dtype in (other.dtype, *HALVES) and torch.equal(one, other.to(one.dtype))
+        return is_matrix and one.dtype in (other.dtype, loaded_in) and torch.equal(one, other.to(one.dtype))
 
     twins = {name: domain_twin(name) for name in state}
     return {name for name, twin in twins.items() if twin in state and shared(state[name], state[twin])}

@@ -44,7 +44,7 @@ def find_differences(
     """
     What `compare_rows` finds for each method in each setting that it was trained in, in the order of the files, and
     beside it "data", "metric" and "setting": backbone and head, and what tells a file's folder from the others', or the
-    file itself where another of its folder has the same.
+    file itself where another of its folder has the same; and "lacking", targets that have other metrics alone.
 
     The difference is None, and n is 0, where no seed of the method and of the baseline has all targets: those that any
     of the files has for the data.
@@ -74,8 +74,10 @@ def find_differences(
         for table in dict.fromkeys(_table_of(row) for row in rows if metric in (None, row["metric"])):
             data, backbone, head, measured = table
             named = {"data": data, "metric": measured, "setting": ", ".join(filter(None, (backbone, head, place)))}
-            chosen = [r for r in rows if _table_of(r) == table and (seeds is None or r["seed"] in seeds)]
-            trained, ever = ({row["method"] for row in some if _table_of(row) == table} for some in (chosen, rows))
+            named["lacking"] = _lacking([row for row in every if row["data"] == data], measured)
+            of_table = [row for row in rows if _table_of(row) == table]
+            chosen = [row for row in of_table if seeds is None or row["seed"] in seeds]
+            trained, ever = ({row["method"] for row in some} for some in (chosen, of_table))
             selection = {"data": data, "targets": targets[data, measured], "cross": cross, "over": over}
             for method in methods:
                 if {method, baseline} <= trained:
@@ -106,16 +108,13 @@ def _places(read: dict[Path, list[dict]]) -> list[str]:
     return list(map(place, read))
 
 
-def plot_differences(
-    differences: Sequence[dict], path: str | Path, *, baseline: str, mark: float | None = None
-) -> Path:
+def plot_differences(differences: Sequence[dict], path: str | Path, *, mark: float | None = None) -> Path:
     """
     A line for each setting and a panel for each data set: the difference, and its 95 % interval where there is one.
 
     Args:
         differences: what `find_differences` gave.
         path: the PNG file to write, in a folder that is made if need be.
-        baseline: what zero stands for.
         mark (*optional*): a difference to draw a dashed line at, such as the one that was hoped for.
     """
     path = plots._png_path(path)
@@ -168,7 +167,7 @@ def plot_differences(
         axes.locator_params(axis="x", nbins=7)
         subject = methods[0] if len(methods) == 1 else "method"
         lower = " (lower is better)" if panel[1] in LOWER_IS_BETTER else ""
-        axes.set_xlabel(plots._text(f"{subject} − {baseline}, {panel[1]}{lower}"))
+        axes.set_xlabel(plots._text(f"{subject} − {differences[0]['baseline']}, {panel[1]}{lower}"))
     for metric in measured:
         # One scale for what is measured alike.
         alike = [axes for axes, panel in zip(all_axes, panels, strict=False) if panel[1] == metric]
@@ -204,18 +203,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     output, mark = options.pop("output"), options.pop("mark")
     try:
         found = find_differences(**options)
-        path = plot_differences(found, output, baseline=options["baseline"], mark=mark)
+        path = plot_differences(found, output, mark=mark)
     except (ImportError, OSError, ValueError) as error:
         parser.error(str(error))
     columns = {name: max(len(one[name]) for one in found) for name in ("data", "metric", "setting", "method")}
     for one in found:
         said = _difference(one, interval=True) if one["n"] else "not drawn: no seed has all targets of both"
         print("  ".join([*(one[name].ljust(width) for name, width in columns.items()), said]))
-    rows = [row for file in options["files"] for row in read_results(file)["rows"]]
-    for metric in dict.fromkeys(one["metric"] for one in found):
-        for data in dict.fromkeys(one["data"] for one in found if one["metric"] == metric):
-            if lacking := _lacking([row for row in rows if row["data"] == data], metric):
-                print(f"`{metric}` of {data} is without {', '.join(lacking)}")
+    lacking = (
+        f"`{one['metric']}` of {one['data']} is without {', '.join(one['lacking'])}" for one in found if one["lacking"]
+    )
+    for line in dict.fromkeys(lacking):
+        print(line)
     print(path)
 
 

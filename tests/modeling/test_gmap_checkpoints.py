@@ -244,6 +244,18 @@ def test_one_encoder_twice_is_stored_once_in_half_precision_too(head, tmp_path):
     assert_it_comes_back(model, tmp_path)
 
 
+def test_what_is_rounded_in_part_is_stored_as_it_is(tmp_path):
+    backbone = save_backbone("roberta", tmp_path / "backbone")
+    model = hf_memaug.GMAPModel.from_general_and_domain(backbone, backbone)
+    model.general.embeddings.to(torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    again = hf_memaug.GMAPModel.from_pretrained(tmp_path)
+    # Of several precisions in one encoder the checkpoint keeps the values.
+    assert dtypes_of(again) == WHOLE
+    found = again.general.state_dict()
+    assert all(torch.equal(found[name], value.float()) for name, value in model.general.state_dict().items())
+
+
 def test_it_is_rounded_once(tmp_path):
     backbone = save_backbone("roberta", tmp_path / "backbone")
     plain = AutoModel.from_pretrained(backbone, add_pooling_layer=False)

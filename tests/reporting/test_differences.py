@@ -133,7 +133,7 @@ def test_each_metric_has_its_panel_and_its_scale(two_metrics, tmp_path, drawn, c
 def test_many_data_sets_stand_below_each_other(tmp_path, drawn):
     file = tmp_path / "many.json"
     write(file, [r for number in range(5) for r in both(data=f"set {number}")])
-    plot_differences(find_differences([file], ["mil"]), tmp_path / "many.png", baseline="erm")
+    plot_differences(find_differences([file], ["mil"]), tmp_path / "many.png")
     shown = [axes for axes in drawn[0].axes if axes.axison]
     assert {axes.get_subplotspec().rowspan.start for axes in shown} == {0, 1} and len(shown) == 5
     named = [axes.get_title() for axes in shown if any(t.get_text() for t in axes.get_yticklabels())]
@@ -142,7 +142,7 @@ def test_many_data_sets_stand_below_each_other(tmp_path, drawn):
 
 def test_the_picture_shows_them(files, tmp_path, drawn):
     found = find_differences(files, ["mil", "mil-fresh"])
-    path = plot_differences(found, tmp_path / "new" / "differences.png", baseline="erm", mark=1.0)
+    path = plot_differences(found, tmp_path / "new" / "differences.png", mark=1.0)
     assert path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     amazon, mnli5 = drawn[0].axes
     assert (amazon.get_title(), mnli5.get_title()) == ("amazon", "mnli5")
@@ -169,7 +169,7 @@ def test_the_picture_shows_them(files, tmp_path, drawn):
 
 
 def test_one_method_needs_no_legend(files, tmp_path, drawn):
-    plot_differences(find_differences(files, ["mil"]), tmp_path / "differences.png", baseline="erm")
+    plot_differences(find_differences(files, ["mil"]), tmp_path / "differences.png")
     assert not drawn[0].legends and "mil − erm" in drawn[0].axes[0].get_xlabel()
 
 
@@ -206,7 +206,7 @@ def test_files_without_a_pair_are_refused(files, tmp_path):
     with pytest.raises(ValueError, match=r"`methods` is \[\]"):
         find_differences(files, [])
     with pytest.raises(ValueError, match="`differences` is empty"):
-        plot_differences([], tmp_path / "x.png", baseline="erm")
+        plot_differences([], tmp_path / "x.png")
     lone = tmp_path / "lone.json"
     write(lone, rows_of("erm", {0: (1.0, 2.0)}) + rows_of("mil", {1: (1.0, 2.0)}))
     with pytest.raises(
