@@ -3,7 +3,6 @@
 """What every page of docs/ has: links that lead somewhere, commands that exist; and what a family's page has."""
 
 import ast
-import importlib.util
 import re
 
 import pytest
@@ -19,35 +18,6 @@ def test_links_lead_somewhere(page):
     # The reference and the changelog are made when the site is built.
     wrong = [link for link in LINK.findall(text_of(page)) if not (folder / link).exists() and "reference/" not in link]
     assert not wrong
-
-
-def _options_of(paths) -> set[str]:
-    """Also those that are made in a loop over their names."""
-    text = "".join(path.read_text(encoding="utf-8") for path in paths)
-    looped = re.findall(r'"([a-z][\w-]*)"', text) if 'f"--{' in text else []
-    return {*re.findall(r"--[a-z][\w-]*", text), *(f"--{name}" for name in looped)}
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_commands_exist(page):
-    """Scripts, modules and their options; what the options do, the tests of the scripts say."""
-    for block in blocks(page, "bash"):
-        for line in block.code.replace("\\\n", " ").splitlines():
-            words = line.partition(" #")[0].split()
-            if words[:1] != ["python"] or len(words) < 2:
-                continue
-            if words[1] == "-m":
-                found = importlib.util.find_spec(words[2])
-                assert found is not None, line
-                folder = (ROOT / (words[2].replace(".", "/"))).resolve()
-                sources = [*folder.glob("*.py")] if folder.is_dir() else [folder.with_suffix(".py")]
-            else:
-                script = ROOT / words[1]
-                assert script.is_file(), line
-                sources = [*script.parent.glob("*.py"), *(ROOT / "examples").glob("*.py")]
-                sources += (ROOT / "hf_memaug" / "training" / "sweep").glob("*.py")
-            unknown = {word for word in words if word.startswith("--")} - _options_of(sources) - {"--help"}
-            assert not unknown, (line, unknown)
 
 
 @pytest.mark.parametrize("family", FAMILY_PAGES)
