@@ -8,10 +8,10 @@ SOURCES := hf_memaug tests examples benchmarks docs setup.py
 export HF_HUB_OFFLINE ?= 1
 export TOKENIZERS_PARALLELISM ?= false
 
-.PHONY: help demo test quality format bench docs clean
+.PHONY: help demo test test-slow quality format bench docs clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-8s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@echo "Making $(VENV) with $$($(PYTHON) --version)"
@@ -33,15 +33,19 @@ $(VENV)/.dev: $(VENV)/.runtime
 demo: $(VENV)/.runtime  ## train without and with a memory on generated data, one domain left out (no network)
 	@$(BIN)/python examples/unseen_domain.py
 
-test: $(VENV)/.dev  ## the whole test suite
-	@$(BIN)/python tests/upstream/fetch.py .cache/upstream || echo "The tests of transformers and PEFT were not fetched."
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q
+test: $(VENV)/.dev  ## the fast tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m "not slow"
 
-quality: $(VENV)/.dev  ## formatting and lint
+test-slow: $(VENV)/.dev  ## the other tests: several processes, killed runs, whole examples, a browser, upstream's suites
+	@$(BIN)/python tests/upstream/fetch.py .cache/upstream || echo "The tests of transformers and PEFT were not fetched."
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 -q -m slow
+
+quality: $(VENV)/.dev  ## formatting, lint and types
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/mypy
 
-format: $(VENV)/.dev  ## mend what can be mended by itself
+format: $(VENV)/.dev  ## fix formatting and what lint can fix
 	$(BIN)/ruff format $(SOURCES)
 	$(BIN)/ruff check --fix $(SOURCES)
 
@@ -52,5 +56,5 @@ bench: $(VENV)/.runtime  ## speed against the same backbone without memory, on t
 docs: $(VENV)/.dev  ## the documentation site, into build/site; open its index.html, no server needed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-clean:  ## remove what is made here, but for your runs
+clean:  ## remove everything that make creates; your runs stay
 	rm -rf $(VENV) .cache build dist *.egg-info .pytest_cache .ruff_cache
