@@ -46,8 +46,8 @@ def make_trainer(size: str, steps: int, batch: int, share: float | None, folder:
     from transformers import BertConfig, BertForSequenceClassification, PrinterCallback, set_seed
 
     from hf_memaug.data import generated_reviews
+    from hf_memaug.runs.small_models import small_model
     from hf_memaug.training import DomainTrainer, DomainTrainingArguments
-    from hf_memaug.training.sweep.building import small_model
 
     rows = generated_reviews(rows_per_domain=40)
     tokenizer = small_model(rows)[1]

@@ -1,11 +1,11 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What `hf-memaug predict` answers for the tasks of `hf_memaug.cli.tasks`: rows in, rows for JSON lines out."""
+"""What `hf-memaug predict` answers for the tasks of `hf_memaug.runs.tasks`: rows in, rows for JSON lines out."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hf_memaug.cli.tasks import LONGEST_QUESTION, LONGEST_TAGGED, QUESTIONS, REPLIES, TAGS, limit_of
+from hf_memaug.runs.tasks import LONGEST_QUESTION, LONGEST_TAGGED, QUESTIONS, REPLIES, TAGS, limit_of
 
 
 def answered(kind: str, model, tokenizer, rows: Sequence[Mapping[str, Any]], options: Any) -> Iterator[dict]:
@@ -68,9 +68,9 @@ def _replies(model, tokenizer, rows: Sequence[Mapping[str, Any]], options: Any) 
 
 def _questions(model, tokenizer, rows: Sequence[Mapping[str, Any]], options: Any) -> Iterator[dict]:
     """The best span of all parts of a context; none where no answer is likelier."""
-    from hf_memaug.cli.errors import DataRefused
     from hf_memaug.data.collators import PaddingCollator
     from hf_memaug.data.spans import spans_from_logits, tokenize_questions
+    from hf_memaug.runs.errors import DataRefused
 
     length, none = limit_of(tokenizer, None, LONGEST_QUESTION), {"text": [], "answer_start": []}
     try:

@@ -14,8 +14,8 @@ from typing import Annotated, Any
 import typer
 
 from hf_memaug.cli import options as own
-from hf_memaug.cli.errors import EXIT_CODES, FAILED, INTERRUPTED, OK, USAGE, CommandError
 from hf_memaug.files import full_disk, is_full
+from hf_memaug.runs.errors import EXIT_CODES, FAILED, INTERRUPTED, OK, USAGE, CommandError
 
 WIDTH = 100
 MORE = "Options of the trainers and models too, such as {some}: see `hf-memaug options`."

@@ -6,23 +6,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli import rows as data
-from hf_memaug.cli.backbones import check_model, check_training
-from hf_memaug.cli.cards import NEVER_THE_TARGET, metric_name, run_card
 from hf_memaug.cli.display import Display
-from hf_memaug.cli.errors import FAILED, OK, DataRefused, UsageError
 from hf_memaug.cli.fields import trainer_fields
-from hf_memaug.cli.folder import RESULTS, RunFolder, warn
-from hf_memaug.cli.graphs import check_backbone
-from hf_memaug.cli.methods import Chosen, check_method, check_variants, chosen
 from hf_memaug.cli.recipes import Resolved, used_settings
-from hf_memaug.cli.rows import NO_TARGET, data_name, kind_of
-from hf_memaug.cli.runner import check_counts, run_jobs
-from hf_memaug.cli.tasks import CLASSES, TASKS, check_columns, check_task
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.results import results_table, write_results
-from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
+from hf_memaug.runs import rows as data
+from hf_memaug.runs.backbones import check_model, check_training
+from hf_memaug.runs.cards import NEVER_THE_TARGET, metric_name, run_card
+from hf_memaug.runs.errors import FAILED, OK, DataRefused, UsageError
+from hf_memaug.runs.folder import RESULTS, RunFolder, warn
+from hf_memaug.runs.graphs import check_backbone
+from hf_memaug.runs.methods import Chosen, check_method, check_variants, chosen
+from hf_memaug.runs.results import DATA_FILE, RUN_FILE
+from hf_memaug.runs.rows import NO_TARGET, data_name, kind_of
+from hf_memaug.runs.runner import check_counts, run_jobs
+from hf_memaug.runs.tasks import CLASSES, TASKS, check_columns, check_task
 from hf_memaug.training.sweep.plan import file_name
 
 # The default first.
@@ -81,7 +81,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         if len(done) < len(specs):
             for name, one in several.items():
                 check_model(one, options.backbone, rows, settings[name], options.general)
-            from hf_memaug.cli.job import training_arguments
+            from hf_memaug.runs.job import training_arguments
 
             check_training(specs, lambda spec: training_arguments(spec, several[spec["job"]["method"]], 1, folder.path))
         facts = {

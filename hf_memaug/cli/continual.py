@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli import fields
-from hf_memaug.cli import rows as data
-from hf_memaug.cli.backbones import check_model, check_training, has_history
-from hf_memaug.cli.cards import data_name, kept_whole, metric_name, plain_card, run_card
 from hf_memaug.cli.compare import (
     check_options,
     check_two_classes,
@@ -23,10 +20,20 @@ from hf_memaug.cli.compare import (
     seeds_of,
 )
 from hf_memaug.cli.display import Display
-from hf_memaug.cli.errors import CommandError, DataRefused, UsageError
-from hf_memaug.cli.folder import RESULTS, RunFolder, warn
-from hf_memaug.cli.graphs import check_backbone, check_values
-from hf_memaug.cli.methods import (
+from hf_memaug.cli.recipes import used_settings
+from hf_memaug.data import DomainDataset, split_domains
+from hf_memaug.data.messages import did_you_mean, listed
+from hf_memaug.evaluation import DEFINITIONS, score_table
+from hf_memaug.evaluation.continual import LOWER_IS_BETTER
+from hf_memaug.files import write_atomically
+from hf_memaug.reporting.results import write_results
+from hf_memaug.runs import rows as data
+from hf_memaug.runs.backbones import check_model, check_training, has_history
+from hf_memaug.runs.cards import data_name, kept_whole, metric_name, plain_card, run_card
+from hf_memaug.runs.errors import CommandError, DataRefused, UsageError
+from hf_memaug.runs.folder import RESULTS, RunFolder, warn
+from hf_memaug.runs.graphs import check_backbone, check_values
+from hf_memaug.runs.methods import (
     Chosen,
     check_file_of_vectors,
     check_general,
@@ -36,18 +43,11 @@ from hf_memaug.cli.methods import (
     chosen,
     divide_strategy_options,
 )
-from hf_memaug.cli.processors import load_processor, processor_of
-from hf_memaug.cli.recipes import used_settings
-from hf_memaug.cli.rows import NO_TARGET
-from hf_memaug.cli.runner import run_jobs
-from hf_memaug.cli.tasks import QUESTIONS, REPLIES, TAGS, TASKS, check_columns, check_task, check_types, trainer_of
-from hf_memaug.data import DomainDataset, split_domains
-from hf_memaug.data.messages import did_you_mean, listed
-from hf_memaug.evaluation import DEFINITIONS, score_table
-from hf_memaug.evaluation.continual import LOWER_IS_BETTER
-from hf_memaug.files import write_atomically
-from hf_memaug.reporting.results import write_results
-from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
+from hf_memaug.runs.processors import load_processor, processor_of
+from hf_memaug.runs.results import DATA_FILE, RUN_FILE
+from hf_memaug.runs.rows import NO_TARGET
+from hf_memaug.runs.runner import run_jobs
+from hf_memaug.runs.tasks import QUESTIONS, REPLIES, TAGS, TASKS, check_columns, check_task, check_types, trainer_of
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.record import RECORD_FILE
 from hf_memaug.training.continual.rows import check_all_labels
@@ -288,7 +288,7 @@ def _plan(options, strategies, seeds, order, source, settings) -> list[dict]:
 
 
 def _training_arguments(spec: Mapping[str, Any], folder: Path):
-    from hf_memaug.cli.job import common_arguments
+    from hf_memaug.runs.job import common_arguments
     from hf_memaug.training import ContinualTrainingArguments
 
     job, of_model = spec["job"], _configuration(spec["settings"])
@@ -318,8 +318,8 @@ def continual_job(spec: Mapping[str, Any], run: Path, say, stop) -> dict:
     """A job: all domains in their order by one strategy."""
     from transformers import PrinterCallback, set_seed
 
-    from hf_memaug.cli.callbacks import Steps
-    from hf_memaug.cli.job import keep_facts
+    from hf_memaug.runs.job import keep_facts
+    from hf_memaug.runs.progress import Steps
     from hf_memaug.training.costs import parameter_counts
 
     job, folder = spec["job"], run / "jobs" / spec["name"]
@@ -383,7 +383,7 @@ def _as_tokens(
     several: Mapping[str, DomainDataset], kind: str, labels, model, tokenizer, max_length: int | None
 ) -> dict[str, DomainDataset]:
     """Rows of tags, with the ids that the model has for them, and of questions as tokens."""
-    from hf_memaug.cli.job import check_lengths, prepare
+    from hf_memaug.runs.job import check_lengths, prepare
 
     found = {}
     for name, rows in several.items():
@@ -410,7 +410,7 @@ def _points(value: float | None) -> float | None:
 
 def _model(spec: Mapping[str, Any], parts: Mapping[str, Mapping], settings: Mapping[str, Any], run: Path):
     """(model, processor, history): a fresh one, or one that has taken in domains before, with what it remembers."""
-    from hf_memaug.cli.methods import Parts, local_backbone
+    from hf_memaug.runs.methods import Parts, local_backbone
 
     one = chosen(spec["model"])
     first, others = parts["train"][spec["order"][0]], [part for part in data.load(spec["source"]) if part is not None]

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, stdev
 from typing import Any
 
-from hf_memaug.cli.rows import NO_TARGET
+from hf_memaug.runs.rows import NO_TARGET
 
 # Seconds between two lines about a job that is under way, where no bar shows it.
 EVERY = 30.0

@@ -12,9 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from hf_memaug.cli import fields
-from hf_memaug.cli.errors import UsageError
 from hf_memaug.cli.options import DataOptions
 from hf_memaug.data.messages import did_you_mean
+from hf_memaug.runs.errors import UsageError
 
 # What `hf-memaug options` calls the columns that `--help` has no room for.
 COLUMNS = "columns"

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli.errors import UsageError
+from hf_memaug.runs.errors import UsageError
 from hf_memaug.suggestions import nearest, of_these
 
 PACKAGE = Path(__file__).parents[1]

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli import fields
-from hf_memaug.cli.errors import CommandError, DataRefused, Interrupted, UsageError
-from hf_memaug.cli.folder import RunFolder
-from hf_memaug.cli.methods import local_backbone
-from hf_memaug.cli.processors import load_processor
 from hf_memaug.cli.recipes import write_recipe
 from hf_memaug.cli.scoring import config_of
 from hf_memaug.files import differing, told_plainly, write_atomically
+from hf_memaug.runs.errors import CommandError, DataRefused, Interrupted, UsageError
+from hf_memaug.runs.folder import RunFolder
+from hf_memaug.runs.methods import local_backbone
+from hf_memaug.runs.processors import load_processor
 
 RECORD = "pretraining.json"
 # The first texts of a stream, of whose words a small encoder is made.
@@ -65,11 +65,11 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
     from transformers import PrinterCallback, logging
 
     from hf_memaug import RunGuard
-    from hf_memaug.cli.callbacks import Steps, Stop
-    from hf_memaug.cli.job import common_arguments
     from hf_memaug.data import DomainDataset
     from hf_memaug.data.corpus import HeldOutTexts, PackedTexts, WholeWordMasking, corpus_names
     from hf_memaug.evaluation import masked_lm_loss
+    from hf_memaug.runs.job import common_arguments
+    from hf_memaug.runs.progress import Steps, Stop
     from hf_memaug.training import MaskedLMTrainer, SavingArguments, fitting_length, last_complete_checkpoint
     from hf_memaug.training.costs import tensorboard_in
 
@@ -172,7 +172,7 @@ def _model(options, backbone: str, own: dict[str, Any]):
 
     from hf_memaug import GMAPForMaskedLM
     from hf_memaug.modeling.modeling_utils import lacking_lm_head
-    from hf_memaug.training.sweep.building import SMALL
+    from hf_memaug.runs.small_models import SMALL
 
     set_seed(options.seed)
     config = config_of(backbone, "--backbone")

@@ -6,7 +6,7 @@ import json
 import tempfile
 from pathlib import Path
 
-from hf_memaug.cli.errors import CommandError, UsageError
+from hf_memaug.runs.errors import CommandError, UsageError
 
 
 def report(call) -> int:

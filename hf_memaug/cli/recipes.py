@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli.errors import UsageError
 from hf_memaug.cli.fields import SET_BY_THE_COMMAND, Field, convert, option_name, unknown
 from hf_memaug.cli.options import NOT_KEPT
+from hf_memaug.runs.errors import UsageError
 
 COMMAND_KEY = "command"
 OF_METHODS = "method_settings"

@@ -11,17 +11,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from hf_memaug.cli import graphs
-from hf_memaug.cli import rows as data
-from hf_memaug.cli.cards import metric_name
-from hf_memaug.cli.errors import DataRefused, UsageError
-from hf_memaug.cli.methods import auto_class_of
-from hf_memaug.cli.processors import load_processor
-from hf_memaug.cli.tasks import CLASSES, QUESTIONS, REPLIES, TAGS, TASKS, check_columns, trainer_of
 from hf_memaug.data import graph_from_smiles, load_graphs
 from hf_memaug.data.messages import did_you_mean, table
 from hf_memaug.data.readers import IMAGE_SUFFIXES, read_table, table_suffix
 from hf_memaug.files import write_atomically
+from hf_memaug.runs import graphs
+from hf_memaug.runs import rows as data
+from hf_memaug.runs.cards import metric_name
+from hf_memaug.runs.errors import DataRefused, UsageError
+from hf_memaug.runs.methods import auto_class_of
+from hf_memaug.runs.processors import load_processor
+from hf_memaug.runs.tasks import CLASSES, QUESTIONS, REPLIES, TAGS, TASKS, check_columns, trainer_of
 
 # Part of the name of a class, and what it does.
 OF_ARCHITECTURE = {"TokenClassification": TAGS, "QuestionAnswering": QUESTIONS, "ConditionalGeneration": REPLIES}
@@ -158,7 +158,7 @@ def evaluate(call) -> int:
         raise UsageError(f"`checkpoint` reads {data.in_words(kind)}, and the rows are {found}.{mend}")
     if kind == "graph":
         graphs.check_values(model.config.backbone_config, [rows], "`checkpoint`")
-    from hf_memaug.cli.job import check_lengths, prepare, scores_of
+    from hf_memaug.runs.job import check_lengths, prepare, scores_of
 
     with data.bars():
         prepared = prepare(rows, processor, options.max_length)

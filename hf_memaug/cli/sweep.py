@@ -9,15 +9,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli import rows as data
-from hf_memaug.cli.backbones import check_model
-from hf_memaug.cli.cards import NEVER_THE_TARGET, data_name, run_card
 from hf_memaug.cli.compare import check_options, end_run, targets_of
 from hf_memaug.cli.display import Display, title
-from hf_memaug.cli.errors import OK, Interrupted, UsageError
-from hf_memaug.cli.folder import RESULTS, RunFolder, warn
-from hf_memaug.cli.graphs import SMALL_NETWORK, check_backbone
-from hf_memaug.cli.methods import (
+from hf_memaug.cli.recipes import used_settings
+from hf_memaug.evaluation.domain_selection import choose, training_score
+from hf_memaug.evaluation.records import read_records
+from hf_memaug.files import alike, write_atomically
+from hf_memaug.reporting.results import results_table, write_results
+from hf_memaug.runs import rows as data
+from hf_memaug.runs.backbones import check_model
+from hf_memaug.runs.cards import NEVER_THE_TARGET, data_name, run_card
+from hf_memaug.runs.errors import OK, Interrupted, UsageError
+from hf_memaug.runs.folder import RESULTS, RunFolder, warn
+from hf_memaug.runs.graphs import SMALL_NETWORK, check_backbone
+from hf_memaug.runs.hyperparameters import known_names
+from hf_memaug.runs.methods import (
     ALIASES,
     ERM,
     METHODS,
@@ -27,23 +33,17 @@ from hf_memaug.cli.methods import (
     check_variants,
     chosen,
 )
-from hf_memaug.cli.processors import processor_of
-from hf_memaug.cli.recipes import used_settings
-from hf_memaug.evaluation.domain_selection import choose, training_score
-from hf_memaug.evaluation.records import read_records
-from hf_memaug.files import alike, write_atomically
-from hf_memaug.reporting.results import results_table, write_results
-from hf_memaug.reporting.run_folder import DATA_FILE, RUN_FILE
+from hf_memaug.runs.processors import processor_of
+from hf_memaug.runs.results import DATA_FILE, RUN_FILE
+from hf_memaug.runs.small_models import SMALL, rows_of
+from hf_memaug.runs.small_models import build as build_plain
 from hf_memaug.training.sweep.__main__ import check_settings
-from hf_memaug.training.sweep.building import SMALL, rows_of
-from hf_memaug.training.sweep.building import build as build_plain
-from hf_memaug.training.sweep.hyperparameters import known_names
 from hf_memaug.training.sweep.plan import Job, plan_jobs
 from hf_memaug.training.sweep.runner import is_done, job_folder, run_jobs
 from hf_memaug.training.sweep.winners import keep_winners
 
 BUILD = "hf_memaug.cli.sweep:build"
-FACTS = "hf_memaug.reporting.job_facts:write_job_facts"
+FACTS = "hf_memaug.runs.facts:write_job_facts"
 # Where a model takes the dropout that is drawn.
 DROPOUT = {"+memory": "classifier_dropout", "hma": "memory_dropout", "gmap": "classifier_dropout"}
 
@@ -161,7 +161,7 @@ def build(job: Job):
     if backbone == SMALL:
         import tempfile
 
-        from hf_memaug.cli.methods import local_backbone
+        from hf_memaug.runs.methods import local_backbone
 
         with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng(devices=[]):
             backbone = local_backbone(SMALL, trained, "sweep", Path(folder))

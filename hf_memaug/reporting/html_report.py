@@ -14,7 +14,7 @@ from pathlib import Path
 from hf_memaug.evaluation.checks import check_name
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.html.page import page, sections
-from hf_memaug.reporting.run_folder import FinishedRun
+from hf_memaug.runs.results import FinishedRun
 
 REPORT_FILE = "report.html"
 logger = logging.getLogger(__name__)

@@ -128,7 +128,7 @@ def test_one_method_without_a_target(command, columns, backbones, quick, read_li
 
 
 def test_a_job_that_fails_is_said_and_tried_again(command, columns, backbones, quick, monkeypatch, tmp_path):
-    from hf_memaug.cli import methods
+    from hf_memaug.runs import methods
 
     build = methods.METHODS["erm"].build
     broken = methods.Method(lambda parts: 1 / 0, "broken", reads=("text",))
@@ -226,7 +226,7 @@ def test_several_processes(command, columns, backbones, quick, read_lines, tmp_p
 def test_processes_without_a_gpu_find_each_other(monkeypatch, tmp_path):
     import torch
 
-    from hf_memaug.cli.job import common_arguments
+    from hf_memaug.runs.job import common_arguments
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert common_arguments(tmp_path, 0)["use_cpu"] is False
@@ -277,7 +277,7 @@ def test_a_broken_record_is_left_aside(command, columns, backbones, quick, tmp_p
 def test_a_full_disk_is_said(command, columns, backbones, quick, monkeypatch, tmp_path):
     import errno
 
-    from hf_memaug.cli.folder import RunFolder
+    from hf_memaug.runs.folder import RunFolder
 
     def full(self, record):
         raise OSError(errno.ENOSPC, "No space left on device", str(self.path / "runs.jsonl"))

@@ -169,7 +169,7 @@ def test_splits_that_the_data_brings(command, splits, read_lines, tmp_path):
 def test_rows_are_not_scored_in_the_order_of_their_file(splits):
     from types import SimpleNamespace
 
-    from hf_memaug.cli import rows as data
+    from hf_memaug.runs import rows as data
 
     names = dict(zip(("split", "dev_split", "test_split"), ("train", "dev", "test"), strict=True))
     columns = {"text": "text", "text_pair": None, "label": "label", "domain": "domain", "smiles": "smiles"}

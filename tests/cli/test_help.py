@@ -59,8 +59,8 @@ assert not heavy, heavy
 
 
 def test_the_methods_of_the_help_are_methods():
-    from hf_memaug.cli.methods import chosen
     from hf_memaug.cli.options import CompareOptions
+    from hf_memaug.runs.methods import chosen
 
     text = CompareOptions.__dataclass_fields__["methods"].metadata["help"]
     for name in text.removeprefix("such as ").split(","):

@@ -83,9 +83,9 @@ def test_a_name_of_its_own_needs_settings_of_its_own(command, columns, pictures)
 def test_a_sweep_calls_them_by_their_names(columns, pictures):
     import argparse
 
-    from hf_memaug.cli import rows as data
-    from hf_memaug.cli.methods import chosen
     from hf_memaug.cli.sweep import _plan, build, method_of
+    from hf_memaug.runs import rows as data
+    from hf_memaug.runs.methods import chosen
 
     several = {name: chosen(name) for name in ("vit", "gmoe-linear", "coral")}
     options = argparse.Namespace(

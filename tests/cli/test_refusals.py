@@ -216,7 +216,7 @@ def not_written(*args, **kwargs):
 def test_a_disk_that_is_full_when_a_checkpoint_is_kept(command, columns, tmp_path, monkeypatch):
     from safetensors import SafetensorError
 
-    from hf_memaug.cli import job
+    from hf_memaug.runs import job
 
     def full(*args, **kwargs):
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
@@ -283,7 +283,7 @@ def test_a_model_that_cannot_be_built_is_refused_before_the_first_job(command, p
     from hf_memaug.cli import compare as compare_module
     from hf_memaug.cli import continual as continual_module
     from hf_memaug.cli import sweep as sweep_module
-    from hf_memaug.training.sweep.building import small_vit
+    from hf_memaug.runs.small_models import small_vit
 
     def no_job(*arguments):
         raise AssertionError("a job has begun")

@@ -187,9 +187,9 @@ class TestTags:
         assert record["validation"] == record["dev_scores"]["ncbi"]["accuracy"]
 
     def test_a_byte_level_tokenizer_reads_words_and_not_parts_of_them(self, tmp_path, rows):
-        from hf_memaug.cli.methods import chosen
-        from hf_memaug.cli.processors import processor_of
         from hf_memaug.data import DomainDataset
+        from hf_memaug.runs.methods import chosen
+        from hf_memaug.runs.processors import processor_of
 
         backbone = save_backbone("roberta", tmp_path / "roberta")
         columns = {"tokens": [["good", "book"]], "tags": [["O", "O"]], "domain": ["a"]}
@@ -199,9 +199,9 @@ class TestTags:
         assert inside == split
 
     def test_the_general_encoder_alone_is_given_its_own_tokens(self, tmp_path):
-        from hf_memaug.cli.methods import chosen
-        from hf_memaug.cli.processors import processor_of
         from hf_memaug.data import DomainDataset
+        from hf_memaug.runs.methods import chosen
+        from hf_memaug.runs.processors import processor_of
 
         roberta, bert = (save_backbone(kind, tmp_path / kind) for kind in ("roberta", "bert"))
         rows = DomainDataset({"text": ["a good book"], "label": [0], "domain": ["a"]}, ["no", "yes"])

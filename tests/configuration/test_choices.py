@@ -10,10 +10,10 @@ import pytest
 from transformers import PreTrainedConfig
 
 import hf_memaug
-from hf_memaug.cli.errors import UsageError
 from hf_memaug.cli.fields import CONFIGURATIONS, configuration_fields, convert
 from hf_memaug.configuration.checks import choices_of
 from hf_memaug.registry import BACKBONES, FAMILIES
+from hf_memaug.runs.errors import UsageError
 from hf_memaug.suggestions import of_these
 
 CONFIGS = sorted({family.config for family in (*FAMILIES.values(), *BACKBONES.values())})

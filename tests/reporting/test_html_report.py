@@ -17,7 +17,7 @@ from hf_memaug.reporting.html.charts import ticks
 from hf_memaug.reporting.html.history import _logged
 from hf_memaug.reporting.html.markup import json_script, tag
 from hf_memaug.reporting.html_report import main, write_report
-from hf_memaug.reporting.run_folder import FinishedRun
+from hf_memaug.runs.results import FinishedRun
 
 VOID = ("br", "img", "input", "meta")
 

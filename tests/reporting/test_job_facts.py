@@ -16,7 +16,7 @@ from PIL import Image
 from transformers import AutoModelForSequenceClassification
 
 from hf_memaug import DomainDataset
-from hf_memaug.reporting.job_facts import evenly, write_job_facts
+from hf_memaug.runs.facts import evenly, write_job_facts
 
 CLASSES = ["bad", "fine", "good"]
 

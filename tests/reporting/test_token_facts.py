@@ -14,7 +14,7 @@ from transformers import AutoModelForTokenClassification
 from hf_memaug import DomainDataset
 from hf_memaug.data.spans import tokenize_questions, tokenize_tags
 from hf_memaug.reporting.html_report import write_report
-from hf_memaug.reporting.token_facts import OUTSIDE, write_token_facts
+from hf_memaug.runs.token_facts import OUTSIDE, write_token_facts
 
 TAGS = ["O", "B-Illness", "I-Illness", "B-Cure"]
 TAGGED = [

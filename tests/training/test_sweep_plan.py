@@ -10,10 +10,12 @@ import pytest
 
 from hf_memaug.data import generated_digits, load_domains
 from hf_memaug.evaluation.checks import check_name
+from hf_memaug.runs import small_models as building
+from hf_memaug.runs.hyperparameters import OWN, draw
+from hf_memaug.runs.small_models import build, load_rows
 from hf_memaug.training.algorithms import ALGORITHMS
-from hf_memaug.training.sweep import Job, build, building, draw, load_rows, plan_jobs
+from hf_memaug.training.sweep import Job, plan_jobs
 from hf_memaug.training.sweep.__main__ import main
-from hf_memaug.training.sweep.hyperparameters import OWN
 from hf_memaug.training.sweep.job import split_rows, training_arguments
 from hf_memaug.training.sweep.plan import file_name
 

@@ -17,9 +17,9 @@ import pytest
 from hf_memaug.evaluation import read_records
 from hf_memaug.evaluation.records import Record, write_records
 from hf_memaug.reporting.domain_tables import main as tables
+from hf_memaug.runs.small_models import small_vit
 from hf_memaug.training.sweep import Job, keep_winners, plan_jobs, run_jobs, runner
 from hf_memaug.training.sweep.__main__ import main
-from hf_memaug.training.sweep.building import small_vit
 
 QUICK_JOB = (sys.executable, str(Path(__file__).with_name("quick_job.py")))
 DOMAINS = {"data": ("", ["a", "b", "c"])}

@@ -32,7 +32,7 @@ from hf_memaug.reporting.html.markup import (
 )
 from hf_memaug.reporting.html.scores import metric_name
 from hf_memaug.reporting.run_facts import FRACTIONS
-from hf_memaug.reporting.run_folder import FinishedRun, Job
+from hf_memaug.runs.results import FinishedRun, Job
 
 MOST_POINTS, MOST_LINES, MOST_CURVES, MOST_LABELS = 120, 60, 12, 12
 _FIGURES = {"acc": "ACC", "bwt": "BWT", "fwt": "FWT", "forgetting": "forgetting"}

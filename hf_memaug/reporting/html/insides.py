@@ -14,7 +14,7 @@ from hf_memaug.evaluation.statistics import summarise
 from hf_memaug.reporting import plots
 from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.markup import Cell, Html, Section, details, joined, number, paragraph, table, tag
-from hf_memaug.reporting.run_folder import LAYERS, FinishedRun, Job
+from hf_memaug.runs.results import LAYERS, FinishedRun, Job
 
 MOST_VIEWS, MOST_POINTS, MOST_SLOTS, MOST_PICTURES = 20, 400, 64, 6
 _LEAST_ROWS, _MOST_ROWS = 5, 1000

@@ -17,7 +17,7 @@ from hf_memaug.reporting.html.history import (
 from hf_memaug.reporting.html.insides import distance_section, experts_section, features_section, memory_section
 from hf_memaug.reporting.html.markup import Html, Section, joined, json_script, paragraph, tag
 from hf_memaug.reporting.html.scores import comparison_section, cost_section, domains_section
-from hf_memaug.reporting.run_folder import FinishedRun
+from hf_memaug.runs.results import FinishedRun
 
 # The browser itself refuses whatever is not in the file.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"

@@ -28,7 +28,7 @@ from hf_memaug.reporting.html.markup import (
     words,
 )
 from hf_memaug.reporting.results import compare_rows
-from hf_memaug.reporting.run_folder import FinishedRun, Job
+from hf_memaug.runs.results import FinishedRun, Job
 
 LEVELS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 # The rows of one run are rows of one set of data.

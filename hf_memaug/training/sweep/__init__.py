@@ -5,8 +5,6 @@
 from hf_memaug.lazy import lazy_names
 
 _EXPORTS = {
-    "building": ("build", "load_rows"),
-    "hyperparameters": ("draw",),
     "job": ("run_job",),
     "plan": ("Job", "plan_jobs"),
     "runner": ("run_jobs",),

@@ -23,7 +23,7 @@ from pathlib import Path
 from hf_memaug.evaluation.domain_selection import SELECTIONS
 from hf_memaug.evaluation.records import SETTINGS
 from hf_memaug.files import alike, full_disk, is_full, told_plainly, write_atomically
-from hf_memaug.training.sweep.building import GENERATED, MNIST, check_checkpoint, load_rows, whole_images
+from hf_memaug.runs.small_models import GENERATED, MNIST, check_checkpoint, load_rows, whole_images
 from hf_memaug.training.sweep.plan import BUILD, Job, plan_jobs
 from hf_memaug.training.sweep.runner import is_done, job_folder, lock, run_jobs
 from hf_memaug.training.sweep.winners import keep_winners

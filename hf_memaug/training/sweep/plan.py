@@ -17,7 +17,7 @@ from hf_memaug.evaluation.domain_selection import SELECTIONS
 from hf_memaug.evaluation.records import SETTINGS
 from hf_memaug.files import write_atomically
 
-BUILD = "hf_memaug.training.sweep.building:build"
+BUILD = "hf_memaug.runs.small_models:build"
 
 
 @dataclass(frozen=True)
@@ -144,9 +144,9 @@ def plan_jobs(
         common: other fields of `Job`, the same for all runs.
     """
     # Here, because these bring torch, and what a job is can be said without.
+    from hf_memaug.runs.hyperparameters import draw, known_names
     from hf_memaug.training.algorithms import ALGORITHMS
     from hf_memaug.training.arguments import DomainTrainingArguments
-    from hf_memaug.training.sweep.hyperparameters import draw, known_names
 
     check_name("selection", selection, SELECTIONS)
     check_name("setting", setting, SETTINGS)

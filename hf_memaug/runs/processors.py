@@ -5,10 +5,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from hf_memaug.cli.errors import UsageError
-from hf_memaug.cli.rows import kind_of
-from hf_memaug.cli.tasks import TAGS
 from hf_memaug.data import DomainDataset
+from hf_memaug.runs.errors import UsageError
+from hf_memaug.runs.rows import kind_of
+from hf_memaug.runs.tasks import TAGS
 
 
 def processor_of(

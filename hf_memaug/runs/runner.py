@@ -15,10 +15,10 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hf_memaug.cli.callbacks import Stop
-from hf_memaug.cli.errors import Interrupted, UsageError
-from hf_memaug.cli.folder import JOB, RunFolder
 from hf_memaug.files import FULL, write_atomically
+from hf_memaug.runs.errors import Interrupted, UsageError
+from hf_memaug.runs.folder import JOB, RunFolder
+from hf_memaug.runs.progress import Stop
 
 # Seconds that a job has to save its step before it is killed.
 GRACE = 60.0
@@ -43,7 +43,7 @@ def run_jobs(specs: Sequence[Spec], folder: RunFolder, display, at_once: int = 1
 
 
 def _run_here(todo: Sequence[Spec], folder: RunFolder, display, stop: Stop, keeper: "_Keeper") -> list[Spec]:
-    from hf_memaug.cli.job import guarded
+    from hf_memaug.runs.job import guarded
 
     failed = []
     for spec in todo:
@@ -152,7 +152,7 @@ class _Running:
         self.place = folder.job_folder(spec["name"])
         write_atomically(self.place / JOB, json.dumps(spec, indent=2, ensure_ascii=False) + "\n")
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-        command = [*(launcher if processes > 1 else ()), "-m", "hf_memaug.cli.job", str(self.place)]
+        command = [*(launcher if processes > 1 else ()), "-m", "hf_memaug.runs.job", str(self.place)]
         self.log = open(self.place / "log.txt", "ab")
         self.process = subprocess.Popen(
             [sys.executable, *command],
@@ -167,7 +167,7 @@ class _Running:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        from hf_memaug.cli.job import EVENT
+        from hf_memaug.runs.job import EVENT
 
         for raw in self.process.stdout:
             line = raw.decode("utf-8", errors="replace")

@@ -12,9 +12,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli.errors import DataRefused, UsageError
 from hf_memaug.files import differing, write_atomically
-from hf_memaug.reporting.run_folder import JOBS_FILE, RECIPE_FILE, RUN_FILE
+from hf_memaug.runs.errors import DataRefused, UsageError
+from hf_memaug.runs.results import JOBS_FILE, RECIPE_FILE, RUN_FILE
 
 # Beside those that the report reads.
 RESULTS, JOB = "results.json", "job.json"

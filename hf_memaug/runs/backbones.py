@@ -8,16 +8,16 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 
-from hf_memaug.cli.errors import CommandError, UsageError
 from hf_memaug.cli.fields import option_name
-from hf_memaug.cli.methods import Chosen, Parts
-from hf_memaug.cli.processors import processor_of
-from hf_memaug.cli.rows import kind_of
 from hf_memaug.cli.scoring import config_of
 from hf_memaug.configuration.configuration_graph_network import is_network
 from hf_memaug.data import DomainDataset
+from hf_memaug.runs.errors import CommandError, UsageError
+from hf_memaug.runs.methods import Chosen, Parts
+from hf_memaug.runs.processors import processor_of
+from hf_memaug.runs.rows import kind_of
+from hf_memaug.runs.small_models import SMALL, small_model
 from hf_memaug.training.continual.record import RECORD_FILE
-from hf_memaug.training.sweep.building import SMALL, small_model
 
 
 def check_model(

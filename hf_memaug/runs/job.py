@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-One job: trained, or gone on with, selected on dev rows and scored. `python -m hf_memaug.cli.job FOLDER` runs the job in
+One job: trained, or resumed, selected on dev rows and scored. `python -m hf_memaug.runs.job FOLDER` runs the job in
 a folder of its own process, or in several under torchrun.
 
     job.json        what to train
@@ -27,16 +27,16 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase, PrinterCallback, logging, set_seed
 
-from hf_memaug.cli import rows as data
-from hf_memaug.cli.callbacks import Say, Steps, Stop, end_with_the_parent
-from hf_memaug.cli.cards import GIVEN_DEV, keep_checkpoint
-from hf_memaug.cli.errors import CommandError, DataRefused
-from hf_memaug.cli.folder import JOB
-from hf_memaug.cli.methods import Parts, chosen, local_backbone
-from hf_memaug.cli.processors import processor_of
-from hf_memaug.cli.tasks import REPLIES, TASKS, trainer_of
 from hf_memaug.data import DomainDataset
 from hf_memaug.files import told_plainly, write_atomically
+from hf_memaug.runs import rows as data
+from hf_memaug.runs.cards import GIVEN_DEV, keep_checkpoint
+from hf_memaug.runs.errors import CommandError, DataRefused
+from hf_memaug.runs.folder import JOB
+from hf_memaug.runs.methods import Parts, chosen, local_backbone
+from hf_memaug.runs.processors import processor_of
+from hf_memaug.runs.progress import Say, Steps, Stop, end_with_the_parent
+from hf_memaug.runs.tasks import REPLIES, TASKS, trainer_of
 from hf_memaug.training.checkpoints import last_complete_checkpoint
 from hf_memaug.training.costs import clock_in, has_tensorboard, parameter_counts, peak_memory, tensorboard_in
 from hf_memaug.training.guard import check_places, tokens_of
@@ -149,8 +149,8 @@ def keep_facts(trainer, folder: Path, rows: list[DomainDataset], max_length: int
     What the report shows of the model, of rows as they are or, of tags and questions, tokenized. A job that cannot keep
     it is done all the same.
     """
-    from hf_memaug.reporting.job_facts import write_job_facts
-    from hf_memaug.reporting.token_facts import write_token_facts
+    from hf_memaug.runs.facts import write_job_facts
+    from hf_memaug.runs.token_facts import write_token_facts
 
     if trainer.is_world_process_zero():
         model = trainer.accelerator.unwrap_model(trainer.model)
@@ -271,7 +271,7 @@ def guarded(spec: Mapping[str, Any], run: Path, say: Say, stop: Stop) -> None:
 
 
 # Who runs which kind of job.
-KINDS = {"train": "hf_memaug.cli.job:train_job", "continual": "hf_memaug.cli.continual:continual_job"}
+KINDS = {"train": "hf_memaug.runs.job:train_job", "continual": "hf_memaug.cli.continual:continual_job"}
 
 
 def main(folder: str) -> None:

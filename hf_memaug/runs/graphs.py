@@ -5,12 +5,12 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from hf_memaug.cli.errors import DataRefused, UsageError
 from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig, is_network, network_fields
 from hf_memaug.data import DomainDataset, GraphCollator, feature_sizes
 from hf_memaug.data.graphs import FeatureSizes
 from hf_memaug.data.molecules import ATOM_VOCAB_SIZES, BOND_VOCAB_SIZES
-from hf_memaug.training.sweep.building import SMALL
+from hf_memaug.runs.errors import DataRefused, UsageError
+from hf_memaug.runs.small_models import SMALL
 
 # What `--backbone small` is for graphs.
 SMALL_NETWORK = "gin-3x64"

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from hf_memaug.cli.errors import Interrupted
+from hf_memaug.runs.errors import Interrupted
 from hf_memaug.training.costs import MetricLines, phase_of
 from hf_memaug.training.snapshots import Snapshots
 

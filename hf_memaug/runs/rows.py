@@ -12,8 +12,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli.errors import DataRefused, UsageError
-from hf_memaug.cli.tasks import CLASSES, QUESTIONS, REPLIES, TAGS, TASKS, check_types, with_all_tags
 from hf_memaug.data import (
     DomainDataset,
     check_given_splits,
@@ -30,7 +28,9 @@ from hf_memaug.data import (
 from hf_memaug.data.hub_names import is_hub_name, load_from_hub
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
-from hf_memaug.training.sweep.building import GENERATED, MNIST, load_rows
+from hf_memaug.runs.errors import DataRefused, UsageError
+from hf_memaug.runs.small_models import GENERATED, MNIST, load_rows
+from hf_memaug.runs.tasks import CLASSES, QUESTIONS, REPLIES, TAGS, TASKS, check_types, with_all_tags
 
 # A target that stands for none: all domains are trained on. And a column of domains: all rows are of one.
 NO_TARGET = NO_DOMAINS = "none"

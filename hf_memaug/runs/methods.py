@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli import fields
-from hf_memaug.cli.errors import UsageError
-from hf_memaug.cli.graphs import SMALL_NETWORK, graph_model
-from hf_memaug.cli.rows import in_words, kind_of
-from hf_memaug.cli.tasks import NOT_FOR_TASKS, QUESTIONS, REPLIES, TAGS, TASKS
 from hf_memaug.data import DomainDataset
+from hf_memaug.runs.errors import UsageError
+from hf_memaug.runs.graphs import SMALL_NETWORK, graph_model
+from hf_memaug.runs.rows import in_words, kind_of
+from hf_memaug.runs.small_models import SMALL, refresh_head, small_model
+from hf_memaug.runs.tasks import NOT_FOR_TASKS, QUESTIONS, REPLIES, TAGS, TASKS
 from hf_memaug.suggestions import nearest
 from hf_memaug.training.algorithms import ALGORITHMS
-from hf_memaug.training.sweep.building import SMALL, refresh_head, small_model
 from hf_memaug.training.sweep.plan import file_name
 
 ERM = "erm"

@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hf_memaug.cli.errors import UsageError
 from hf_memaug.data import DomainDataset, load_domains
 from hf_memaug.data.messages import did_you_mean, listed, some_rows
 from hf_memaug.data.spans import are_answers, check_questions, check_tags, tag_names, tokenize_questions, tokenize_tags
 from hf_memaug.iob2 import entities
+from hf_memaug.runs.errors import UsageError
 
 CLASSES, TAGS, QUESTIONS, REPLIES = "classes", "tags", "questions", "replies"
 # Of questions whose tokenizer allows more: a context is read in parts that overlap by a third.

@@ -9,11 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli.rows import NO_TARGET, data_name
-from hf_memaug.cli.tasks import TASKS
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.model_card import MARK
 from hf_memaug.reporting.run_facts import record_run
+from hf_memaug.runs.rows import NO_TARGET, data_name
+from hf_memaug.runs.tasks import TASKS
 
 NEVER_THE_TARGET = "Selection saw dev rows of the domains trained on, and never the target."
 # In a record, the scores by which it was selected, where the others are those of a split of its own.

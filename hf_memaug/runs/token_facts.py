@@ -15,8 +15,8 @@ from hf_memaug.data.spans import IGNORED
 from hf_memaug.evaluation.checks import as_numpy
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting import memory_maps
-from hf_memaug.reporting.job_facts import _by_slot, _means, _reads_slots, evenly
-from hf_memaug.reporting.run_folder import LAYERS, MEMORY_FILE
+from hf_memaug.runs.facts import _by_slot, _means, _reads_slots, evenly
+from hf_memaug.runs.results import LAYERS, MEMORY_FILE
 
 OUTSIDE = "other words"
 

@@ -24,7 +24,7 @@ from hf_memaug.files import write_atomically
 from hf_memaug.registry import FAMILIES
 from hf_memaug.reporting import memory_maps
 from hf_memaug.reporting.expert_maps import count_experts
-from hf_memaug.reporting.run_folder import FEATURES_FILE, LAYERS, MEMORY_FILE, PATCHES_FOLDER
+from hf_memaug.runs.results import FEATURES_FILE, LAYERS, MEMORY_FILE, PATCHES_FOLDER
 from hf_memaug.training.forward_pass import watched_features
 
 PATCHES_FILE = "experts.png"
