@@ -3,6 +3,7 @@
 """G-MAP: a domain encoder that reads the memory of a frozen general encoder (Wan et al., 2022, section 2)."""
 
 import copy
+from contextlib import contextmanager
 
 import torch
 from torch import nn
@@ -16,6 +17,7 @@ from transformers.utils import auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_gmap import GMAPConfig
 from hf_memaug.layers.general_memory import GeneralMemory, in_computed_type
+from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
 from hf_memaug.modeling.modeling_gmap_encoders import (
     DECODERS,
@@ -51,12 +53,62 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
     base_model_prefix = "gmap"
     memory_modules = (GeneralMemory,)
     memory_shape_fields = ("strategy", "fusion")
+    without_memory_means = "the general encoder's memory is masked, so that tokens read the domain encoder's own."
+    # Set by `without_memory`.
+    memory_is_off = False
     # Whether the head is the domain encoder's own.
     keeps_lm_head = False
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_attention_backend = True
+
+    @property
+    def attention_reads_memory(self) -> bool:
+        return self.config.fusion == "memory_attention"
+
+    def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
+        config, tokens, mask = self.config, inputs["input_ids"].shape[1], inputs.get("attention_mask")
+        reads = []
+        if outputs.memory_weights is not None:
+            depth, gates = outputs.memory_weights.shape[-1], 2 if config.strategy == "chunk_gated" else 1
+            # The first of two gates weighs the lower half.
+            readers = [config.augmented_layers[int(gates > 1 and layer >= depth // 2)] for layer in range(depth)]
+            reads.append(
+                MemoryRead(
+                    "Layers of the general encoder",
+                    f"How {gates} gate{'s' * (gates > 1)} weigh the {depth} layers, over all tokens. The memory is "
+                    "what the general encoder makes of the same text.",
+                    share_by_slot(outputs.memory_weights, mask),
+                    unit="layer",
+                    names=[f"layer {layer + 1}" for layer in range(depth)],
+                    owners=[f"read by layer {layer}" for layer in readers] if gates > 1 else None,
+                )
+            )
+        kept = torch.ones_like(inputs["input_ids"]) if mask is None else mask
+        for layer in config.augmented_layers if self.attention_reads_memory and outputs.attentions else ():
+            attention = outputs.attentions[layer - 1].float().mean(dim=1)
+            if attention.shape[-1] == 2 * tokens:
+                reads.append(
+                    MemoryRead(
+                        f"What layer {layer} reads of the memory",
+                        "Shares of the attention of all tokens, the mean over heads.",
+                        (attention[:, :, tokens:] * kept.unsqueeze(-1)).sum(dim=1) / kept.sum(dim=1, keepdim=True),
+                        unit="token",
+                        elsewhere="the domain encoder's own tokens",
+                        layer=layer,
+                        of_input=True,
+                    )
+                )
+        return reads
+
+    @contextmanager
+    def without_memory(self):
+        try:
+            self.base_model.memory_is_off = True
+            yield
+        finally:
+            self.base_model.memory_is_off = False
 
     @torch.no_grad()
     def _init_weights(self, module):
@@ -290,6 +342,8 @@ class GMAPModel(GMAPPreTrainedModel):
             states = self._checked(general_hidden_states, *given.shape[:2])
         memories, memory_weights = self.memory(states)
         del states  # of all layers: what is read of them is in the memories
+        if self.memory_is_off:
+            memory_mask = memories[0].new_zeros(memories[0].shape[:2], dtype=torch.long)
         if memory_mask is not None:
             if "flash" in self.domain.config._attn_implementation:
                 raise ValueError('Flash attention takes no `memory_mask`. Use `set_attn_implementation("sdpa")`.')

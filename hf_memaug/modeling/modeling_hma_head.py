@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """HMA's head: features in, logits out (Qiu et al., 2023, section 4)."""
 
+from contextlib import contextmanager
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -13,6 +15,7 @@ from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.kernels.fused_reader import read_rows_fused
 from hf_memaug.kernels.fused_slots import can_fuse, read_slots_fused
 from hf_memaug.layers.real_memory import RealMemory, over_processes
+from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_hma_memory import HeterogenousMemory, HMAOutput, check_labels
 from hf_memaug.modeling.modeling_utils import MemoryModelMixin
 
@@ -32,6 +35,7 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         "prompt_tokens",
         "prompt_depth",
     )
+    without_memory_means = "the row reads itself alone, no stored datapoint and no synthetic slot."
     # The readers' own attention is either plain or fused; what else there is is for the backbone.
     _supports_sdpa = True
     _supports_flash_attn = True
@@ -43,6 +47,52 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         config.validate_memory()
         config.check_memory()
         super().__init__(config, *args, **kwargs)
+
+    def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
+        if outputs.memory_weights is None or not self.reads_memory:
+            return []
+        config, reads = self.config, []
+        weights = outputs.memory_weights.float().mean(dim=1)
+        classes = [str(config.id2label[number]) for number in range(config.num_labels)]
+        if config.has("real"):
+            queue = getattr(self, "head", self).memory.queue
+            about = f"The last {int(queue.filled.sum())} training rows, each a feature with its class."
+            if not queue.filled.any():
+                about = "It is empty: no row was written into it in training."
+            reads.append(
+                MemoryRead(
+                    "Real memory",
+                    about,
+                    weights[:, : queue.size][:, queue.filled],
+                    unit="datapoint",
+                    owners=[classes[label] for label in queue.slot_labels[queue.filled].tolist()],
+                    elsewhere="the row itself",
+                )
+            )
+        if config.has("real reader"):
+            weights = weights[:, (config.real_memory_size if config.has("real") else 0) + 1 :]
+        if config.has("synthetic"):
+            per_class = config.synthetic_slots
+            reads.append(
+                MemoryRead(
+                    "Synthetic memory",
+                    f"Slots that were learned in training, {per_class} for each class.",
+                    weights[:, : config.num_labels * per_class],
+                    names=[f"slot {number + 1} of {per_class}" for number in range(per_class)] * config.num_labels,
+                    owners=[name for name in classes for _ in range(per_class)],
+                    elsewhere="itself and other rows of its batch",
+                )
+            )
+        return reads
+
+    @contextmanager
+    def without_memory(self):
+        memory = getattr(self, "head", self).memory
+        try:
+            memory.is_off = True
+            yield
+        finally:
+            memory.is_off = False
 
     @classmethod
     def from_pretrained(cls, *args, **kwargs):

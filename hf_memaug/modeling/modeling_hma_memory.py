@@ -45,6 +45,8 @@ class HeterogenousMemory(nn.Module):
     def __init__(self, config: HMAConfig):
         super().__init__()
         self.config = config
+        # Set by `without_memory`: rows then read neither slots nor each other.
+        self.is_off = False
         width, self.unknown = config.memory_width, config.num_labels
         intermediate = config.memory_intermediate_size or 4 * width
         reader = (width, config.memory_heads, intermediate, config.memory_dropout, config.layer_norm_eps)
@@ -64,7 +66,7 @@ class HeterogenousMemory(nn.Module):
 
     def synthetic_memory(self, rows: torch.Tensor) -> torch.Tensor:
         """`M_SMA` (section 4.3): all slots, each with its label as the embedding has it now."""
-        if self.synthetic_slots is None:
+        if self.synthetic_slots is None or self.is_off:
             return rows[:0]
         labels = torch.arange(self.unknown, device=rows.device).repeat_interleave(self.config.synthetic_slots)
         return self.aggregate(self.synthetic_slots.flatten(0, 1), labels).to(rows.dtype)
@@ -73,7 +75,7 @@ class HeterogenousMemory(nn.Module):
         """`C^2` of rows `C^1` as `aggregate` makes them, and what they read; where nothing reads, `C^1` and None."""
         if self.real_reader is None:
             return rows, None
-        memory = self.queue
+        memory = None if self.is_off else self.queue
         slots, filled = (rows[:0], None) if memory is None else (memory.slots, memory.filled)
         return self.real_reader(rows, slots, filled, **how)  # Eq. 5
 
@@ -96,7 +98,7 @@ class HeterogenousMemory(nn.Module):
         rows, support = rows[:count], rows[count:]
         if self.synthetic_reader is not None:
             slots = torch.cat([self.synthetic_memory(rows), support])
-            between_rows = between_rows and self.config.has("between rows")
+            between_rows = between_rows and self.config.has("between rows") and not self.is_off
             rows, synthetic_weights = self.synthetic_reader(rows, slots, between_rows=between_rows, **how)  # Eq. 6
             weights.append(synthetic_weights)
         return rows, weights

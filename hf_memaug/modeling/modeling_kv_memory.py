@@ -4,6 +4,7 @@
 
 import inspect
 import warnings
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -23,6 +24,7 @@ from transformers.utils import auto_docstring, can_return_tuple, logging
 from hf_memaug.configuration.configuration_kv_memory import BertWithKVMemoryConfig, RobertaWithKVMemoryConfig
 from hf_memaug.configuration.prompting import in_label_order, normalise_verbalizer, verbalizer_token_ids
 from hf_memaug.layers.kv_memory import KeyValueMemory
+from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
 from hf_memaug.modeling.modeling_growth import GrowingModelMixin
 from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, lacking_lm_head
 
@@ -82,11 +84,34 @@ class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
 
     memory_modules = (KeyValueMemory,)
     memory_shape_fields = ("memory_slots", "memory_key_size", "memory_heads", "memory_query", "hidden_size")
+    without_memory_means = "λ is 0, so that the encoder's own feature goes to the head."
 
     @property
     def pads_right(self) -> bool:
         # BERT counts the places of padding too; RoBERTa does not, and its first token is read by this pooling alone.
         return self.config.memory_pooling == "cls" or self.config.backbone_model_type == "bert"
+
+    def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
+        if outputs.memory_weights is None or not self.reads_memory:
+            return []
+        config, memory = self.config, self.base_model.memory
+        about = (
+            f"Shares of what {config.memory_heads} heads read in {config.memory_slots} slots. The answer is mixed in "
+            f"with the weight λ = {config.memory_weight}."
+        )
+        # Eq. 2, if all heads read one slot.
+        answers = memory.slot_values.detach().float().sum(dim=0) @ memory.output.weight.detach().float().T
+        weights = share_by_slot(outputs.memory_weights)
+        return [MemoryRead("Memory slots", about, weights, owners=slot_domains(config), answers=answers)]
+
+    @contextmanager
+    def without_memory(self):
+        weight = self.config.memory_weight
+        try:
+            self.config.memory_weight = 0.0
+            yield
+        finally:
+            self.config.memory_weight = weight
 
     @torch.no_grad()
     def _init_weights(self, module):

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent networks with progressive memory banks (IDA: Asghar et al., 2020, section 3 and appendix C)."""
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -15,6 +16,7 @@ from transformers.utils import auto_docstring, can_return_tuple
 from hf_memaug.configuration.configuration_memory_rnn import MemoryRNNConfig
 from hf_memaug.kernels.fused_recurrence import arithmetic_for
 from hf_memaug.layers.memory_rnn import MemoryBank, MemoryRNN
+from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
 from hf_memaug.modeling.modeling_growth import GrowingNetworkMixin
 from hf_memaug.modeling.modeling_utils import MemoryModelMixin, MemoryOutput
 
@@ -79,12 +81,41 @@ class MemoryRNNPreTrainedModel(GrowingNetworkMixin, MemoryModelMixin, PreTrained
     _no_split_modules = ["MemoryRNNLayer"]
     memory_modules = (MemoryBank,)
     memory_shape_fields = ("memory_slots", "memory_value_size", "hidden_size", "cell", "bidirectional")
+    without_memory_means = "the values of all slots are zero, so that the network reads its words alone."
 
     def __init__(self, config: MemoryRNNConfig, *args, **kwargs):
         # Assignments to a configuration are not validated by transformers, and would surface as a shape error later.
         config.validate_sizes()
         config.validate_memory()
         super().__init__(config, *args, **kwargs)
+
+    def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
+        banks = {
+            "Slots of the memory bank": (outputs.get("memory_weights"), "text read, in each direction"),
+            "Slots of the decoder's bank": (outputs.get("decoder_memory_weights"), "answer read in the decoder"),
+        }
+        return [
+            MemoryRead(
+                title,
+                f"Shares of what all words of the {read}, in {self.config.total_slots} slots.",
+                share_by_slot(weights),
+                owners=slot_domains(self.config),
+            )
+            for title, (weights, read) in banks.items()
+            if weights is not None and self.reads_memory
+        ]
+
+    @contextmanager
+    def without_memory(self):
+        banks = [module for module in self.modules() if isinstance(module, MemoryBank)]
+        values = [bank.slot_values.data for bank in banks]
+        try:
+            for bank in banks:
+                bank.slot_values.data = torch.zeros_like(bank.slot_values)
+            yield
+        finally:
+            for bank, kept in zip(banks, values, strict=True):
+                bank.slot_values.data = kept
 
     @torch.no_grad()
     def _init_weights(self, module):

@@ -4,6 +4,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import ClassVar
@@ -15,6 +16,7 @@ from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import ModelOutput
 
 from hf_memaug.configuration.checks import refuse_misspelt_fields
+from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
 from hf_memaug.suggestions import nearest
 
 # Arguments of `from_pretrained` that say where a checkpoint lies ...
@@ -102,6 +104,10 @@ class MemoryModelMixin:
             The layers that make up the family's memory.
         memory_shape_fields (`tuple[str, ...]`):
             The configuration fields that give the memory its shape.
+        without_memory_means (`str`, *optional*):
+            What `without_memory` does, in a sentence. None where the memory cannot be switched off.
+        attention_reads_memory (`bool`):
+            Whether `memory_reads` needs `outputs.attentions`, because tokens read the memory through attention.
         pads_right (`bool`):
             Whether texts must begin at the first place of a row, with padding behind them.
         card_writer (`Callable`):
@@ -111,6 +117,8 @@ class MemoryModelMixin:
 
     memory_modules: ClassVar[tuple[type[nn.Module], ...]] = ()
     memory_shape_fields: ClassVar[tuple[str, ...]] = ()
+    without_memory_means: ClassVar[str | None] = None
+    attention_reads_memory = False
     pads_right = False
     card_writer: ClassVar[Callable | None] = None
     # The heads return plain batch means. Saying so keeps `Trainer` dividing by the accumulation steps and the
@@ -129,6 +137,33 @@ class MemoryModelMixin:
         for parameter in self.memory_parameters():
             parameter.requires_grad_(not frozen)
         return self
+
+    @property
+    def reads_memory(self) -> bool:
+        """Whether predictions depend on a memory. Some settings of a family leave it out."""
+        return getattr(self.config, "has_memory", getattr(self.config, "reads_memory", True))
+
+    def memory_reads(self, inputs: dict, outputs: ModelOutput) -> list[MemoryRead]:
+        """
+        What each row of a batch read of each memory.
+
+        Args:
+            inputs (`dict`):
+                What the forward pass was given.
+            outputs (`ModelOutput`):
+                What it returned with `output_memory_weights=True`.
+        """
+        weights = outputs.get("memory_weights")
+        if weights is None or not self.reads_memory:
+            return []
+        about = f"Shares of what is read in {weights.shape[-1]} slots."
+        return [MemoryRead("Memory", about, share_by_slot(weights), owners=slot_domains(self.config))]
+
+    @contextmanager
+    def without_memory(self):
+        """A context in which forward passes read no memory, to compare a prediction with."""
+        raise ValueError(f"The memory of `{type(self).__name__}` cannot be switched off.")
+        yield
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, config=None, **kwargs):

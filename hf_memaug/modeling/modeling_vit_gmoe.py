@@ -30,6 +30,7 @@ from hf_memaug.layers.router import (
     load_loss,
     route,
 )
+from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, check_arguments, split_arguments
 
 
@@ -205,6 +206,29 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
         config.validate_experts()
         config.validate_expert_layers()
         super().__init__(config, *args, **kwargs)
+
+    def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
+        if outputs.memory_weights is None:
+            return []
+        config, patch = self.config, self.base_model.embeddings.patch_embeddings.patch_size
+        grid = [size // side for size, side in zip(inputs["pixel_values"].shape[-2:], patch, strict=True)]
+        about = (
+            f"How much each of {config.num_experts} experts says of {grid[0] * grid[1]} patches, of which each has "
+            f"{config.num_experts_per_tok}."
+        )
+        # Without the tokens before the patches: the class token, and DeiT's second.
+        layers = outputs.memory_weights[:, :, -grid[0] * grid[1] :].float().unbind(dim=1)
+        return [
+            MemoryRead(
+                f"Experts of layer {layer}",
+                about,
+                patches.mean(dim=1),
+                unit="expert",
+                layer=layer,
+                patches=patches.unflatten(1, grid),
+            )
+            for layer, patches in zip(config.expert_layers, layers, strict=True)
+        ]
 
     def get_correct_experts_implementation(self, requested_experts: str | None) -> str:
         # Ours where none is asked for: unlike the default of transformers it follows autocast and takes float64.
