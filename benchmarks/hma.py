@@ -4,8 +4,7 @@
 What HMA costs, each ratio in one run: `read` is the real memory read forward and backward, beside attention over the
 queue repeated for each row, as the paper writes it (section 4.2). On a GPU, `read_fp32` and `read_tf32` are the same
 without autocast, and `read_graphed` has ours recorded as a CUDA graph, which is how examples/hma trains on images.
-`read_fused` is the read beside the reader's own operations, launched one by one. `train` and
-`train_no_momentum` are training steps of a ViT with HMA, with and without momentum encoder, beside the same ViT.
+`train` and `train_no_momentum` are training steps of a ViT with HMA beside the same ViT.
 `queue_...` and `batch_...` are how much longer a read takes, and how much more memory, when queue or batch grow to
 that; linear growth is given beside it. Memory is what a read takes beside its weights, rows and queue. On a GPU,
 `..._kernels` is the time of all kernels, copies and fills of a step: what the GPU does, whatever the host;
@@ -17,7 +16,6 @@ that; linear growth is given beside it. Memory is what a read takes beside its w
 
 import argparse
 import contextlib
-from functools import partial
 
 from record import write_result
 from timing import compare, compare_kernels, peak, training_step
@@ -36,14 +34,11 @@ def parse_arguments() -> argparse.Namespace:
 
 def reads(batch: int, queue: int, width: int, device: str, autocast):
     """
-    A read by the library, one by its operations one by one, and one over the queue repeated for each row, with the
-    same weights.
+    A read by the library, and one over the queue repeated for each row, with the same weights.
     """
     import torch
     from torch.nn import functional as F
 
-    from hf_memaug.kernels.fused_reader import read_rows_fused
-    from hf_memaug.kernels.fused_slots import read_slots_fused
     from hf_memaug.layers.datapoint_reader import DatapointReader
 
     torch.manual_seed(0)
@@ -52,9 +47,9 @@ def reads(batch: int, queue: int, width: int, device: str, autocast):
     rows, slots = torch.randn(batch, width, device=device), torch.randn(queue, width, device=device)
     filled = torch.ones(queue, dtype=torch.bool, device=device)
 
-    def ours(**how):
+    def ours():
         with autocast():
-            found = reader(rows, slots, filled, read=read_slots_fused, **how)[0]
+            found = reader(rows, slots, filled)[0]
         return torch.autograd.grad(found.sum(), parameters)
 
     def repeated():
@@ -76,7 +71,7 @@ def reads(batch: int, queue: int, width: int, device: str, autocast):
             found = found + reader.down_projection(inner)
         return torch.autograd.grad(found.sum(), parameters)
 
-    return partial(ours, fused=read_rows_fused), ours, repeated
+    return ours, repeated
 
 
 def graphed(read):
@@ -124,13 +119,12 @@ def main() -> None:
         return torch.autocast(device, dtype=torch.bfloat16, enabled=on_gpu)
 
     rows, against = [], "the queue repeated for each row"
-    ours, one_by_one, repeated = reads(batch, queue, width, device, autocast)
+    ours, repeated = reads(batch, queue, width, device, autocast)
     rows.append(compare("read", against, repeated, ours, device, rounds, repeats))
-    rows.append(compare("read_fused", "its operations one by one", one_by_one, ours, device, rounds, repeats))
     if on_gpu:
         rows.append(memory_row("read_memory", against, peak(repeated, beside=True), peak(ours, beside=True)))
         rows.append(compare("read_graphed", against, repeated, graphed(ours), device, rounds, repeats))
-        exact, _, slow = reads(batch, queue, width, device, contextlib.nullcontext)
+        exact, slow = reads(batch, queue, width, device, contextlib.nullcontext)
         for what, how in (("read_fp32", "highest"), ("read_tf32", "high")):
             torch.set_float32_matmul_precision(how)
             rows.append(compare(what, against, slow, exact, device, rounds, repeats))

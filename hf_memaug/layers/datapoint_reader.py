@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How HMA's rows read memories, and each other (Qiu et al., 2023, sections 3 and 4)."""
 
-from collections.abc import Callable
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -72,22 +70,15 @@ class DatapointReader(nn.Module):
         slots: torch.Tensor,
         filled: torch.Tensor | None = None,
         between_rows: bool = False,
-        read: Callable = read_slots,
-        fused: Callable | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Args:
             rows: `(rows, size)`.
             slots: `(slots, size)`, what all of them read. There may be none.
-            read: `read_slots`, or what gives the same.
             between_rows: whether a row also reads all other rows (ABD, Eq. 3); if not, it reads itself.
-            fused: gives the rows of all this, where it can, else None; then there are no weights.
 
         Returns the rows and the weights `(rows, heads, slots and rows)`, where the last ones are the rows' or its own.
         """
-        found = None if fused is None else fused(self, rows, slots, filled, between_rows)
-        if found is not None:
-            return found, None
         parts = [slots.shape[0], rows.shape[0]]
         # Slots and rows together, and rounded once: a small batch waits for launches, not for what they compute.
         normed = torch.cat([self.norm(slots.to(rows.dtype)), self.norm(rows)])
@@ -100,10 +91,10 @@ class DatapointReader(nn.Module):
             (keys, own_keys), (values, own_values) = keys.split(parts, dim=1), values.split(parts, dim=1)
         elif filled is not None:
             filled = torch.cat([filled, filled.new_ones(rows.shape[0])])
-        said, weights = read(query, keys, values, own_keys, own_values, filled)
+        said, weights = read_slots(query, keys, values, own_keys, own_values, filled)
         rows = rows + self.dropout(said.transpose(0, 1).flatten(1))  # H of Eq. 2; concat(head_1, ..., head_h)
         rows = rows + self.dropout(self.down_projection(F.gelu(self.up_projection(self.feed_forward_norm(rows)))))
-        return rows, None if weights is None else weights.transpose(0, 1)
+        return rows, weights.transpose(0, 1)
 
     def _split(self, projected: torch.Tensor) -> torch.Tensor:
         return projected.unflatten(-1, (self.heads, -1)).transpose(0, 1)

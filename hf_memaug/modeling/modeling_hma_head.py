@@ -12,8 +12,6 @@ from transformers import initialization as init
 from transformers.utils import auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
-from hf_memaug.kernels.fused_reader import read_rows_fused
-from hf_memaug.kernels.fused_slots import can_fuse, read_slots_fused
 from hf_memaug.layers.real_memory import RealMemory, over_processes
 from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_hma_memory import HeterogenousMemory, HMAOutput, check_labels
@@ -36,7 +34,7 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         "prompt_depth",
     )
     without_memory_means = "the row reads itself alone, no stored datapoint and no synthetic slot."
-    # The readers' own attention is either plain or fused; what else there is is for the backbone.
+    # These are for the backbone; the memories are read in plain torch.
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
@@ -199,14 +197,11 @@ class HMAHead(HMAPreTrainedModel):
                 self._checked.add(name)
         rows, weights = features.to(self.classifier.weight.dtype), []
         if self.memory is not None:
-            fits = can_fuse(features.device, self.config.memory_width // self.config.memory_heads)
-            plain = output_memory_weights or self.config._attn_implementation == "eager" or not fits
             rows, weights = self.memory(
                 rows,
                 support_features,
                 support_classes,
                 between_rows=self.training or self.config.inference == "batch",
-                **({} if plain else {"read": read_slots_fused, "fused": read_rows_fused}),
             )
             if self.training and self.config.has("real") and torch.is_grad_enabled():
                 self._keep_for_writing(features if momentum_features is None else momentum_features, labels)

@@ -71,13 +71,13 @@ class HeterogenousMemory(nn.Module):
         labels = torch.arange(self.unknown, device=rows.device).repeat_interleave(self.config.synthetic_slots)
         return self.aggregate(self.synthetic_slots.flatten(0, 1), labels).to(rows.dtype)
 
-    def after_real_memory(self, rows: torch.Tensor, **how) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def after_real_memory(self, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """`C^2` of rows `C^1` as `aggregate` makes them, and what they read; where nothing reads, `C^1` and None."""
         if self.real_reader is None:
             return rows, None
         memory = None if self.is_off else self.queue
         slots, filled = (rows[:0], None) if memory is None else (memory.slots, memory.filled)
-        return self.real_reader(rows, slots, filled, **how)  # Eq. 5
+        return self.real_reader(rows, slots, filled)  # Eq. 5
 
     def forward(
         self,
@@ -85,21 +85,19 @@ class HeterogenousMemory(nn.Module):
         support_features: torch.Tensor | None = None,
         support_classes: torch.Tensor | None = None,
         between_rows: bool = True,
-        **how,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """`how` is given to the readers."""
         # By its shape: `len` would be a constant in an exported program.
         rows, weights, count = self.aggregate(features), [], features.shape[0]
         if support_features is not None:
             rows = torch.cat([rows, self.aggregate(support_features.to(features.dtype), support_classes)])
-        rows, real_weights = self.after_real_memory(rows, **how)
+        rows, real_weights = self.after_real_memory(rows)
         if real_weights is not None:
             weights.append(real_weights[:count])
         rows, support = rows[:count], rows[count:]
         if self.synthetic_reader is not None:
             slots = torch.cat([self.synthetic_memory(rows), support])
             between_rows = between_rows and self.config.has("between rows") and not self.is_off
-            rows, synthetic_weights = self.synthetic_reader(rows, slots, between_rows=between_rows, **how)  # Eq. 6
+            rows, synthetic_weights = self.synthetic_reader(rows, slots, between_rows=between_rows)  # Eq. 6
             weights.append(synthetic_weights)
         return rows, weights
 
