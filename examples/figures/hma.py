@@ -1,10 +1,10 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Figure 2 of HMA from the rows of `tables.py coloured`: accuracy on grey digits, for each network and size, over how
+Figure 2 of HMA from docs/results/hma/coloured.json: accuracy on grey digits, for each network and size, over how
 often the colours of the two training domains mislead.
 
-    python examples/hma/figure2.py docs/results/hma/coloured.json
+    python examples/figures/hma.py docs/results/hma/coloured.json
 """
 
 import argparse
@@ -38,7 +38,7 @@ def main() -> None:
 
     drawn = panels(json.loads(options.file.read_text(encoding="utf-8"))["rows"], options.test)
     if not drawn:
-        parser.error(f"`{options.file}` has no row of a `{options.test}` test: it is made by `tables.py coloured`.")
+        parser.error(f"`{options.file}` has no row of a `{options.test}` test.")
     figure = Figure(figsize=(4.2 * len(drawn) / 2 + 0.4, 6.4), layout="constrained")
     grid = figure.subplots(2, -(-len(drawn) // 2), squeeze=False, sharey="row")
     for axes, ((network, size), methods) in zip(grid.flat, sorted(drawn.items(), reverse=True), strict=False):

@@ -1,9 +1,9 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Figures 1, 4, 5 and 6 of G-MAP, as PNG beside their raw JSON, from what encoders.py and tables.py left.
+Figures 1, 4, 5 and 6 of G-MAP, as PNG beside their raw JSON, from the files in docs/results/gmap.
 
-    python examples/gmap/figures.py --backbone minilm
+    python examples/figures/gmap.py --backbone minilm
 
 Figure 1: the masked-LM loss on each corpus, of the general encoder and of the domains'. Figure 5: of a domain's, with
 and without the memory of the general encoder. Figures 4 and 6: scores by the layers that read the memory.
@@ -45,7 +45,7 @@ def by_layer(rows: list[dict], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--backbone", required=True, help="its name, as given to encoders.py")
+    parser.add_argument("--backbone", required=True, help="its name, such as minilm")
     parser.add_argument("--results", type=Path, default="docs/results/gmap", help="default: %(default)s")
     options = parser.parse_args()
     losses = options.results / f"pretraining_{options.backbone}.json"
