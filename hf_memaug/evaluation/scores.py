@@ -19,7 +19,7 @@ def accuracy(predictions: Any, references: Any, *, num_labels: int | None = None
     from sklearn.metrics import accuracy_score
 
     predictions, references = label_arrays(predictions=predictions, references=references)
-    check_label_range(num_labels, predictions=predictions, references=references)
+    _check_label_range(num_labels, predictions=predictions, references=references)
     return float(accuracy_score(references, predictions))
 
 
@@ -57,16 +57,13 @@ def matthews_correlation(predictions: Any, references: Any, *, num_labels: int |
     It is 0 for a model that gives every example one label, however many examples have that label. `num_labels`
     changes no value: as for the accuracy, it refuses label ids outside 0..num_labels-1.
     """
+    from sklearn.metrics import matthews_corrcoef
+
     predictions, references = label_arrays(predictions=predictions, references=references)
-    check_label_range(num_labels, predictions=predictions, references=references)
-    labels = np.union1d(predictions, references)
-    predicted = (predictions[:, None] == labels).astype(np.float64)
-    true = (references[:, None] == labels).astype(np.float64)
-    # The covariances of the two as one-hot vectors, summed over labels.
-    predicted -= predicted.mean(axis=0)
-    true -= true.mean(axis=0)
-    spread = np.sqrt((predicted**2).sum() * (true**2).sum())
-    return float((predicted * true).sum() / spread) if spread > 0 else 0.0
+    _check_label_range(num_labels, predictions=predictions, references=references)
+    if len(np.union1d(predictions, references)) == 1:
+        return 0.0
+    return float(matthews_corrcoef(references, predictions))
 
 
 def auroc(scores: Any, references: Any) -> float:
@@ -77,28 +74,22 @@ def auroc(scores: Any, references: Any) -> float:
             the two logits.
         references: true labels, 0 or 1; both must occur.
     """
+    from sklearn.metrics import roc_auc_score
+
     scores = np.asarray(as_numpy(scores), dtype=np.float64)
     references = label_array("references", references)
     if scores.ndim != 1:
         raise ValueError(
-            f"`scores` has {scores.ndim} dimensions: pass one number per example (for two logits, the second less the "
-            "first)."
+            f"`scores` has {scores.ndim} dimensions: pass one number per example (of two logits, their difference)."
         )
     check_same_length(scores=scores, references=references)
     if not np.isfinite(scores).all():
-        raise ValueError("`scores` holds NaN or infinite values: mend the model that made them.")
+        raise ValueError("`scores` holds NaN or infinite values: check the model that made them.")
     if set(references.tolist()) != {0, 1}:
         raise ValueError(
-            f"`references` holds the labels {sorted(set(references.tolist()))}: the area needs examples of 0 and of 1, "
-            "and of no other label."
+            f"`references` holds the labels {sorted(set(references.tolist()))}: it must hold 0 and 1, and no other."
         )
-    # Each score's rank from 1, equal ones sharing their mean rank.
-    _, place, count = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(count) - (count - 1) / 2)[place]
-    positives = int((references == 1).sum())
-    negatives = len(references) - positives
-    wins = ranks[references == 1].sum() - positives * (positives + 1) / 2
-    return float(wins / (positives * negatives))
+    return float(roc_auc_score(references, scores))
 
 
 def a_distance(source_features: Any, target_features: Any, *, seed: int = 0, test_fraction: float = 0.5) -> float:
@@ -137,14 +128,14 @@ def a_distance(source_features: Any, target_features: Any, *, seed: int = 0, tes
     train = np.concatenate([features[held_out:] for features in domains])
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
     with warnings.catch_warnings():
-        # Any linear separator gives a valid proxy: stopping before full convergence is no news to the caller.
+        # Any linear separator gives a valid proxy, also one that has not converged.
         warnings.simplefilter("ignore")
         classifier.fit(train, np.repeat([0, 1], size - held_out))
     error = float(np.mean(classifier.predict(test) != np.repeat([0, 1], held_out)))
     return float(np.clip(2.0 * (1.0 - 2.0 * error), 0.0, 2.0))
 
 
-def check_label_range(num_labels: int | None, **arrays: np.ndarray) -> None:
+def _check_label_range(num_labels: int | None, **arrays: np.ndarray) -> None:
     """Refuse label ids outside 0..num_labels-1; the keywords are the argument names."""
     if num_labels is None:
         return
@@ -161,7 +152,7 @@ def check_label_range(num_labels: int | None, **arrays: np.ndarray) -> None:
             )
 
 
-def averaged_labels(labels: Sequence | None, num_labels: int | None) -> list | None:
+def _averaged_labels(labels: Sequence | None, num_labels: int | None) -> list | None:
     """The labels that an F1 score averages; None stands for those that occur in the data."""
     if labels is not None and num_labels is not None:
         raise ValueError("`labels` and `num_labels` both say which labels are averaged: pass one of them.")
@@ -179,8 +170,8 @@ def _f1(average: str, predictions: Any, references: Any, labels: Sequence | None
     from sklearn.metrics import f1_score
 
     predictions, references = label_arrays(predictions=predictions, references=references)
-    check_label_range(num_labels, predictions=predictions, references=references)
-    labels = averaged_labels(labels, num_labels)
+    _check_label_range(num_labels, predictions=predictions, references=references)
+    labels = _averaged_labels(labels, num_labels)
     if labels is not None and (predictions.dtype.kind == "U") != isinstance(labels[0], str):
         raise ValueError("`labels` and `references` mix label ids and label names: write both the same way.")
     return float(f1_score(references, predictions, labels=labels, average=average, zero_division=0))
@@ -188,12 +179,8 @@ def _f1(average: str, predictions: Any, references: Any, labels: Sequence | None
 
 def _feature_array(name: str, values: Any) -> np.ndarray:
     features = np.asarray(as_numpy(values), dtype=np.float64)
-    if features.size == 0:
-        raise ValueError(f"`{name}` is empty: pass at least 2 feature vectors.")
-    if features.ndim != 2:
-        raise ValueError(f"`{name}` has {features.ndim} dimensions: pass an array of shape (examples, features).")
-    if len(features) < 2:
-        raise ValueError(f"`{name}` has 1 row: pass at least 2, one to train the classifier on and one to test it.")
+    if features.ndim != 2 or len(features) < 2:
+        raise ValueError(f"`{name}` has shape {features.shape}: pass (examples, features), with 2 examples or more.")
     if not np.isfinite(features).all():
-        raise ValueError(f"`{name}` holds NaN or infinite values: drop those rows or mend the model that made them.")
+        raise ValueError(f"`{name}` holds NaN or infinite values: drop those rows.")
     return features

@@ -79,15 +79,15 @@ def answers(tmp_path_factory):
     return json.loads(run(SCRIPT, folder, json.dumps({"labels": LABELS, "features": features})))
 
 
-@pytest.mark.parametrize("way", ["compute", "add_batch", "add", "tensors"])
 @pytest.mark.parametrize("name", evaluation.METRICS)
-def test_modules_equal_functions(answers, name, way):
+def test_modules_equal_functions(answers, name):
     if name == "a_distance":
         expected = evaluation.a_distance(FEATURES[:20], FEATURES[20:])
     else:
         expected = getattr(evaluation, name)(**LABELS)
     assert answers[name]["name"] == name
-    assert answers[name][way] == {name: expected}
+    for way in ("compute", "add_batch", "add", "tensors"):
+        assert answers[name][way] == {name: expected}
 
 
 def test_options_are_passed_on(answers):
@@ -142,9 +142,3 @@ names = [getattr(evaluation, name) for name in evaluation.__all__]
 print(evaluation.summarise([1.0, 3.0]).mean, len(names), evaluation.score_table({"erm": {"books": 0.5}}).split()[-1])
 """
     assert run(code, tmp_path).split() == ["2.0", str(len(evaluation.__all__)), "50.0"]
-
-
-def test_exports():
-    assert set(evaluation.__all__) <= set(dir(evaluation))
-    with pytest.raises(AttributeError, match="no attribute 'macro'"):
-        _ = evaluation.macro
