@@ -1,0 +1,89 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Every recipe in examples/recipes gives jobs, on stand-in rows of the shape that its data has."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[1]
+RECIPES = {path.stem: yaml.safe_load(path.read_text()) for path in sorted((ROOT / "examples/recipes").glob("*.yaml"))}
+WORDS = ["good", "bad", "slow", "new"]
+
+
+def write(path: Path, rows: list[dict]) -> None:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def row_of(kind: str, number: int) -> dict:
+    text = f"the {WORDS[number % 4]} number {number}"
+    if kind == "tags":
+        words = text.split()
+        return {"tokens": words, "ner_tags": ["O"] * (len(words) - 1) + ["B-X"]}
+    if kind == "questions":
+        return {
+            "question": "which?",
+            "context": text,
+            "answers": {"text": [str(number)], "answer_start": [len(text) - len(str(number))]},
+        }
+    if kind == "smiles":
+        return {"smiles": "C" * (number % 30 + 1) + "N" * (number // 30), "label": number % 2}
+    return {"text": text, "label": number % 2}
+
+
+def stand_in(recipe: dict, folder: Path) -> Path:
+    """A folder of rows with the domains and splits that the recipe reads."""
+    if "pacs" in recipe["data"]:
+        from PIL import Image
+
+        for number, name in enumerate(f"{d}/{c}" for d in ("art", "photo", "sketch") for c in ("cat", "dog")):
+            (folder / name).mkdir(parents=True)
+            for row in range(5):
+                Image.new("RGB", (8, 8), (40 * number, 40 * row, 0)).save(folder / name / f"{row}.png")
+        return folder
+    kind = recipe.get("task") or ("smiles" if "smiles" in recipe else "classes")
+    splits = [recipe[key] for key in ("split", "dev_split", "test_split") if key in recipe]
+    domains = recipe.get("order") or (["books", "dvd", "films"] if recipe.get("target") == "all" else [None])
+    number = 0
+    for domain in domains:
+        for split in splits:
+            rows = [row_of(kind, number + one) for one in range(20)]
+            number += len(rows)
+            write(folder / ".".join(filter(None, [domain, split, "jsonl"])), rows)
+    return folder
+
+
+def test_every_family_and_every_training_command_has_a_recipe():
+    methods = {name for recipe in RECIPES.values() for name in [*recipe.get("methods", []), recipe.get("method")]}
+    assert {"mil", "hma", "gmoe", "gmap", "memory-rnn"} <= methods
+    assert {recipe["command"] for recipe in RECIPES.values()} == {"compare", "sweep", "pretrain", "train", "continual"}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_recipe_says_how_to_run_it(name):
+    path = ROOT / f"examples/recipes/{name}.yaml"
+    assert f"hf-memaug {RECIPES[name]['command']} --recipe examples/recipes/{name}.yaml" in path.read_text()
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe["command"] != "pretrain"])
+def test_the_recipe_gives_jobs(name, tmp_path, monkeypatch, capsys, backbones):
+    from hf_memaug.cli.app import main
+
+    recipe = RECIPES[name]
+    if "smiles" in recipe:
+        pytest.importorskip("rdkit", reason="rdkit is not installed: the extra `graph`")
+    monkeypatch.chdir(tmp_path)
+    words = [recipe["command"], "--recipe", str(ROOT / f"examples/recipes/{name}.yaml"), "--dry-run", "--json"]
+    if not recipe["data"].startswith("generated"):
+        (tmp_path / "rows").mkdir()
+        words += ["--data", str(stand_in(recipe, tmp_path / "rows"))]
+    if "gmap" in [*recipe.get("methods", []), recipe.get("method")]:
+        words += ["--general", backbones["roberta"], "--backbone", backbones["roberta"]]
+    code = main(words)
+    out, error = capsys.readouterr()
+    assert code == 0, error
+    jobs = [json.loads(line) for line in out.splitlines()]
+    assert jobs and all(job["state"] == "to do" for job in jobs)
+    assert not (tmp_path / "runs").exists()
