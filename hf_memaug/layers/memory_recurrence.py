@@ -7,9 +7,9 @@ Both take and give the same. The plain one is what a compiler or an exporter rea
 go through; the other leaves the gradients of all weights to one product each, after its last step.
 """
 
-import torch
+from collections.abc import Callable
 
-from hf_memaug.layers.second_derivatives import plain_gradients
+import torch
 
 
 def recur(
@@ -23,7 +23,6 @@ def recur(
     keep,
     begun,
     output_weights,
-    arithmetic=None,
 ):
     """
     Args:
@@ -37,7 +36,6 @@ def recur(
         keep (`Tensor`, *optional*): true where there is a word, `(steps, directions, rows, 1)`.
         begun (`Tensor`, *optional*): true where a word came before.
         output_weights (`bool`): whether to return `α`.
-        arithmetic (*optional*): what computes between the products, as [`PlainArithmetic`] does.
 
     Returns:
         The hidden state after each step, the last state, and `α` or None.
@@ -57,7 +55,7 @@ def recur(
     if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         hidden_states, last_cell, weights = plain_steps(*tensors, *settings)
     else:
-        hidden_states, last_cell, weights = _Steps.apply(*tensors, *settings, arithmetic or PlainArithmetic)
+        hidden_states, last_cell, weights = _Steps.apply(*tensors, *settings)
     last = (hidden_states[-1], last_cell) if cell == "lstm" else (hidden_states[-1],)
     return hidden_states, last, weights
 
@@ -109,80 +107,79 @@ def plain_steps(
     return torch.stack(hidden_states), cell_state, torch.stack(all_weights) if wanted else None
 
 
-class PlainArithmetic:
-    """What lies between the products of a step. Results are written where the last arguments say."""
+# What lies between the products of a step. Results are written to the last arguments.
 
-    @staticmethod
-    def attend(scores, begun, weights) -> None:
-        torch.softmax(scores, dim=-1, out=weights)
-        if begun is not None:
-            weights *= begun
 
-    @staticmethod
-    def attend_back(to_weights, asked, weights, to_scores) -> None:
-        if asked is not None:
-            to_weights = to_weights + asked
-        to_scores.copy_(torch._softmax_backward_data(to_weights, weights, -1, weights.dtype))
+def _attend(scores, begun, weights) -> None:
+    torch.softmax(scores, dim=-1, out=weights)
+    if begun is not None:
+        weights *= begun
 
-    @staticmethod
-    def lstm(from_words, from_hidden, before, word, gates, after, cell_before, cell_after) -> None:
-        size = before.shape[-1]
-        torch.add(from_words, from_hidden, out=gates)
-        gates[..., : 3 * size].sigmoid_()
-        gates[..., 3 * size :].tanh_()
-        taken, kept, shown, new = gates.split(size, dim=-1)
-        torch.mul(kept, cell_before, out=cell_after).addcmul_(taken, new)
-        if word is not None:
-            torch.where(word, cell_after, cell_before, out=cell_after)
-        torch.mul(shown, cell_after.tanh(), out=after)
-        if word is not None:
-            torch.where(word, after, before, out=after)
 
-    @staticmethod
-    def gru(from_words, from_hidden, before, word, gates, after, candidate_bias, inner) -> None:
-        size = before.shape[-1]
-        opened = torch.add(from_words[..., : 2 * size], from_hidden[..., : 2 * size], out=gates[..., : 2 * size])
-        reset, update = opened.sigmoid_().split(size, dim=-1)
-        torch.add(from_hidden[..., 2 * size :], candidate_bias.unsqueeze(1), out=inner)
-        candidate = gates[..., 2 * size :]
-        torch.addcmul(from_words[..., 2 * size :], reset, inner, out=candidate).tanh_()
-        torch.lerp(candidate, before, update, out=after)
-        if word is not None:
-            torch.where(word, after, before, out=after)
+def _attend_back(to_weights, asked, weights, to_scores) -> None:
+    if asked is not None:
+        to_weights = to_weights + asked
+    to_scores.copy_(torch._softmax_backward_data(to_weights, weights, -1, weights.dtype))
 
-    @staticmethod
-    def lstm_back(to_hidden, asked, word, opened, to_gates, to_cell, cell_before, cell_after):
-        """Returns what reaches the cell before, and what reaches the hidden state before by no product, or None."""
-        to_hidden, passed_hidden = _stopped(to_hidden if asked is None else to_hidden + asked, word)
-        to_cell, passed_cell = _stopped(to_cell, word)
-        size = to_hidden.shape[-1]
-        taken, kept, shown, new = opened.split(size, dim=-1)
-        seen = cell_after.tanh()
-        to_cell = torch.addcmul(to_cell, to_hidden * shown, 1 - seen * seen)
-        parts = to_gates.split(size, dim=-1)
-        torch.mul(to_cell, new, out=parts[0])
-        torch.mul(to_cell, cell_before, out=parts[1])
-        torch.mul(to_hidden, seen, out=parts[2])
-        three = opened[..., : 3 * size]
-        to_gates[..., : 3 * size] *= three * (1 - three)
-        torch.mul(to_cell * taken, 1 - new * new, out=parts[3])
-        to_cell = to_cell * kept
-        return to_cell if passed_cell is None else to_cell + passed_cell, passed_hidden
 
-    @staticmethod
-    def gru_back(to_hidden, asked, word, opened, to_gates, before, inner, to_joint):
-        """Returns what reaches the hidden state before by no product."""
-        to_hidden, passed = _stopped(to_hidden if asked is None else to_hidden + asked, word)
-        size = to_hidden.shape[-1]
-        reset, update, candidate = opened.split(size, dim=-1)
-        to_candidate = to_hidden * (1 - update) * (1 - candidate * candidate)
-        to_gates[..., 2 * size :] = to_candidate
-        to_gates[..., size : 2 * size] = to_hidden * (before - candidate) * update * (1 - update)
-        to_gates[..., :size] = to_candidate * inner * reset * (1 - reset)
-        to_joint[..., : 2 * size] = to_gates[..., : 2 * size]
-        torch.mul(to_candidate, reset, out=to_joint[..., 2 * size :])
-        residual = to_hidden * update
-        return residual if passed is None else residual + passed
+def _lstm(from_words, from_hidden, before, word, gates, after, cell_before, cell_after) -> None:
+    size = before.shape[-1]
+    torch.add(from_words, from_hidden, out=gates)
+    gates[..., : 3 * size].sigmoid_()
+    gates[..., 3 * size :].tanh_()
+    taken, kept, shown, new = gates.split(size, dim=-1)
+    torch.mul(kept, cell_before, out=cell_after).addcmul_(taken, new)
+    if word is not None:
+        torch.where(word, cell_after, cell_before, out=cell_after)
+    torch.mul(shown, cell_after.tanh(), out=after)
+    if word is not None:
+        torch.where(word, after, before, out=after)
+
+
+def _gru(from_words, from_hidden, before, word, gates, after, candidate_bias, inner) -> None:
+    size = before.shape[-1]
+    opened = torch.add(from_words[..., : 2 * size], from_hidden[..., : 2 * size], out=gates[..., : 2 * size])
+    reset, update = opened.sigmoid_().split(size, dim=-1)
+    torch.add(from_hidden[..., 2 * size :], candidate_bias.unsqueeze(1), out=inner)
+    candidate = gates[..., 2 * size :]
+    torch.addcmul(from_words[..., 2 * size :], reset, inner, out=candidate).tanh_()
+    torch.lerp(candidate, before, update, out=after)
+    if word is not None:
+        torch.where(word, after, before, out=after)
+
+
+def _lstm_back(to_hidden, asked, word, opened, to_gates, to_cell, cell_before, cell_after):
+    """Returns what reaches the cell before, and what reaches the hidden state before by no product, or None."""
+    to_hidden, passed_hidden = _stopped(to_hidden if asked is None else to_hidden + asked, word)
+    to_cell, passed_cell = _stopped(to_cell, word)
+    size = to_hidden.shape[-1]
+    taken, kept, shown, new = opened.split(size, dim=-1)
+    seen = cell_after.tanh()
+    to_cell = torch.addcmul(to_cell, to_hidden * shown, 1 - seen * seen)
+    parts = to_gates.split(size, dim=-1)
+    torch.mul(to_cell, new, out=parts[0])
+    torch.mul(to_cell, cell_before, out=parts[1])
+    torch.mul(to_hidden, seen, out=parts[2])
+    three = opened[..., : 3 * size]
+    to_gates[..., : 3 * size] *= three * (1 - three)
+    torch.mul(to_cell * taken, 1 - new * new, out=parts[3])
+    to_cell = to_cell * kept
+    return to_cell if passed_cell is None else to_cell + passed_cell, passed_hidden
+
+
+def _gru_back(to_hidden, asked, word, opened, to_gates, before, inner, to_joint):
+    """Returns what reaches the hidden state before by no product."""
+    to_hidden, passed = _stopped(to_hidden if asked is None else to_hidden + asked, word)
+    size = to_hidden.shape[-1]
+    reset, update, candidate = opened.split(size, dim=-1)
+    to_candidate = to_hidden * (1 - update) * (1 - candidate * candidate)
+    to_gates[..., 2 * size :] = to_candidate
+    to_gates[..., size : 2 * size] = to_hidden * (before - candidate) * update * (1 - update)
+    to_gates[..., :size] = to_candidate * inner * reset * (1 - reset)
+    to_joint[..., : 2 * size] = to_gates[..., : 2 * size]
+    torch.mul(to_candidate, reset, out=to_joint[..., 2 * size :])
+    residual = to_hidden * update
+    return residual if passed is None else residual + passed
 
 
 def _stopped(reaches, word):
@@ -206,7 +203,6 @@ class _Steps(torch.autograd.Function):
         keep,
         begun,
         wanted,
-        arithmetic,
     ):
         steps, directions, rows, width = projected.shape
         size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
@@ -237,7 +233,7 @@ class _Steps(torch.autograd.Function):
             from_words = all_words[step]
             if slots and (step or reads_at_first):
                 weights = all_weights[step if learns or wanted else 0]
-                arithmetic.attend(joint[..., :slots], None if begun is None else begun[step], weights)  # Eq. 1
+                _attend(joint[..., :slots], None if begun is None else begun[step], weights)  # Eq. 1
                 content, through = weights, values
                 if content_weight is not None:
                     content, through = contents[place], content_weight
@@ -245,9 +241,9 @@ class _Steps(torch.autograd.Function):
                 from_words = torch.baddbmm(from_words, content, through)
             given = (from_words, joint[..., slots:], before, word, activations[place], hiddens[step + 1])
             if is_lstm:
-                arithmetic.lstm(*given, cells[step], cells[step + 1])
+                _lstm(*given, cells[step], cells[step + 1])
             else:
-                arithmetic.gru(*given, candidate_bias, inners[place])
+                _gru(*given, candidate_bias, inners[place])
         if learns:
             ctx.save_for_backward(
                 projected, recurrent, values, content_weight, candidate_bias, hidden, cell_state,
@@ -255,7 +251,6 @@ class _Steps(torch.autograd.Function):
             )  # fmt: skip
             ctx.device_type = projected.device.type
             ctx.settings = (cell, reads_at_first, keep, begun, wanted)
-            ctx.arithmetic = arithmetic
             ctx.set_materialize_grads(False)
         return hiddens[1:], cells[-1] if is_lstm else None, all_weights if wanted else None
 
@@ -271,16 +266,16 @@ class _Steps(torch.autograd.Function):
         given = saved[:7]
         if torch.is_grad_enabled():
             # With a graph of their own, for derivatives of derivatives.
-            found = plain_gradients(
+            found = _plain_gradients(
                 lambda *given: plain_steps(*given, *ctx.settings), given, (from_states, from_cell, from_weights)
             )
-            return (*found, *(None,) * 6)
+            return (*found, *(None,) * 5)
         projected, recurrent, values, content_weight, candidate_bias = given[:5]
         hiddens, cells, activations, all_weights, contents, inners = saved[7:]
         cell, reads_at_first, keep, _, _ = ctx.settings
         steps, directions, rows, width = projected.shape
         size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
-        is_lstm, arithmetic = cell == "lstm", ctx.arithmetic
+        is_lstm = cell == "lstm"
         # What reaches scores and gates through the hidden state, and what reaches the gates through words and content:
         # of an LSTM these are the same numbers.
         to_joint = projected.new_empty(steps, directions, rows, slots + width)
@@ -298,16 +293,16 @@ class _Steps(torch.autograd.Function):
             joint, gates = to_joint[step], to_gates[step]
             reaches = (to_hidden, None if from_states is None else from_states[step], word, activations[step], gates)
             if is_lstm:
-                to_cell, residual = arithmetic.lstm_back(*reaches, to_cell, cells[step], cells[step + 1])
+                to_cell, residual = _lstm_back(*reaches, to_cell, cells[step], cells[step + 1])
             else:
-                residual = arithmetic.gru_back(*reaches, hiddens[step], inners[step], joint[..., slots:])
+                residual = _gru_back(*reaches, hiddens[step], inners[step], joint[..., slots:])
             if slots and (step or reads_at_first):
                 to_content = gates
                 if contents is not None:
                     to_content = torch.bmm(gates, back_weight, out=to_contents[step])
                 to_weights = torch.bmm(to_content, back_values)
                 asked = None if from_weights is None else from_weights[step]
-                arithmetic.attend_back(to_weights, asked, all_weights[step], joint[..., :slots])
+                _attend_back(to_weights, asked, all_weights[step], joint[..., :slots])
             to_hidden = torch.bmm(joint, back) if residual is None else torch.baddbmm(residual, joint, back)
 
         def by_direction(tensor):
@@ -329,7 +324,38 @@ class _Steps(torch.autograd.Function):
             gradients[4] = to_joint[..., slots + 2 * size :].sum(dim=(0, 2))
         gradients[5] = to_hidden if needs[5] else None
         gradients[6] = to_cell if needs[6] else None
-        return (*gradients, *(None,) * 6)
+        return (*gradients, *(None,) * 5)
+
+
+def _plain_gradients(plain: Callable, given: tuple, gradients: tuple) -> tuple[torch.Tensor | None, ...]:
+    """
+    What a backward pass returns where it is to be differentiated itself: of each tensor of `given`, the gradient
+    through plain torch, with a graph of its own.
+
+    Args:
+        plain: `given` to a tensor or several, as the forward kernel.
+        gradients: of what it returns, in that order.
+    """
+    # Other names of the same tensors: where one is made of another, each gets its own part alone.
+    given = tuple(one.view_as(one) if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given)
+    places = [place for place, one in enumerate(given) if isinstance(one, torch.Tensor) and one.requires_grad]
+    results = plain(*given)
+    results = results if isinstance(results, tuple) else (results,)
+    # Nobody asked for a result without a gradient.
+    asked = [
+        (result, gradient)
+        for result, gradient in zip(results, gradients, strict=True)
+        if gradient is not None and result.requires_grad
+    ]
+    found: list[torch.Tensor | None] = [None] * len(given)
+    if asked:
+        outputs, wanted = zip(*asked, strict=True)
+        learned = [given[place] for place in places]
+        for place, one in zip(
+            places, torch.autograd.grad(outputs, learned, wanted, create_graph=True, allow_unused=True), strict=True
+        ):
+            found[place] = one
+    return tuple(found)
 
 
 def _nothing_at_first(*buffers) -> None:

@@ -70,11 +70,6 @@ class MemoryRNN(nn.Module):
             self.memory = MemoryBank(self.directions, slots, hidden_size, value_size)
             self.content_weight = nn.Parameter(torch.empty(self.directions, value_size, width))
 
-    @staticmethod
-    def arithmetic_for(states: torch.Tensor, slots: int):
-        """What computes between the products, of numbers like these and as many slots. None: plain torch."""
-        return None
-
     def unflattened(self) -> dict[str, tuple[int, ...]]:
         """Parameters with several axes in one, and what these axes are: where a larger network keeps a smaller one."""
         gates = (self.directions, self.gates, self.hidden_size)
@@ -147,7 +142,6 @@ class MemoryRNN(nn.Module):
             keep,
             begun,
             output_weights,
-            self.arithmetic_for(projected, 0 if values is None else values.shape[1]),
         )
         hidden = self._by_step(hidden).permute(2, 0, 1, 3).flatten(2)
         if mask is not None:

@@ -50,12 +50,9 @@ class CosineRouter(nn.Module):
         with torch.autocast(tokens.device.type, enabled=False):
             weight, bias = self.projection.weight, self.projection.bias
             exact = torch.promote_types(weight.dtype, torch.float32)
-            return self.cosine(*(one.to(exact) for one in (tokens, weight, bias, self.experts, self.log_scale)))
-
-    def cosine(self, tokens, weight, bias, experts, log_scale) -> torch.Tensor:
-        scale = log_scale.clamp(max=self.max_log_scale).exp()
-        directions = F.normalize(F.linear(tokens, weight, bias), dim=-1)
-        return F.linear(directions, F.normalize(experts, dim=-1)) * scale
+            scale = self.log_scale.to(exact).clamp(max=self.max_log_scale).exp()
+            directions = F.normalize(F.linear(tokens.to(exact), weight.to(exact), bias.to(exact)), dim=-1)
+            return F.linear(directions, F.normalize(self.experts.to(exact), dim=-1)) * scale
 
 
 class LinearRouter(nn.Module):

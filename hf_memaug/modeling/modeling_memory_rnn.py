@@ -14,7 +14,6 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.utils import auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_memory_rnn import MemoryRNNConfig
-from hf_memaug.kernels.fused_recurrence import arithmetic_for
 from hf_memaug.layers.memory_rnn import MemoryBank, MemoryRNN
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
 from hf_memaug.modeling.modeling_growth import GrowingNetworkMixin
@@ -64,8 +63,6 @@ class MemoryRNNClassifierOutput(MemoryOutput):
 
 class MemoryRNNLayer(GradientCheckpointingLayer, MemoryRNN):
     """The layer, which forgets its steps and takes them again where gradients are checkpointed."""
-
-    arithmetic_for = staticmethod(arithmetic_for)
 
     def forward(self, inputs, mask=None, *state, output_weights=False):
         hidden, state, weights = super().forward(inputs, mask, state or None, output_weights)

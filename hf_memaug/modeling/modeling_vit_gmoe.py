@@ -18,8 +18,6 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from hf_memaug.configuration.configuration_vit_gmoe import PLAIN_TYPES, ViTGMoEConfig
-from hf_memaug.kernels.fused_experts import can_fuse, fused_experts
-from hf_memaug.kernels.fused_routing import busy_loss, can_fuse_routing, choose_experts, cosine_logits
 from hf_memaug.kernels.grouped_experts import grouped_experts
 from hf_memaug.layers.experts import Experts
 from hf_memaug.layers.router import (
@@ -92,49 +90,16 @@ class ViTGMoEExperts(Experts):
 
 
 def grouped_experts_forward(experts: nn.Module, tokens, chosen, weights) -> torch.Tensor:
-    """Our own way through them, `experts_implementation="grouped_experts"`. It follows autocast."""
-    return grouped_experts(tokens, chosen, weights, *_two_layers(experts), experts.act_fn)
-
-
-def fused_experts_forward(experts: nn.Module, tokens, chosen, weights) -> torch.Tensor:
-    """
-    The same with Triton kernels around the products, `experts_implementation="fused_experts"`, where there are any: on
-    a GPU, for GELU, and where no compiler fuses by itself.
-    """
-    parameters = _two_layers(experts)
-    if not can_fuse(tokens, parameters[0], experts.act_fn) or not len(tokens):
-        return grouped_experts(tokens, chosen, weights, *parameters, experts.act_fn)
-    return fused_experts(tokens, chosen, weights, *parameters)
-
-
-def _two_layers(experts: nn.Module) -> tuple[torch.Tensor, ...]:
+    """The default. Unlike `"grouped_mm"` of transformers it follows autocast."""
     if experts.has_gate or not experts.has_bias or experts.is_transposed:
         raise ValueError(
-            '`experts_implementation` is "fused_experts" (the default) or "grouped_experts", which are for experts of '
-            'two layers with biases. Use "eager" for others.'
+            '`experts_implementation="grouped_experts"` needs experts of two layers with biases. Use "eager".'
         )
-    return experts.up_proj, experts.up_proj_bias, experts.down_proj, experts.down_proj_bias
+    layers = (experts.up_proj, experts.up_proj_bias, experts.down_proj, experts.down_proj_bias)
+    return grouped_experts(tokens, chosen, weights, *layers, experts.act_fn)
 
 
 ALL_EXPERTS_FUNCTIONS.register("grouped_experts", grouped_experts_forward)
-ALL_EXPERTS_FUNCTIONS.register("fused_experts", fused_experts_forward)
-
-
-def is_fused(config: ViTGMoEConfig, rows: torch.Tensor) -> bool:
-    """Whether the router's kernels are asked for, and are there for these."""
-    sizes = (config.num_experts, config.num_experts_per_tok, config.router_dim)
-    return config._experts_implementation == "fused_experts" and can_fuse_routing(rows, *sizes)
-
-
-class ViTGMoERouter(CosineRouter):
-    def __init__(self, config: ViTGMoEConfig, *scales: float):
-        super().__init__(config.hidden_size, config.num_experts, config.router_dim, *scales)
-        self.config = config
-
-    def cosine(self, tokens, *given) -> torch.Tensor:
-        if is_fused(self.config, tokens):
-            return cosine_logits(tokens, *given, self.max_log_scale)
-        return super().cosine(tokens, *given)
 
 
 class MixtureOfExperts(nn.Module):
@@ -145,7 +110,7 @@ class MixtureOfExperts(nn.Module):
         self.config = config
         if config.router == "cosine":
             scales = (float(config.router_scale), float(config.router_max_scale))
-            self.router = ViTGMoERouter(config, *scales)
+            self.router = CosineRouter(config.hidden_size, config.num_experts, config.router_dim, *scales)
         else:
             self.router = LinearRouter(config.hidden_size, config.num_experts)
         self.experts = ViTGMoEExperts(config)
@@ -153,18 +118,12 @@ class MixtureOfExperts(nn.Module):
     def forward(self, hidden_states: torch.Tensor) -> tuple[torch.Tensor, Routing]:
         tokens = hidden_states.flatten(0, 1)
         noise = self.config.noise if self.training else 0.0
-        logits, k = self.router(tokens), self.config.num_experts_per_tok
-        if is_fused(self.config, logits):
-            routing = Routing(logits, *choose_experts(logits, k, noise))
-        else:
-            routing = route(logits, k, noise)
+        routing = route(self.router(tokens), self.config.num_experts_per_tok, noise)
         return self.experts(tokens, routing.experts, routing.weights).view_as(hidden_states), routing
 
     def auxiliary_loss(self, routing: Routing) -> torch.Tensor:
         """C.4, for one layer: of the tokens of all processes."""
         noise = self.config.noise
-        if noise and is_fused(self.config, routing.logits):
-            return busy_loss(routing.logits, routing.noisy_logits, routing.experts, noise)
         return (importance_loss(routing.logits) + load_loss(routing, noise)) / 2
 
 
@@ -232,7 +191,7 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
 
     def get_correct_experts_implementation(self, requested_experts: str | None) -> str:
         # Ours where none is asked for: unlike the default of transformers it follows autocast and takes float64.
-        return super().get_correct_experts_implementation(requested_experts or "fused_experts")
+        return super().get_correct_experts_implementation(requested_experts or "grouped_experts")
 
     @torch.no_grad()
     def _init_weights(self, module):

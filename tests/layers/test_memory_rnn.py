@@ -28,8 +28,8 @@ def words(rows=3, steps=6, seed=1, size=5) -> torch.Tensor:
 
 
 def one_by_one(*args):
-    """In place of `_Steps.apply`: what computes between the products is left out."""
-    return memory_recurrence.plain_steps(*args[:-1])
+    """In place of `_Steps.apply`."""
+    return memory_recurrence.plain_steps(*args)
 
 
 def by_hand(rnn: MemoryRNN, row: torch.Tensor, direction: int, state=None):
