@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logits from the cache are the logits, the general encoder stays still, and a cache of something else is refused."""
 
-import json
 import multiprocessing
 
 import cache_worker
@@ -55,7 +54,7 @@ def still(model, monkeypatch):
 
 @pytest.mark.parametrize("strategy", ["single", "multiple", "gated", "chunk_gated"])
 def test_logits_are_the_same_to_rounding(strategy, rows, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(general_cache, "ROWS_A_FILE", 10)
+    monkeypatch.setattr(general_cache, "ROWS_PER_FILE", 10)
     model = make_model(tokenizer, strategy=strategy)
     collate = PaddingCollator(tokenizer)
     columns = ("input_ids", "attention_mask", "labels")
@@ -107,7 +106,7 @@ def test_the_trainer_trains_and_evaluates_from_it(rows, tokenizer, tmp_path, mon
 
 
 def test_it_is_made_once_and_taken_up_again(rows, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr(general_cache, "ROWS_A_FILE", 10)
+    monkeypatch.setattr(general_cache, "ROWS_PER_FILE", 10)
     model = make_model(tokenizer)
     cached = cache_general_states(model, rows, tmp_path, progress=False)
     before = {path.name: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
@@ -123,7 +122,7 @@ def test_it_is_made_once_and_taken_up_again(rows, tokenizer, tmp_path, monkeypat
 
 
 def in_two_processes(folder, seeds) -> list[str]:
-    """What two processes say that begin a cache in the same folder at the same time."""
+    """What two processes report that build a cache in the same folder at the same time."""
     context = multiprocessing.get_context("spawn")
     barrier, said = context.Barrier(2), context.Queue()
     processes = [context.Process(target=cache_worker.build, args=(folder, seed, barrier, said)) for seed in seeds]
@@ -135,34 +134,14 @@ def in_two_processes(folder, seeds) -> list[str]:
     return sorted(answers)
 
 
+@pytest.mark.slow
 def test_two_processes_may_build_it_at_once(tmp_path, monkeypatch):
     assert in_two_processes(tmp_path / "two", (0, 0)) == ["whole", "whole"]
-    monkeypatch.setattr(general_cache, "ROWS_A_FILE", cache_worker.ROWS_A_FILE)
+    monkeypatch.setattr(general_cache, "ROWS_PER_FILE", cache_worker.ROWS_PER_FILE)
     model, rows = cache_worker.model_and_rows(0)
     cache_general_states(model, rows, tmp_path / "one", progress=False)
     built = [{path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("one", "two")]
     assert built[0] == built[1] and len(built[0]) == 4, "all files, the same ones, and nothing half written"
-
-
-def test_of_two_encoders_that_begin_at_once_one_is_refused(tmp_path):
-    refused, whole = in_two_processes(tmp_path, (0, 1))
-    assert whole == "whole" and "another general encoder" in refused
-
-
-def test_a_manifest_that_was_never_finished_is_in_nobodys_way(rows, tokenizer, tmp_path):
-    (tmp_path / ".cache.json.of-a-killed-process").write_text("{")
-    cached = cache_general_states(make_model(tokenizer), rows, tmp_path, progress=False)
-    assert cached[0]["general_hidden_states"].isfinite().all()
-
-
-def test_a_file_system_without_links_will_do(rows, tokenizer, tmp_path, monkeypatch):
-    def refuse(*args):
-        raise PermissionError("links are not supported")
-
-    monkeypatch.setattr("os.link", refuse)
-    cached = cache_general_states(make_model(tokenizer), rows, tmp_path, progress=False)
-    assert cached[0]["general_hidden_states"].isfinite().all()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["cache.json", "states-00000.safetensors"]
 
 
 def test_a_cache_of_something_else_is_refused(rows, tokenizer, tmp_path):
@@ -196,11 +175,10 @@ def test_a_truncated_cache_is_refused(rows, tokenizer, tmp_path):
         cache_general_states(model, rows, tmp_path)
 
 
-@pytest.mark.parametrize("text", ["", '{"general": "ab', "[]"])
-def test_a_broken_manifest_is_refused(text, rows, tokenizer, tmp_path):
+def test_a_broken_manifest_is_refused(rows, tokenizer, tmp_path):
     model = make_model(tokenizer)
     cache_general_states(model, rows, tmp_path, progress=False)
-    (tmp_path / "cache.json").write_text(text)
+    (tmp_path / "cache.json").write_text('{"general": "ab')
     with pytest.raises(ValueError, match="cache.json is broken. Delete this folder"):
         cache_general_states(model, rows, tmp_path)
 
@@ -210,9 +188,7 @@ def test_a_file_with_fewer_layers_is_refused(rows, tokenizer, tmp_path):
     cache_general_states(model, rows, tmp_path, progress=False)
     path = tmp_path / "states-00000.safetensors"
     save_file({"states": load_file(path)["states"][:, :2].contiguous()}, path)
-    with pytest.raises(
-        ValueError, match=r"tokens, layers and width \[\d+, 2, 32\], not \[\d+, 4, 32\]. Delete that file"
-    ):
+    with pytest.raises(ValueError, match=r"tokens, layers and width \[\d+, 2, 32\], not \[\d+, 4, 32\]. Delete"):
         cache_general_states(model, rows, tmp_path)
 
 
@@ -220,7 +196,7 @@ def test_states_that_fp16_cannot_hold_are_refused(rows, tokenizer, tmp_path):
     model = make_model(tokenizer)
     with torch.no_grad():
         model.gmap.general.encoder.layer[1].output.LayerNorm.bias[3] = 70000.0
-    with pytest.raises(ValueError, match="states of row 0 are no numbers, or larger than fp16.*Train without a cache"):
+    with pytest.raises(ValueError, match="states of row 4 are not finite in fp16.*Train without a cache"):
         cache_general_states(model, rows, tmp_path, progress=False)
     assert not list(tmp_path.glob("*.safetensors"))
 
@@ -245,28 +221,16 @@ def test_what_cannot_be_cached_is_refused(rows, tokenizer, tmp_path):
     assert not (tmp_path / "cache").exists()
 
 
-def test_it_says_what_it_was_made_of(rows, tokenizer, tmp_path):
-    cache_general_states(make_model(tokenizer), rows, tmp_path, progress=False)
-    manifest = json.loads((tmp_path / "cache.json").read_text())
-    assert set(manifest) == {"general", "model_type", "rows", "layers", "tokens"}
-    assert manifest["tokens"] == [len(ids) for ids in rows["input_ids"]]
-
-
-def test_the_states_follow_the_padding_and_a_collator_that_masks_is_refused(rows, tokenizer, tmp_path):
-    model = make_model(tokenizer)
-    cached = cache_general_states(model, rows, tmp_path, progress=False)
+def test_collators_that_mask_or_pad_on_the_left_are_refused(rows, tokenizer, tmp_path):
+    cached = cache_general_states(make_model(tokenizer), rows, tmp_path, progress=False)
     columns = ("input_ids", "attention_mask", "labels", "general_hidden_states")
-    short = min(range(len(rows)), key=lambda row: len(rows[row]["input_ids"]))
-    long = max(range(len(rows)), key=lambda row: len(rows[row]["input_ids"]))
-    some = [{name: cached[row][name] for name in columns} for row in (short, long)]
+    some = [{name: cached[row][name] for name in columns} for row in range(6)]
+    # Also where the states were copied, as a worker process does.
+    some = [{**row, "general_hidden_states": row["general_hidden_states"].clone()} for row in some]
     left = tiny_tokenizer("roberta")
     left.padding_side = "left"
-    batch = GeneralStatesCollator(PaddingCollator(left))(some)
-    count = [len(row["input_ids"]) for row in some]
-    assert count[0] != count[1]
-    for number in (0, 1):
-        found = batch["general_hidden_states"][number, :, -count[number] :]
-        assert torch.equal(found, some[number]["general_hidden_states"])
+    with pytest.raises(ValueError, match='pads on the left.*`tokenizer.padding_side = "right"`'):
+        GeneralStatesCollator(PaddingCollator(left))(some)
 
     def mask(rows):
         batch = PaddingCollator(tokenizer)(rows)
@@ -275,26 +239,6 @@ def test_the_states_follow_the_padding_and_a_collator_that_masks_is_refused(rows
 
     with pytest.raises(ValueError, match="changes the tokens, as masking does"):
         GeneralStatesCollator(mask)(some)
-
-
-@pytest.mark.parametrize("kind", ["roberta", "bert", "gpt2"])
-def test_behind_padding_on_the_left_logits_are_the_same_or_refused(kind, rows, tokenizer, tmp_path):
-    """RoBERTa does not count padding among its places; the others do, and would read their states at other ones."""
-    columns = ("input_ids", "attention_mask", "labels")
-    model = make_model(tokenizer, kind=kind, max_position_embeddings=64, pad_token_id=tokenizer.pad_token_id)
-    cached = cache_general_states(model, rows, tmp_path, progress=False)
-    some = [{name: cached[row][name] for name in (*columns, "general_hidden_states")} for row in range(6)]
-    assert len({len(row["input_ids"]) for row in some}) > 1
-    for side in ("right", "left"):
-        padding = tiny_tokenizer("roberta")
-        padding.padding_side = side
-        collate = PaddingCollator(padding)
-        if side == "left" and kind != "roberta":
-            with pytest.raises(ValueError, match='pads on the left.*Set `tokenizer.padding_side = "right"`'):
-                GeneralStatesCollator(collate)(some)
-            continue
-        plain = model(**collate([{name: row[name] for name in columns} for row in some])).logits
-        torch.testing.assert_close(model(**GeneralStatesCollator(collate)(some)).logits, plain, rtol=0, atol=5e-3)
 
 
 def test_a_model_with_an_adapter_is_cached(rows, tokenizer, tmp_path):
@@ -342,7 +286,7 @@ def test_rows_may_be_a_list(rows, tokenizer, tmp_path):
 class TestAnotherModel:
     """Cached rows that come to a model by other ways than `cache_general_states`."""
 
-    OTHER = "are of another general encoder than the model's. Ask for them with the model that reads them"
+    OTHER = "are of another general encoder than the model's. Call `cache_general_states"
 
     @pytest.fixture
     def make_trainer(self, tokenizer, tmp_path):
