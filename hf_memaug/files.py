@@ -15,8 +15,6 @@ LEAST_ROOM = 2**20
 NOT_WRITTEN = ("unexpected pos", "PytorchStreamWriter failed")
 # A disk, or one's share of it.
 FULL = (errno.ENOSPC, errno.EDQUOT)
-# Settings that change nothing of what a job gives.
-WITHOUT_EFFECT = ("save_share",)
 
 
 def write_atomically(path: str | os.PathLike, text: str) -> None:
@@ -61,9 +59,8 @@ def full_disk(error: OSError, folder: str | os.PathLike | None = None) -> str:
 
 
 def differing(settings: Mapping[str, Any], before: Mapping[str, Any]) -> str | None:
-    """The first setting that is another than before, of those that a result depends on."""
-    names = (name for name in {**settings, **before} if settings.get(name) != before.get(name))
-    return next((name for name in names if name not in WITHOUT_EFFECT), None)
+    """The first setting that is another than before."""
+    return next((name for name in {**settings, **before} if settings.get(name) != before.get(name)), None)
 
 
 def alike(value: Any, before: Any) -> bool:

@@ -36,7 +36,7 @@ TRAINERS = {
     "domain": "DomainTrainingArguments",
     "bilevel": "BilevelTrainingArguments",
     "continual": "ContinualTrainingArguments",
-    "masked_lm": "SavingArguments",
+    "masked_lm": "TrainingArguments",
 }
 # Fields that the command sets itself, and what to give instead.
 SET_BY_THE_COMMAND = {

@@ -62,7 +62,7 @@ def pretrain(call) -> int:
 
 def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -> int:
     import torch
-    from transformers import PrinterCallback, logging
+    from transformers import PrinterCallback, TrainingArguments, logging
 
     from hf_memaug import RunGuard
     from hf_memaug.data import DomainDataset
@@ -70,7 +70,7 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
     from hf_memaug.evaluation import masked_lm_loss
     from hf_memaug.runs.job import common_arguments
     from hf_memaug.runs.progress import Steps, Stop
-    from hf_memaug.training import MaskedLMTrainer, SavingArguments, fitting_length, last_complete_checkpoint
+    from hf_memaug.training import MaskedLMTrainer, fitting_length, last_complete_checkpoint
     from hf_memaug.training.costs import tensorboard_in
 
     options = call.options
@@ -132,7 +132,7 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
     common |= {"remove_unused_columns": False, "weight_decay": 0.01}
     given = {name: value for name, value in call.resolved.settings.items() if name not in own}
     try:
-        arguments = SavingArguments(**{**common, **given})
+        arguments = TrainingArguments(**{**common, **given})
     except (TypeError, ValueError) as error:
         raise CommandError(str(error)) from error
     with Stop() as stop, tensorboard_in(output / "logs"), open(output / "log.txt", "a", encoding="utf-8") as log:

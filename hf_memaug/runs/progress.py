@@ -10,7 +10,6 @@ from pathlib import Path
 
 from hf_memaug.runs.errors import Interrupted
 from hf_memaug.training.costs import MetricLines, phase_of
-from hf_memaug.training.snapshots import Snapshots
 
 Say = Callable[[dict], None]
 
@@ -38,18 +37,16 @@ class Stop:
         self.asked = True
 
 
-class Steps(MetricLines, Snapshots):
+class Steps(MetricLines):
     """Says how far a job is, writes its logs, and saves the step under way before it gives way to a `Stop`."""
 
     def __init__(self, say: Say, stop: Stop, metrics: Path):
         super().__init__(metrics)
         self.say, self.stop = say, stop
 
-    def asks_to_end(self) -> bool:
-        return self.stop.asked
-
-    def end(self, state) -> None:
-        raise Interrupted(f"Interrupted; the checkpoint of step {state.global_step} is kept.")
+    def on_save(self, args, state, control, **kwargs):
+        if self.stop.asked:
+            raise Interrupted(f"Interrupted; the checkpoint of step {state.global_step} is kept.")
 
     def on_train_begin(self, args, state, control, **kwargs):
         super().on_train_begin(args, state, control, **kwargs)
@@ -57,9 +54,10 @@ class Steps(MetricLines, Snapshots):
             self.say({"event": "resumed", "phase": phase_of(args), "step": state.global_step})
 
     def on_step_end(self, args, state, control, **kwargs):
-        super().on_step_end(args, state, control, **kwargs)
+        control.should_save |= self.stop.asked
         if state.is_world_process_zero:
             self.say({"event": "step", "phase": phase_of(args), "step": state.global_step, "of": state.max_steps})
+        return control
 
 
 def end_with_the_parent() -> None:

@@ -6,14 +6,10 @@ from hf_memaug.lazy import lazy_names
 
 _EXPORTS = {
     "algorithms": ("ALGORITHMS",),
-    "arguments": (
-        "BilevelTrainingArguments",
-        "ContinualTrainingArguments",
-        "DomainTrainingArguments",
-        "SavingArguments",
-    ),
+    "arguments": ("BilevelTrainingArguments", "ContinualTrainingArguments", "DomainTrainingArguments"),
+    "base_trainer": ("BaseTrainer",),
     "bilevel_trainer": ("BilevelTrainer",),
-    "checkpoints": ("last_complete_checkpoint",),
+    "resuming": ("last_complete_checkpoint",),
     "continual": ("STRATEGIES",),
     "continual.record": ("ContinualRecord",),
     "continual_trainer": ("ContinualTrainer",),

@@ -13,40 +13,7 @@ from hf_memaug.suggestions import nearest
 
 
 @dataclass
-class SavingArguments(TrainingArguments):
-    """
-    What a trainer of the library has beside `TrainingArguments` for the day that it is killed.
-
-    Args:
-        save_share (`float`, *optional*):
-            Part of the time that may go into copies of the state between two steps, from which a run that was killed
-            goes on; 1 makes one after every step, whatever it takes. By default the command makes them, with 0.15 on
-            a CPU and 0.05 on a GPU, and a trainer none beside its checkpoints.
-    """
-
-    save_share: float | None = field(
-        default=None,
-        metadata={"help": "Part of the time that may go into copies for a kill; 1: after every step."},
-    )
-
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("per_device_train_batch_size", "gradient_accumulation_steps"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` is {getattr(self, name)}; it must be 1 or more.")
-        if self.learning_rate < 0:
-            raise ValueError(f"`learning_rate` is {self.learning_rate}; a rate must be 0 or more.")
-        if self.save_share is not None and not 0 < self.save_share <= 1:
-            raise ValueError(f"`save_share` is {self.save_share}; it is a part of the time, above 0 and at most 1.")
-        if self.save_share is not None and self.save_only_model:
-            raise ValueError(
-                "`save_only_model=True` leaves out what a run goes on from, and `save_share` is for going on: leave "
-                "one of them out."
-            )
-
-
-@dataclass
-class DomainTrainingArguments(SavingArguments):
+class DomainTrainingArguments(TrainingArguments):
     """
     Arguments of [`DomainTrainer`].
 

@@ -22,11 +22,11 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
 from hf_memaug.data.sampling import OneDomainSampler
 from hf_memaug.training.arguments import BilevelTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
-from hf_memaug.training.checkpoints import last_complete_checkpoint, together
 from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.guard import RunGuard, refuse_for_phases
 from hf_memaug.training.meta_trainer import MetaTrainer, check_memory_is_last
+from hf_memaug.training.resuming import last_complete_checkpoint
 from hf_memaug.training.selection import BestInMemory
 
 META_TRAIN = "meta_train"
@@ -103,8 +103,7 @@ class BilevelTrainer(DomainTrainer):
             raise FileNotFoundError(f"`resume_from_checkpoint` is {os.fspath(resume)!r}, which is no folder here.")
         if isinstance(resume, (str, os.PathLike)) and self.meta_folder.resolve() not in Path(resume).resolve().parents:
             return self.meta_test(resume, **kwargs)
-        # The phase is the same in all processes, whatever files they see.
-        if resume is not True or not together((self.meta_folder / MEMORY).is_file)[0]:
+        if resume is not True or not (self.meta_folder / MEMORY).is_file():
             output = self.meta_train(resume)
             if output.global_step < self.args.meta_steps:
                 return output

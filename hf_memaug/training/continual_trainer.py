@@ -22,7 +22,6 @@ from hf_memaug.data import DomainDataset
 from hf_memaug.evaluation.continual import DEFINITIONS, check_figures
 from hf_memaug.training.arguments import ContinualTrainingArguments
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
-from hf_memaug.training.checkpoints import LAST, last_complete_checkpoint, together
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.pushing import push_stage
 from hf_memaug.training.continual.record import RECORD_FILE, ContinualRecord, drop_old_facts, write_facts
@@ -30,6 +29,7 @@ from hf_memaug.training.continual.rows import check_all_labels, check_dev_rows, 
 from hf_memaug.training.continual.stage import ColumnsOfInnerModel, StageTrainer, named_state
 from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.guard import RunGuard, check_labelled, refuse_for_phases
+from hf_memaug.training.resuming import last_complete_checkpoint
 
 # `Trainer` pushes nothing that begins with "_".
 STAGES = "_stages"
@@ -242,7 +242,6 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
         # From here on the stage is done.
         if self.is_world_process_zero():
             self.record.save(self.args.output_dir)
-            shutil.rmtree(folder / LAST, ignore_errors=True)
         self.accelerator.wait_for_everyone()
         for callback in self.callback_handler.callbacks:
             if hasattr(callback, "on_stage_end") and self.is_world_process_zero():
@@ -340,10 +339,10 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
 
     def _resume(self) -> None:
         folder = Path(self.args.output_dir)
-        if not all(together((folder / RECORD_FILE).is_file)):
+        if not (folder / RECORD_FILE).is_file():
             raise ValueError(
-                f"`resume_from_checkpoint=True`, but `output_dir` ({folder}) has no run that was begun, or not for all "
-                "processes. Leave it out to start from the beginning."
+                f"`resume_from_checkpoint=True`, but `output_dir` ({folder}) has no run to resume. Leave it out to "
+                "start from the beginning."
             )
         stored = ContinualRecord.load(folder)
         for name in ("strategy", "plan", "metric", "labels"):

@@ -16,7 +16,6 @@ import torch
 from transformers import TrainerCallback
 
 from hf_memaug.files import write_atomically
-from hf_memaug.training.checkpoints import note_of
 
 TENSORBOARD = "TENSORBOARD_LOGGING_DIR"
 # How often a job writes what it has taken so far, in seconds: all that a kill leaves uncounted.
@@ -25,13 +24,13 @@ BEAT_SECONDS = 1.0
 
 class JobClock:
     """
-    The seconds that a job has taken in all its processes, also in those that were killed: they lie in its folder, where
-    they are written again each second, and in each state that it saves.
+    The seconds that a job has taken, including runs that were killed: the file `seconds` in its folder, which is
+    written once a second.
     """
 
     def __init__(self, folder: Path):
         self._file, self._start = folder / "seconds", time.perf_counter()
-        self._before, self._is_new, self._stop = 0.0, True, threading.Event()
+        self._before, self._stop = 0.0, threading.Event()
         with contextlib.suppress(OSError, ValueError):
             self._before = float(self._file.read_text())
         self._thread = threading.Thread(target=self._beat, daemon=True)
@@ -39,15 +38,6 @@ class JobClock:
     @property
     def seconds(self) -> float:
         return self._before + time.perf_counter() - self._start
-
-    def go_on_from(self, state) -> None:
-        """What the state of a trainer says of earlier processes counts where the file says less, or is gone."""
-        if self._is_new:
-            self._before = max(self._before, note_of(state).get("seconds", 0.0))
-        self._is_new = False
-
-    def stamp(self, state) -> None:
-        note_of(state)["seconds"] = round(self.seconds, 3)
 
     def forget(self) -> None:
         """The job is done, and has said what it took."""
@@ -69,22 +59,16 @@ class JobClock:
         return was_running
 
 
-_clock: JobClock | None = None
-
-
 @contextlib.contextmanager
 def clock_in(folder: Path) -> Iterator[JobClock]:
     """The clock of a job that is run within; its folder keeps the time unless `forget` is called."""
-    global _clock
-    before, _clock = _clock, JobClock(folder)
-    clock = _clock
+    clock = JobClock(folder)
     # Of several processes the first one writes.
     if os.environ.get("RANK", "0") == "0":
         clock._thread.start()
     try:
         yield clock
     finally:
-        _clock = before
         if clock._end():
             with contextlib.suppress(OSError):
                 write_atomically(clock._file, str(clock.seconds))
@@ -92,21 +76,18 @@ def clock_in(folder: Path) -> Iterator[JobClock]:
 
 class MetricLines(TrainerCallback):
     """
-    Writes what `Trainer` logs to a file, a line of JSON each time. Within `clock_in`, each state that is saved has the
-    seconds that the job has taken.
+    Writes what `Trainer` logs to a file, a line of JSON each time.
 
     Args:
-        metrics (`Path`): the file. A run that goes on has its lines of later steps in it once.
+        metrics (`Path`): the file. A run that resumes drops the lines after its checkpoint and writes them again.
     """
 
     def __init__(self, metrics: Path):
         super().__init__()
-        self.metrics, self._clock = metrics, _clock
+        self.metrics = metrics
 
     def on_train_begin(self, args, state, control, **kwargs):
         super().on_train_begin(args, state, control, **kwargs)
-        if self._clock is not None:
-            self._clock.go_on_from(state)
         if state.is_world_process_zero:
             phase = phase_of(args)
             # What a run that was broken off has logged after the checkpoint is logged again.
@@ -116,17 +97,6 @@ class MetricLines(TrainerCallback):
                 if line.get("phase") != phase or line.get("step", 0) <= state.global_step
             ]
             write_atomically(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
-
-    def on_step_end(self, args, state, control, **kwargs):
-        super().on_step_end(args, state, control, **kwargs)
-        if self._clock is not None:
-            self._clock.stamp(state)
-
-    def on_evaluate(self, args, state, control, **kwargs):
-        super().on_evaluate(args, state, control, **kwargs)
-        # The state is saved next.
-        if self._clock is not None:
-            self._clock.stamp(state)
 
     def on_log(self, args, state, control, logs=None, **kwargs):
         if not state.is_world_process_zero or not logs:

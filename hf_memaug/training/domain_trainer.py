@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`DomainTrainer`: any classifier, trained on several domains to do well on one that it has not seen."""
 
-import os
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import cached_property
@@ -11,7 +9,7 @@ from functools import cached_property
 import numpy as np
 import torch
 from torch.utils.data import Sampler, SequentialSampler
-from transformers import EvalPrediction, Trainer
+from transformers import EvalPrediction
 
 from hf_memaug.data.collators import DomainCollator
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
@@ -22,19 +20,17 @@ from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.registry import row_name
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
+from hf_memaug.training.base_trainer import BaseTrainer
 from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
-from hf_memaug.training.checkpoints import load_state, own_names
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, domains_of, joined
 from hf_memaug.training.forward_pass import ForwardPass, feature_size, loss_of
-from hf_memaug.training.guard import RunGuard, check_precision, check_same_algorithm, check_texts, is_known
+from hf_memaug.training.guard import RunGuard, check_precision, check_resumable, check_texts, is_known
 from hf_memaug.training.label_names import share_label_names
-from hf_memaug.training.logged_means import LoggedMeans
 from hf_memaug.training.memory_updates import where_rows_wait
 from hf_memaug.training.selection import check_selection
-from hf_memaug.training.snapshots import SnapshotTrainer
 
 
-class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
+class DomainTrainer(BaseTrainer):
     """
     A `Trainer` for rows that have a `domain`. It draws batches in equal shares from the domains, minimises what
     `args.algorithm` says, and reports every score for each domain (`eval_books_f1`) and as their mean (`eval_f1`).
@@ -153,12 +149,6 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
 
     # Training
 
-    def _run_epoch(self, *args, **kwargs):
-        # `Trainer` (5.22) takes one step too many from a checkpoint of the last, if that is not the end of an epoch.
-        if self.state.global_step < self.state.max_steps:
-            return super()._run_epoch(*args, **kwargs)
-        self.control.should_training_stop = True
-
     def _remove_unused_columns(self, dataset, description=None):
         # The collator drops what the model does not take, after it has read the domain.
         return dataset
@@ -206,7 +196,7 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
 
     def _log_own_loss(self, loss: torch.Tensor | None) -> None:
         if loss is not None:
-            self._log_mean("task_loss", loss)
+            self.log_mean("task_loss", loss)
 
     @cached_property
     def _learners(self) -> list[torch.nn.Parameter]:
@@ -281,32 +271,13 @@ class DomainTrainer(LoggedMeans, SnapshotTrainer, Trainer):
             optimizer.add_param_group(group)
         return optimizer
 
-    def _save(self, output_dir=None, state_dict=None):
-        with own_names(self.model):
-            super()._save(output_dir, state_dict)
+    def method_state(self) -> dict:
+        state = {"algorithm": self.args.algorithm, "domains": self.domains}
+        return {**state, "algorithm_state": self.algorithm.state_dict()}
 
-    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        super()._save_optimizer_and_scheduler(output_dir)
-        for name, state in self.more_states().items() if self.args.should_save else ():
-            torch.save(state, f"{output_dir}/{name}")
-
-    def more_states(self) -> dict:
-        state = self.algorithm.state_dict()
-        return {"algorithm.pt": state} if state else {}
-
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        if checkpoint is not None:
-            check_same_algorithm(checkpoint, self.args.algorithm)
-        super()._load_optimizer_and_scheduler(checkpoint)
-        if checkpoint is not None and self.args.save_only_model:
-            warnings.warn(
-                "`save_only_model=True` leaves out what a run goes on from: this one goes on from the weights, with a "
-                "fresh optimizer, and not to the end that it would have had.",
-                stacklevel=2,
-            )
-        if checkpoint is not None and os.path.isfile(f"{checkpoint}/algorithm.pt"):
-            state = load_state(f"{checkpoint}/algorithm.pt", self.args.device)
-            self.algorithm.load_state_dict(state)
+    def load_method_state(self, state: dict) -> None:
+        check_resumable(state, self.args.algorithm, self.domains)
+        self.algorithm.load_state_dict(state["algorithm_state"])
 
     # Evaluation
 

@@ -9,15 +9,14 @@ import warnings
 from collections.abc import Iterable, Mapping, Sequence
 
 import torch
-from transformers import TrainerCallback, TrainerState, default_data_collator
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers import TrainerCallback, default_data_collator
 from transformers.utils import find_labels
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.general_cache import GeneralStatesCollator, cached_parts
 from hf_memaug.training.algorithms import ALGORITHMS
-from hf_memaug.training.checkpoints import last_checkpoint_here, note_of
 from hf_memaug.training.label_names import share_label_names
+from hf_memaug.training.resuming import last_complete_checkpoint
 
 # How many rows of a set that does not lie in memory are looked at.
 FIRST_ROWS = 10_000
@@ -33,10 +32,10 @@ class RunGuard(TrainerCallback):
 
     Before the first step it checks that `output_dir` can be written, that every label is one the model knows, that no
     text of a `DomainDataset` is longer than it has positions for or has tokens beyond its vocabulary, that cached
-    states of a general encoder are of the model's (rows to score: at their first batch), and that a run that goes on
-    has the domains that it began with. A model whose labels have no names takes those of the rows; the same names in
-    another order are refused. At each step it checks the gradient before the optimizer uses it, so that a NaN loss ends
-    the run with the weights, and the last checkpoint, as they were.
+    states of a general encoder are of the model's (rows to score: at their first batch). A model whose labels have no
+    names takes those of the rows; the same names in another order are refused. At each step it checks the gradient
+    before the optimizer uses it, so that a NaN loss ends the run with the weights, and the last checkpoint, as they
+    were.
 
     Args:
         patience (`int`, *optional*, defaults to 20):
@@ -62,9 +61,6 @@ class RunGuard(TrainerCallback):
         check_padding_side(model, processing_class)
         if not any(parameter.requires_grad for parameter in model.parameters()):
             raise ValueError("All weights of `model` are frozen: there is nothing to train. Let some of them learn.")
-        note_of(state)["algorithm"] = getattr(args, "algorithm", None)
-        if "domain" in (getattr(rows, "column_names", None) or ()):
-            check_same_domains(state, sorted(set(_column(rows, "domain"))))
         check_states_are_collated(train_dataloader)
         check_batches(train_dataloader)
         self._compared.clear()
@@ -96,7 +92,7 @@ class RunGuard(TrainerCallback):
         if self.non_finite_steps <= (self.patience if args.fp16 else 0):
             return
         # Another process may have no such gradient, and would not be asked.
-        last = last_checkpoint_here(args.output_dir)
+        last = last_complete_checkpoint(args.output_dir)
         kept = f"The last good checkpoint is `{last}`." if last else "No checkpoint had been saved yet."
         raise NonFiniteGradientError(
             f"The loss or a gradient is NaN or infinite at step {state.global_step + 1}. Training stops before the "
@@ -123,26 +119,14 @@ def check_precision(model: torch.nn.Module) -> None:
         warnings.warn(f"`model` learns in bfloat16, in which many small steps are lost. {mend}", stacklevel=3)
 
 
-def check_same_domains(state, domains: list[str]) -> None:
-    """Refuses to go on with a run that began with other domains: one that is left out now may be in its weights."""
-    began = note_of(state).setdefault("domains", domains)
-    if began != domains:
-        raise ValueError(
-            f"`resume_from_checkpoint`: that run trains on the domains {began}, and `train_dataset` has {domains}. "
-            "What is left out now may have been trained on there. Use another `output_dir`, or leave "
-            "`resume_from_checkpoint` out."
-        )
-
-
-def check_same_algorithm(checkpoint: str, algorithm: str) -> None:
-    """Refuses to go on with a run that minimised something else."""
-    state = TrainerState.load_from_json(os.path.join(checkpoint, TRAINER_STATE_NAME))
-    began = note_of(state).get("algorithm", algorithm)
-    if began != algorithm:
-        raise ValueError(
-            f'`resume_from_checkpoint`: that run has `algorithm="{began}"`, and `args` has "{algorithm}". Use another '
-            "`output_dir`, or leave `resume_from_checkpoint` out."
-        )
+def check_resumable(state: Mapping, algorithm: str, domains: list[str]) -> None:
+    """Refuses to resume with another algorithm, or with other domains: the weights may have seen one left out now."""
+    for name, argument, value in (("algorithm", "args", algorithm), ("domains", "train_dataset", domains)):
+        if state[name] != value:
+            raise ValueError(
+                f"`resume_from_checkpoint`: the run has the {name} {state[name]!r}, and `{argument}` has {value!r}. "
+                "Use another `output_dir`, or leave `resume_from_checkpoint` out."
+            )
 
 
 def check_output_dir(output_dir: str) -> None:

@@ -7,9 +7,9 @@ from torch.utils.data import IterableDataset
 from transformers import Trainer
 
 from hf_memaug.data.sampling import SeededRows, SeededRowsSampler, SeededStream
+from hf_memaug.training.base_trainer import BaseTrainer
 from hf_memaug.training.callbacks import EpochOrder
 from hf_memaug.training.guard import places_of
-from hf_memaug.training.snapshots import SnapshotTrainer
 
 
 def fitting_length(length: int, tokenizer, model: nn.Module) -> int:
@@ -17,7 +17,7 @@ def fitting_length(length: int, tokenizer, model: nn.Module) -> int:
     return min([length, tokenizer.model_max_length, *places_of(model)])
 
 
-class MaskedLMTrainer(SnapshotTrainer, Trainer):
+class MaskedLMTrainer(BaseTrainer):
     """
     [`Trainer`] for masked language models. In training, their head sees only the tokens that have a label, one in
     seven: the loss is the same, and the scores of all other tokens over the vocabulary are not made. They are most of

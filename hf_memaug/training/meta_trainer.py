@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """MIL's meta-training (Jia and Zhang, 2023, Algorithm 2): episodes that teach the memory to bridge domains."""
 
-import os
 from contextlib import contextmanager
 
 import torch
@@ -14,7 +13,6 @@ from hf_memaug.data.sampling import EpisodeSampler
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.layers.discriminator import DomainDiscriminators
 from hf_memaug.layers.kv_memory import slot_entropy
-from hf_memaug.training.checkpoints import load_state
 from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.guard import RunGuard
@@ -28,7 +26,6 @@ from hf_memaug.training.hypergradient import (
 )
 from hf_memaug.training.recordable_attention import RECORDABLE
 
-OUTER_STATE = "outer.pt"
 _NOT_FOR_ENCODERS = ("labels", "domain_ids")
 
 
@@ -59,7 +56,22 @@ class MetaTrainer(DomainTrainer):
         # float64 models are for checks of the arithmetic; everything else plays in float32.
         if self.model.dtype == torch.float64:
             self.discriminators.double()
-        self.outer_optimizer, self.outer_scheduler = None, None
+        self.outer_optimizer = torch.optim.AdamW(
+            [
+                {"params": list(self.memory.values()), "lr": self.args.memory_learning_rate, "maximize": True},
+                {"params": list(self.discriminators.parameters()), "lr": self.args.discriminator_learning_rate},
+            ],
+            betas=(self.args.adam_beta1, self.args.adam_beta2),
+            eps=self.args.adam_epsilon,
+            weight_decay=0.0,
+        )
+        self.outer_scheduler = get_scheduler(
+            self.args.lr_scheduler_type,
+            self.outer_optimizer,
+            num_warmup_steps=self.args.get_warmup_steps(self.args.meta_steps) // self.args.inner_steps,
+            num_training_steps=self.args.meta_steps // self.args.inner_steps,
+            scheduler_specific_kwargs=self.args.lr_scheduler_kwargs,
+        )
         self.slots_ever_used: torch.Tensor | None = None
         self._batches: list[dict] = []
         self._inner_steps: list[InnerStep] = []
@@ -134,36 +146,10 @@ class MetaTrainer(DomainTrainer):
         if exact and self.accelerator.sync_gradients:
             self._inner_steps.append(self._remember_step())
         # `Trainer` has divided it by the accumulation steps.
-        self._log_mean("task_loss", loss * self.current_gradient_accumulation_steps)
+        self.log_mean("task_loss", loss * self.current_gradient_accumulation_steps)
         return loss
 
     # Outer step
-
-    def create_optimizer(self, model=None):
-        optimizer = super().create_optimizer(model)
-        if self.outer_optimizer is None:
-            self.outer_optimizer = torch.optim.AdamW(
-                [
-                    {"params": list(self.memory.values()), "lr": self.args.memory_learning_rate, "maximize": True},
-                    {"params": list(self.discriminators.parameters()), "lr": self.args.discriminator_learning_rate},
-                ],
-                betas=(self.args.adam_beta1, self.args.adam_beta2),
-                eps=self.args.adam_epsilon,
-                weight_decay=0.0,
-            )
-            self.outer_scheduler = get_scheduler(
-                self.args.lr_scheduler_type,
-                self.outer_optimizer,
-                num_warmup_steps=self.args.get_warmup_steps(self.args.meta_steps) // self.args.inner_steps,
-                num_training_steps=self.args.meta_steps // self.args.inner_steps,
-                scheduler_specific_kwargs=self.args.lr_scheduler_kwargs,
-            )
-        return optimizer
-
-    @property
-    def can_be_left(self) -> bool:
-        # Between the steps that lead to one step of the memory there is nothing to go on from.
-        return self.state.global_step % self.args.inner_steps == 0
 
     @property
     def meta_target(self) -> str:
@@ -178,12 +164,12 @@ class MetaTrainer(DomainTrainer):
             for name, gradient in found.items():
                 share = gradient / len(self._batches) if len(self._batches) > 1 else gradient
                 gradients[name] = gradients[name] + share if name in gradients else share
-            self._log_mean(f"domain_loss_{target}", seen["domain_loss"])
-            self._log_mean(f"discriminator_accuracy_{target}", seen["accuracy"])
-            self._log_mean("slot_entropy", seen["slot_entropy"])
+            self.log_mean(f"domain_loss_{target}", seen["domain_loss"])
+            self.log_mean(f"discriminator_accuracy_{target}", seen["accuracy"])
+            self.log_mean("slot_entropy", seen["slot_entropy"])
             used = seen["slots_used"]
             self.slots_ever_used = used.clone() if self.slots_ever_used is None else self.slots_ever_used | used
-        gradients = self._mean_over_processes(gradients)
+        gradients = self.mean_over_processes(gradients)
         players = self._players(target)
         for name, parameter in players.items():
             parameter.grad = gradients[name]
@@ -284,7 +270,7 @@ class MetaTrainer(DomainTrainer):
     def _second_order_term(self, adjoint: dict) -> dict:
         memory = {name: parameter.detach() for name, parameter in self.memory.items()}
         self.model.train()
-        given = (self.args.max_grad_norm, self._second_derivatives, self._mean_over_processes)
+        given = (self.args.max_grad_norm, self._second_derivatives, self.mean_over_processes)
         return second_order_term(self._inner_steps, memory, adjoint, *given)
 
     # Logs
@@ -292,30 +278,27 @@ class MetaTrainer(DomainTrainer):
     def log(self, logs: dict, *args, **kwargs) -> None:
         # Each process has drawn rows of the same meta-targets, so all have the same names of means.
         if self._sums and "loss" in logs and self.slots_ever_used is not None:
-            used = self._mean_over_processes({"used": self.slots_ever_used.float()})["used"]
+            used = self.mean_over_processes({"used": self.slots_ever_used.float()})["used"]
             logs["slots_used"] = int((used > 0).sum())
         super().log(logs, *args, **kwargs)
 
     # Checkpoints
 
-    def more_states(self) -> dict:
-        state = {
-            "optimizer": self.outer_optimizer.state_dict(),
-            "scheduler": self.outer_scheduler.state_dict(),
+    def method_state(self) -> dict:
+        return {
+            **super().method_state(),
+            "outer_optimizer": self.outer_optimizer.state_dict(),
+            "outer_scheduler": self.outer_scheduler.state_dict(),
             "discriminators": self.discriminators.state_dict(),
             "slots_ever_used": self.slots_ever_used,
         }
-        return {**super().more_states(), OUTER_STATE: state}
 
-    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        super()._load_optimizer_and_scheduler(checkpoint)
-        # `save_only_model` leaves it out, as it leaves out the optimizer.
-        if checkpoint is not None and os.path.isfile(f"{checkpoint}/{OUTER_STATE}"):
-            state = load_state(f"{checkpoint}/{OUTER_STATE}", self.args.device)
-            self.outer_optimizer.load_state_dict(state["optimizer"])
-            self.outer_scheduler.load_state_dict(state["scheduler"])
-            self.discriminators.load_state_dict(state["discriminators"])
-            self.slots_ever_used = state["slots_ever_used"]
+    def load_method_state(self, state: dict) -> None:
+        super().load_method_state(state)
+        self.outer_optimizer.load_state_dict(state["outer_optimizer"])
+        self.outer_scheduler.load_state_dict(state["outer_scheduler"])
+        self.discriminators.load_state_dict(state["discriminators"])
+        self.slots_ever_used = state["slots_ever_used"]
 
 
 def check_memory_is_last(model) -> None:
@@ -343,3 +326,8 @@ class _OuterSteps(TrainerCallback):
     def on_optimizer_step(self, args, state, control, **kwargs):
         if self.trainer.is_outer_step:
             self.trainer.outer_step()
+
+    def on_step_end(self, args, state, control, **kwargs):
+        # Between the inner steps that lead to one outer step there is nothing to resume from.
+        control.should_save = control.should_save and state.global_step % args.inner_steps == 0
+        return control

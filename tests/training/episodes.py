@@ -1,26 +1,10 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of `BilevelTrainer` on tiny data, also as a script: for torchrun, and to be killed."""
+"""Runs of `BilevelTrainer` on tiny data, also as a script for torchrun."""
 
 import json
-import os
-import signal
 import sys
 from pathlib import Path
-
-from transformers import TrainerCallback
-
-
-class KillAt(TrainerCallback):
-    """`kill -9` at a step of one of the phases, told apart by where they save."""
-
-    def __init__(self, phase: str, step: int):
-        self.phase, self.step = phase, step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        phase = "meta_train" if Path(args.output_dir).name == "meta_train" else "meta_test"
-        if phase == self.phase and state.global_step == self.step:
-            os.kill(os.getpid(), signal.SIGKILL)
 
 
 def make_trainer(output, rows: int = 8, accumulation: int = 1, callbacks=(), name=None, dropout: float = 0.1, **kwargs):
@@ -77,10 +61,8 @@ if __name__ == "__main__":
     from families import leave_together
 
     task, output, settings = sys.argv[1], Path(sys.argv[2]), json.loads(sys.argv[3])
-    callbacks = [KillAt(*settings.pop("kill"))] if "kill" in settings else []
-    resume = settings.pop("resume", None)
-    trainer = make_trainer(output, callbacks=callbacks, **settings)
-    trainer.train(resume_from_checkpoint=resume)
+    trainer = make_trainer(output, **settings)
+    trainer.train()
     if trainer.is_world_process_zero():
         torch.save(weights_of(trainer), output / "weights.pt")
         (output / "logs.json").write_text(json.dumps({"meta": trainer.meta_log, "processes": trainer.args.world_size}))

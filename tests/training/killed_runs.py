@@ -1,13 +1,12 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Runs that are killed some times, as a script: it trains in forks of itself, which have all that takes long to import.
-Prints how far each had come when it was killed, and the step that the next could go on from.
+One run of each trainer, killed in the middle and resumed, as a script: it trains in forks of itself, which share what
+takes long to import. Prints the checkpoints of each and whether the weights are equal.
 """
 
 import json
 import os
-import random
 import signal
 import socket
 import sys
@@ -16,40 +15,91 @@ from pathlib import Path
 
 import torch
 import torch.distributed
-from domain_runs import domain_trainer, weights
-from families import tiny_tokenizer
-from transformers import TrainerCallback
+from families import SIZES, tiny_tokenizer
+from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, TrainerCallback, TrainingArguments
 
-from hf_memaug import DomainTrainer, DomainTrainingArguments, RobertaWithKVMemoryForSequenceClassification  # noqa: F401
-from hf_memaug.training import last_complete_checkpoint
-from hf_memaug.training.snapshots import Snapshots
+from hf_memaug import BilevelTrainer, ContinualTrainer, DomainTrainer, DomainTrainingArguments
+from hf_memaug.data import DomainDataset
+from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
+from hf_memaug.data.spans import tokenize_questions
+from hf_memaug.training import MaskedLMTrainer, last_complete_checkpoint
+from hf_memaug.training.question_trainer import QuestionTrainer
+from training.continual_runs import continual_trainer
+from training.domain_runs import domain_trainer
+from training.episodes import make_trainer
+from training.test_replies import run as replies_trainer
+from training.test_tag_trainer import tag_trainer
 
-STEPS, A_STEP, KILLS = 14, 0.1, 2
-
-
-class Slow(TrainerCallback):
-    """Steps that take a while, each with its line in a file."""
-
-    def __init__(self, log: Path, a_step: float = A_STEP):
-        self.log, self.a_step = log, a_step
-
-    def on_step_begin(self, args, state, control, **kwargs):
-        time.sleep(self.a_step)
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.is_world_process_zero:
-            with self.log.open("a") as file:
-                file.write(f"{state.global_step}\n")
+SAVES = {"save_strategy": "steps", "save_steps": 2}
 
 
-def train(folder: Path, callbacks: list) -> None:
-    trainer = domain_trainer("kv", folder, max_steps=STEPS, algorithm="dann", callbacks=callbacks)
-    trainer.train(resume_from_checkpoint=last_complete_checkpoint(folder))
-    if trainer.is_world_process_zero():
-        torch.save(weights(trainer), folder / "weights.pt")
+class KillAt(TrainerCallback):
+    """Ends every process of a run in a given folder, at a given step, half a step after a checkpoint was saved."""
+
+    def __init__(self, folder: str, step: int):
+        self.folder, self.step = folder, step
+
+    def on_pre_optimizer_step(self, args, state, control, **kwargs):
+        if self.folder in Path(args.output_dir).name and state.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGKILL)
 
 
-def started(processes: int, *arguments) -> list[int]:
+def masked_lm(folder: Path, **kwargs) -> MaskedLMTrainer:
+    torch.manual_seed(0)
+    tokenizer = tiny_tokenizer("bert")
+    rows = list(PackedTexts(["the film was good and the book was bad"] * 40, tokenizer, 16))
+    arguments = {"max_steps": 8, "per_device_train_batch_size": 2, "report_to": [], "use_cpu": True}
+    arguments |= {"remove_unused_columns": False, "disable_tqdm": True, **SAVES}
+    model = BertForMaskedLM(BertConfig(**{**SIZES, "vocab_size": len(tokenizer)}))
+    arguments = TrainingArguments(str(folder), **arguments)
+    return MaskedLMTrainer(model, arguments, train_dataset=rows, data_collator=WholeWordMasking(tokenizer), **kwargs)
+
+
+def questions(folder: Path, **kwargs) -> QuestionTrainer:
+    torch.manual_seed(0)
+    tokenizer = tiny_tokenizer("bert")
+    row = {"question": "was it good", "context": "the film was bad and the book was good"}
+    row["answers"] = {"text": ["bad"], "answer_start": [13]}
+    rows = tokenize_questions([row] * 16, tokenizer, 32, 8)
+    columns = {name: [row[name] for row in rows] for name in rows[0]}
+    data = DomainDataset({**columns, "domain": ["north", "south"] * 8})
+    arguments = {"max_steps": 8, "per_device_train_batch_size": 4, "report_to": [], "use_cpu": True}
+    arguments = DomainTrainingArguments(str(folder), disable_tqdm=True, **arguments, **SAVES)
+    model = BertForQuestionAnswering(BertConfig(**{**SIZES, "vocab_size": len(tokenizer)}))
+    return QuestionTrainer(model, arguments, train_dataset=data, processing_class=tokenizer, **kwargs)
+
+
+def domain(folder: Path, algorithm: str = "dann", **kwargs) -> DomainTrainer:
+    config = {"hidden_dropout_prob": 0.1}
+    return domain_trainer("kv", folder, algorithm=algorithm, config=config, max_steps=8, **SAVES, **kwargs)
+
+
+def bilevel(folder: Path, **kwargs) -> BilevelTrainer:
+    return make_trainer(folder, inner_steps=2, **SAVES, **kwargs)
+
+
+def continual(folder: Path, strategy: str = "ewc", **kwargs) -> ContinualTrainer:
+    return continual_trainer(strategy, folder, keep_optimizer_state=True, **SAVES, **kwargs)
+
+
+# How each is made, the folder of the phase or stage in which it is killed, the step, the processes.
+RUNS = {
+    "domain": (domain, "", 5, 1),
+    "domain, two processes": (domain, "", 5, 2),
+    "bilevel, meta-training": (bilevel, "meta_train", 5, 1),
+    "bilevel, exact": (lambda folder, **kwargs: bilevel(folder, hypergradient="exact", **kwargs), "meta_train", 5, 1),
+    "bilevel, two processes": (lambda folder, **kwargs: bilevel(folder, rows=16, **kwargs), "bilevel", 5, 2),
+    "bilevel, meta-test": (bilevel, "bilevel", 5, 1),
+    "continual, ewc": (continual, "films", 3, 1),
+    "continual, f+m": (lambda folder, **kwargs: continual(folder, "f+m", **kwargs), "phones", 3, 1),
+    "masked language model": (masked_lm, "", 5, 1),
+    "tags": (lambda folder, **kwargs: tag_trainer("domain", folder, max_steps=8, **SAVES, **kwargs), "", 5, 1),
+    "questions": (questions, "", 5, 1),
+    "replies": (lambda folder, **kwargs: replies_trainer("f+m", folder, **SAVES, **kwargs), "help", 3, 1),
+}
+
+
+def started(processes: int, make, folder: Path, callbacks: list, resume: bool = False) -> list[int]:
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
@@ -61,7 +111,10 @@ def started(processes: int, *arguments) -> list[int]:
                 place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": processes, "MASTER_PORT": port}
                 os.environ.update({name: str(value) for name, value in place.items()}, MASTER_ADDR="127.0.0.1")
             try:
-                train(*arguments)
+                trainer = make(folder, callbacks=callbacks)
+                trainer.train(resume_from_checkpoint=resume)
+                if trainer.is_world_process_zero():
+                    torch.save(trainer.accelerator.unwrap_model(trainer.model).state_dict(), folder / "weights.pt")
             except BaseException:
                 sys.excepthook(*sys.exc_info())
                 os._exit(1)
@@ -70,35 +123,26 @@ def started(processes: int, *arguments) -> list[int]:
     return numbers
 
 
-def ended(numbers: list[int]) -> bool:
-    return all(os.waitpid(number, 0)[1] == 0 for number in numbers)
+def ended(numbers: list[int]) -> list[int]:
+    return [os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]) for number in numbers]
 
 
-def main(folder: Path, processes: int) -> dict:
-    killed, log, found = folder / "killed", folder / "log", []
-    folder.mkdir()
-    whole = started(processes, folder / "whole", [])
-    assert ended(whole)
-    for _ in range(KILLS):
-        log.write_text("")
-        numbers, end = started(processes, killed, [Snapshots(), Slow(log)]), time.monotonic() + 60
-        while log.read_text().count("\n") < 4:
-            assert time.monotonic() < end, "it does not come on"
-            time.sleep(0.01)
-        time.sleep(random.uniform(0, A_STEP))
-        for number in numbers:
-            os.kill(number, signal.SIGKILL)
-        ended(numbers)
-        reached = int(log.read_text().split()[-1])
-        checkpoint = last_complete_checkpoint(killed)
-        found.append((reached, int(checkpoint.rpartition("-")[2])))
-    assert ended(started(processes, killed, [Snapshots()]))
-    one, other = (torch.load(place / "weights.pt", weights_only=True) for place in (folder / "whole", killed))
-    same = one.keys() == other.keys() and all((one[name] == other[name]).all() for name in one)
-    left = sorted(os.listdir(killed / "_last"))
-    return {"kills": found, "same": bool(same), "left": left}
+def run(place: Path, make, phase: str, step: int, processes: int) -> dict:
+    whole, killed = place / "whole" / "bilevel", place / "killed" / "bilevel"
+    assert ended(started(processes, make, whole, [])) == [0] * processes
+    codes = ended(started(processes, make, killed, [KillAt(phase, step)]))
+    checkpoints = [last_complete_checkpoint(path.parent) for path in killed.rglob("checkpoint-*")]
+    assert ended(started(processes, make, killed, [], resume=True)) == [0] * processes
+    one, other = (torch.load(path / "weights.pt", weights_only=True) for path in (whole, killed))
+    same = one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+    return {"codes": codes, "checkpoints": sorted(set(map(str, checkpoints))), "same": bool(same)}
 
 
 if __name__ == "__main__":
-    tiny_tokenizer("roberta")
-    print(json.dumps([main(Path(sys.argv[1]) / count, int(count)) for count in sys.argv[2:]]))
+    torch.set_num_threads(1)
+    begun, found = time.monotonic(), {}
+    for number, (name, of) in enumerate(RUNS.items()):
+        if len(sys.argv) < 3 or name in sys.argv[2:]:
+            found[name] = run(Path(sys.argv[1]) / str(number), *of)
+            print(name, f"{time.monotonic() - begun:.1f} s", file=sys.stderr)
+    print(json.dumps(found))

@@ -136,7 +136,6 @@ class TestBilevel:
 
 
 VALUES = {
-    "save_share": ("0.5", 0.5),
     "algorithm": ("erm", "erm"),
     "algorithm_kwargs": ("{}", {}),
     "penalty_weight": ("0.0", 0.0),

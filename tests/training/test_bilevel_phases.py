@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """MIL's second phase has the memory of its first, whatever it is called with, and nothing else."""
 
-import warnings
-
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -174,11 +172,3 @@ class TestRefusals:
         (tmp_path / "meta_train" / "memory.safetensors").unlink()
         with pytest.raises(FileNotFoundError, match="start.safetensors` is not there.*Begin anew"):
             make_trainer(tmp_path, **SAVES).train(resume_from_checkpoint=True)
-
-    def test_going_on_without_an_optimizer_is_said(self, tmp_path):
-        make_trainer(tmp_path, save_only_model=True, **SAVES).train()
-        with pytest.warns(UserWarning, match="`save_only_model=True` leaves out what a run goes on from"):
-            make_trainer(tmp_path, save_only_model=True, **{**SAVES, "max_steps": 6}).train(resume_from_checkpoint=True)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error", UserWarning)
-            make_trainer(tmp_path / "fresh", save_only_model=True, **SAVES).train()

@@ -35,7 +35,7 @@ def rows_of(domains: tuple[str, ...]) -> DomainDataset:
     return DomainDataset({**columns, "domain": [domains[number % len(domains)] for number in range(16)]})
 
 
-def run(kind: str, per_device: int, accumulation: int, folder) -> tuple[list, dict]:
+def tag_trainer(kind: str, folder, callbacks=(), **kwargs):
     torch.manual_seed(0)
     tokenizer = tiny_tokenizer("bert")
     names = {"id2label": dict(enumerate(NAMES)), "label2id": {name: number for number, name in enumerate(NAMES)}}
@@ -43,8 +43,7 @@ def run(kind: str, per_device: int, accumulation: int, folder) -> tuple[list, di
     model = BertForTokenClassification(BertConfig(**sizes, **names))
     arguments = {
         "output_dir": str(folder),
-        "per_device_train_batch_size": per_device,
-        "gradient_accumulation_steps": accumulation,
+        "per_device_train_batch_size": 4,
         "max_steps": 4,
         "learning_rate": 0.1,
         "optim": "sgd",
@@ -53,14 +52,20 @@ def run(kind: str, per_device: int, accumulation: int, folder) -> tuple[list, di
         "report_to": [],
         "use_cpu": True,
         "disable_tqdm": True,
+        **kwargs,
     }
     rows = rows_of(("north", "south"))
+    given = {"train_dataset": rows, "processing_class": tokenizer, "callbacks": callbacks}
     if kind == "domain":
-        args = DomainTrainingArguments(**arguments)
-        trainer = TagTrainer(model, args, train_dataset=rows, processing_class=tokenizer)
-    else:
-        args = ContinualTrainingArguments(**arguments, strategy="ewc")
-        trainer = ContinualTagTrainer(model, args, train_dataset=rows, test_dataset=rows, processing_class=tokenizer)
+        return TagTrainer(model, DomainTrainingArguments(**arguments), **given)
+    return ContinualTagTrainer(
+        model, ContinualTrainingArguments(**arguments, strategy="ewc"), test_dataset=rows, **given
+    )
+
+
+def run(kind: str, per_device: int, accumulation: int, folder) -> tuple[list, dict]:
+    sizes = {"per_device_train_batch_size": per_device, "gradient_accumulation_steps": accumulation}
+    trainer = tag_trainer(kind, folder, **sizes)
     trainer.train()
     losses = [(entry["loss"], entry["grad_norm"]) for entry in trainer.state.log_history if "loss" in entry]
     return losses, {name: value.detach().clone() for name, value in trainer.model.named_parameters()}

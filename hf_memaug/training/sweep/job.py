@@ -33,10 +33,9 @@ from hf_memaug.evaluation.records import Record, read_records, write_records
 from hf_memaug.files import is_full, told_plainly, write_atomically
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
-from hf_memaug.training.checkpoints import last_complete_checkpoint
 from hf_memaug.training.costs import JobClock, MetricLines, clock_in, parameter_counts, peak_memory, tensorboard_in
 from hf_memaug.training.domain_trainer import DomainTrainer
-from hf_memaug.training.snapshots import Snapshots
+from hf_memaug.training.resuming import last_complete_checkpoint
 from hf_memaug.training.sweep.plan import Job
 
 
@@ -145,7 +144,7 @@ def _run_job(folder: Path, clock: JobClock) -> None:
             train_dataset=train,
             eval_dataset=dev,
             processing_class=processor,
-            callbacks=[recorder, MetricLines(folder / "metrics.jsonl"), Snapshots()],
+            callbacks=[recorder, MetricLines(folder / "metrics.jsonl")],
         )
         recorder.trainer = trainer
         checkpoint = last_complete_checkpoint(folder / "run")

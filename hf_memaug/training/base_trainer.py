@@ -1,0 +1,102 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What the trainers of this library add to `Trainer`: resuming to the same final weights, and means in the logs."""
+
+import os
+from typing import Any
+
+import torch
+from accelerate.utils import DistributedType
+from transformers import PreTrainedModel, Trainer
+from transformers.trainer import TRAINING_ARGS_NAME
+
+from hf_memaug.training.resuming import last_complete_checkpoint
+
+# In a checkpoint, beside the files of `Trainer`.
+METHOD_STATE = "method_state.pt"
+
+
+class BaseTrainer(Trainer):
+    """
+    [`Trainer`] whose runs resume to the same final weights. A subclass that remembers more than model, optimizer and
+    scheduler returns it from `method_state` and takes it back in `load_method_state`. `log_mean` adds to the logs.
+    """
+
+    def __init__(self, *args, **kwargs):
+        self._sums: dict[str, torch.Tensor] = {}
+        self._counts: dict[str, int] = {}
+        super().__init__(*args, **kwargs)
+
+    # Resuming
+
+    def method_state(self) -> dict[str, Any]:
+        """Tensors, numbers and strings that a checkpoint needs beside the files of `Trainer`."""
+        return {}
+
+    def load_method_state(self, state: dict[str, Any]) -> None:
+        """Takes back what `method_state` returned."""
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
+        """As in `Trainer`; `resume_from_checkpoint=True` skips incomplete checkpoints."""
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir)
+            if resume_from_checkpoint is None:
+                raise ValueError(
+                    f"`resume_from_checkpoint=True`, but `output_dir` ({self.args.output_dir}) has no complete "
+                    "checkpoint. Leave it out to start from the beginning."
+                )
+        if resume_from_checkpoint:
+            file = os.path.join(resume_from_checkpoint, METHOD_STATE)
+            if os.path.isfile(file):
+                self.load_method_state(torch.load(file, map_location=self.args.device.type, weights_only=True))
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        folder = self.args.output_dir if output_dir is None else output_dir
+        plain = (DistributedType.NO, DistributedType.MULTI_GPU, DistributedType.MULTI_CPU)
+        if not isinstance(self.model, PreTrainedModel) or self.accelerator.distributed_type not in plain:
+            super().save_model(output_dir, _internal_call)
+        else:
+            if self.args.should_save:
+                # `Trainer` (5.22) saves ViT and others under the parameter names of their first release, which it
+                # does not find again when it resumes.
+                self.model.save_pretrained(folder, save_original_format=False)
+                if self.processing_class is not None:
+                    self.processing_class.save_pretrained(folder)
+                torch.save(self.args, os.path.join(folder, TRAINING_ARGS_NAME))
+            if self.args.push_to_hub and not _internal_call:
+                self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
+        # Into checkpoints, not into models that the user saves.
+        state = self.method_state() if _internal_call else {}
+        if state and self.args.should_save:
+            torch.save(state, os.path.join(folder, METHOD_STATE))
+
+    def get_batch_samples(self, epoch_iterator, num_batches, device):
+        # `Trainer` (5.22) takes one step too many from a checkpoint of the last step if no epoch ends there.
+        if self.state.global_step >= self.state.max_steps:
+            self.control.should_training_stop = True
+            return [], None
+        return super().get_batch_samples(epoch_iterator, num_batches, device)
+
+    # Logs
+
+    def log_mean(self, name: str, value: torch.Tensor) -> None:
+        """
+        Logs the mean of `value`, over the steps since the last log and over all processes, beside `loss`. Does not wait
+        for the device. All processes must log the same names.
+        """
+        self._sums[name] = self._sums.get(name, 0.0) + value.detach()
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def log(self, logs: dict[str, float], *args, **kwargs) -> None:
+        if self._sums and "loss" in logs:
+            means = self.mean_over_processes({name: self._sums[name] / self._counts[name] for name in self._sums})
+            logs.update({name: float(value) for name, value in means.items()})
+            self._sums.clear()
+            self._counts.clear()
+        super().log(logs, *args, **kwargs)
+
+    def mean_over_processes(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        if self.args.world_size == 1:
+            return tensors
+        return {name: self.accelerator.reduce(value, reduction="mean") for name, value in tensors.items()}
