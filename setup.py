@@ -13,8 +13,7 @@ VERSION = re.search(r'__version__ = "(.+?)"', (HERE / "hf_memaug" / "__init__.py
 EXTRAS = {
     "report": ["matplotlib>=3.8"],
     "docs": ["latex2mathml>=3.77", "mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.27"],
-    # Colours of experts come from matplotlib.
-    "app": ["gradio>=6.0,<7", "matplotlib>=3.8"],
+    "app": ["gradio>=6.0,<7", "jinja2>=3.1"],
     "graph": ["torch-geometric>=2.6", "rdkit>=2024.3"],
     "logs": ["tensorboard>=2.16"],
 }
@@ -45,7 +44,11 @@ setup(
     author="The hf_memaug authors",
     license="Apache-2.0",
     packages=find_packages(include=["hf_memaug", "hf_memaug.*"]),
-    package_data={"hf_memaug": ["py.typed"], "hf_memaug.reporting.html": ["report.css", "report.js"]},
+    package_data={
+        "hf_memaug": ["py.typed"],
+        "hf_memaug.app": ["page.css", "page.html"],
+        "hf_memaug.reporting.html": ["report.css", "report.js"],
+    },
     python_requires=">=3.10",
     install_requires=[
         "accelerate>=1.1",

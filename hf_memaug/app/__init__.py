@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A page in the browser for any checkpoint of the library. Gradio is imported when it is launched, not before."""
+"""A page in the browser for any checkpoint. Gradio is imported when it is launched."""
 
 from hf_memaug.lazy import lazy_names
 
@@ -9,6 +9,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "page": ["launch"],
         "space": ["write_space"],
-        "answers": ["answer", "load_served"],
+        "session": ["ask", "load_session"],
     },
 )

@@ -7,8 +7,8 @@ import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from hf_memaug.app.adapters import adapter_base
-from hf_memaug.app.checkpoints import beside_file, load_checkpoint, read_config, served_task
+from hf_memaug.inference import load_predictor
+from hf_memaug.inference.checkpoints import adapter_base, beside_checkpoint, checked_kind, read_config
 from hf_memaug.registry import FAMILIES
 
 # Where a copy of the checkpoint lies in the folder.
@@ -32,7 +32,7 @@ def write_space(
     Args:
         checkpoint (`str`):
             A repository of the hub, which the Space loads by name, or a folder, which is copied into the Space; of an
-            adapter, the model that it is merged into.
+            adapter, the merged model.
         folder (`str`):
             Where to write: a folder that is new, empty, or an earlier Space of this function.
         baseline (`str`, *optional*):
@@ -42,8 +42,8 @@ def write_space(
             unless you say otherwise: with it, so are these texts.
     """
     name, folder = os.fspath(checkpoint), Path(folder)
-    config = read_config(name, "checkpoint")
-    served_task(config, name, "checkpoint")
+    config = read_config(name)
+    checked_kind(config, name)
     if baseline is not None and os.path.isdir(baseline):
         raise ValueError(
             f"`baseline`: {os.fspath(baseline)!r} is a folder, and a Space can load only what is on the hub. Push it "
@@ -56,7 +56,7 @@ def write_space(
     # The copy first: a folder with an `app.py` is whole.
     is_copy = os.path.isdir(name)
     if is_copy:
-        _copy(Path(name), folder / COPY, rows, is_adapter=adapter_base(name, "checkpoint") is not None)
+        _copy(Path(name), folder / COPY, rows, is_adapter=adapter_base(name) is not None)
     served = f'Path(__file__).parent / "{COPY}"' if is_copy else repr(name)
     arguments = [served, *([f"baseline={os.fspath(baseline)!r}"] if baseline is not None else [])]
     (folder / "requirements.txt").write_text(_requirements(config), encoding="utf-8")
@@ -86,8 +86,8 @@ def _check_folder(folder: Path) -> None:
 
 
 def _copy(checkpoint: Path, into: Path, rows: bool, is_adapter: bool) -> None:
-    # Before anything is removed: it may be refused.
-    whole = load_checkpoint(checkpoint) if is_adapter else None
+    # Before anything is removed: loading may fail.
+    whole = load_predictor(checkpoint) if is_adapter else None
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
     if whole is not None:
@@ -99,7 +99,7 @@ def _copy(checkpoint: Path, into: Path, rows: bool, is_adapter: bool) -> None:
             if path.name not in _LEFT:
                 shutil.copy2(path, into / path.name)
     for file in ("memory.json", *(("features.npz",) if rows else ())):
-        found = beside_file(str(checkpoint), file)
+        found = beside_checkpoint(str(checkpoint), file)
         if found is not None:
             shutil.copy2(found, into / file)
 
@@ -128,7 +128,7 @@ def _requirements(config) -> str:
 def _readme(config, name: str, is_copy: bool, baseline) -> str:
     import json
 
-    method = FAMILIES[config.model_type].method
+    family = FAMILIES.get(config.model_type)
     path = Path(name).resolve() if is_copy else Path(name)
     title = path.parent.name if path.name == COPY else path.name
     head = [
@@ -152,9 +152,9 @@ def _readme(config, name: str, is_copy: bool, baseline) -> str:
     architecture = (config.architectures or [config.model_type])[0]
     text = [
         f"# {title}",
-        f"Serves a `{architecture}` of hf_memaug: {method.what}; {where}. The page shows the prediction, which memory "
-        "slots or experts answered and what lives in them, and the answer without the memory.",
-        f"Paper: [{method.title}]({method.url}).",
+        f"Serves a `{architecture}`; {where}. The page shows the prediction, the memory slots or experts that were "
+        "read, and the prediction without the memory.",
+        *([f"Method: {family.method.what} ([paper]({family.method.url}))."] if family else []),
         "To run it here: `pip install -r requirements.txt`, then `python app.py`.",
     ]
     return "\n".join(head) + "\n\n" + "\n\n".join(text) + "\n"

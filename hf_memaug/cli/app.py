@@ -15,7 +15,7 @@ import typer
 
 from hf_memaug.cli import options as own
 from hf_memaug.files import full_disk, is_full
-from hf_memaug.runs.errors import EXIT_CODES, FAILED, INTERRUPTED, OK, USAGE, CommandError
+from hf_memaug.runs.errors import DATA, EXIT_CODES, FAILED, INTERRUPTED, OK, USAGE, CommandError
 
 WIDTH = 100
 MORE = "Options of the trainers and models too, such as {some}: see `hf-memaug options`."
@@ -292,6 +292,7 @@ def _guarded(name: str, command: Command, given: dict, extra: Sequence[str], arg
     """Runs a command; every way to fail has its exit code and its sentence."""
     from hf_memaug.cli import fields
     from hf_memaug.cli.recipes import resolve
+    from hf_memaug.inference.errors import InferenceError, InputError
 
     try:
         resolved = resolve(name, command.options, given, extra, fields.fields_of(*command.settings))
@@ -301,6 +302,8 @@ def _guarded(name: str, command: Command, given: dict, extra: Sequence[str], arg
         return run(call) or OK
     except CommandError as error:
         return _say(str(error) if error.code == INTERRUPTED else f"Error: {error}", error.code)
+    except InferenceError as error:
+        return _say(f"Error: {error}", DATA if isinstance(error, InputError) else USAGE)
     except KeyboardInterrupt:
         return _say("Interrupted. The same command goes on from here.", INTERRUPTED)
     except BrokenPipeError:

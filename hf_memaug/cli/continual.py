@@ -186,7 +186,8 @@ def _check_model(
         for strategy in strategies:
             check_growth(one, strategy, STRATEGIES[strategy].needs)
         return
-    from hf_memaug.cli.scoring import check_goes_on, check_growth_of, config_of, read_by
+    from hf_memaug.inference.checkpoints import checked_kind, read_config
+    from hf_memaug.runs.resumable import check_can_grow, check_resumable
 
     if options.general is not None:
         raise UsageError("`--general`: `--backbone` was trained before, and all that it reads is in it. Leave it out.")
@@ -202,21 +203,22 @@ def _check_model(
             f"`{fields.option_name(shaping[0])}` shapes a fresh model, and `--backbone` was trained before: it stays "
             "as it is. Leave it out."
         )
-    config = config_of(options.backbone, "--backbone")
+    config = read_config(options.backbone, "--backbone")
+    reads = checked_kind(config, options.backbone, "--backbone")
     family = one.method.family
     if family and fields.CONFIGURATIONS[family][0] not in {of.__name__ for of in type(config).__mro__}:
         raise UsageError(
             f"`--method` is {options.method!r}, and `--backbone` was trained before as a `{config.model_type}`, which "
             "it stays. Leave `--method` out."
         )
-    if read_by(config) != kind:
+    if reads != kind:
         raise UsageError(
-            f"`--backbone` was trained before, on {data.in_words(read_by(config))}, and the rows are "
+            f"`--backbone` was trained before, on {data.in_words(reads)}, and the rows are "
             f"{data.in_words(kind)}. Give rows as those, or another backbone."
         )
-    check_goes_on(options.backbone, config, strategies, options.metric)
+    check_resumable(options.backbone, config, strategies, options.metric)
     for strategy in strategies:
-        check_growth_of(config, strategy, STRATEGIES[strategy].needs)
+        check_can_grow(config, strategy, STRATEGIES[strategy].needs)
     if kind == "graph":
         read = [part.domain(name) for part in every for name in order if name in part.domains]
         check_values(config.backbone_config, read, f"`--backbone` {options.backbone}")
@@ -416,10 +418,10 @@ def _model(spec: Mapping[str, Any], parts: Mapping[str, Mapping], settings: Mapp
     first, others = parts["train"][spec["order"][0]], [part for part in data.load(spec["source"]) if part is not None]
     backbone = local_backbone(spec["backbone"], first, spec["order"][0], run)
     if has_history(backbone):
-        from hf_memaug.cli.scoring import load_checkpoint
+        from hf_memaug.inference import load_predictor
 
-        model, processor, _ = load_checkpoint(backbone)
-        return model, processor, backbone if (Path(backbone) / RECORD_FILE).is_file() else None
+        loaded = load_predictor(backbone, "--backbone", dtype="auto", device="cpu")
+        return loaded.model, loaded.processor, backbone if (Path(backbone) / RECORD_FILE).is_file() else None
     general, vectors = spec.get("general"), spec.get("vectors")
     processor = processor_of(one, backbone, first, general, settings)
     return one.method.build(Parts(backbone, first, processor, general, settings, others, vectors)), processor, None

@@ -11,8 +11,8 @@ from typing import Any
 
 from hf_memaug.cli import fields
 from hf_memaug.cli.recipes import write_recipe
-from hf_memaug.cli.scoring import config_of
 from hf_memaug.files import differing, told_plainly, write_atomically
+from hf_memaug.inference.checkpoints import read_config
 from hf_memaug.runs.errors import CommandError, DataRefused, Interrupted, UsageError
 from hf_memaug.runs.folder import RunFolder
 from hf_memaug.runs.methods import local_backbone
@@ -175,7 +175,7 @@ def _model(options, backbone: str, own: dict[str, Any]):
     from hf_memaug.runs.small_models import SMALL
 
     set_seed(options.seed)
-    config = config_of(backbone, "--backbone")
+    config = read_config(backbone, "--backbone")
     if options.general is None:
         if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
             raise UsageError(
@@ -193,7 +193,7 @@ def _model(options, backbone: str, own: dict[str, Any]):
         return model
     if config.model_type == "gmap":
         raise UsageError("`--backbone` is a G-MAP model already, and goes on as it is: leave `--general` out.")
-    config_of(options.general, "--general")
+    read_config(options.general, "--general")
     try:
         return GMAPForMaskedLM.from_general_and_domain(options.general, backbone, dtype="float32", **own)
     except ValueError as error:

@@ -23,14 +23,11 @@ def app(call) -> int:
     options = call.options
     try:
         from hf_memaug.app import launch
-        from hf_memaug.app.errors import NotServed
 
         # What it stands on may be imported as late as here.
         launch(call.arguments["checkpoint"], port=options.port, share=options.share, baseline=options.baseline)
     except ImportError as error:
         raise CommandError(f"The app cannot be served: {error}. `pip install 'hf_memaug[app]'`.") from None
-    except NotServed as error:
-        raise CommandError(str(error)) from None
     return 0
 
 
@@ -82,10 +79,11 @@ def _push_model(call, checkpoint: Path) -> str:
 
 def _prepared(checkpoint: Path, folder: Path, repository: str, with_code: bool) -> Path:
     """The checkpoint with its processor and its card, and with its code if that is wanted."""
-    from hf_memaug.cli.scoring import load_checkpoint
     from hf_memaug.hub import complete_folder, export_with_code
+    from hf_memaug.inference import load_predictor
 
-    model, processor, _ = load_checkpoint(str(checkpoint))
+    loaded = load_predictor(checkpoint, dtype="auto", device="cpu")
+    model, processor = loaded.model, loaded.processor
     if with_code:
         return export_with_code(model, folder, processor)
     model.save_pretrained(folder)
@@ -98,7 +96,6 @@ def _prepared(checkpoint: Path, folder: Path, repository: str, with_code: bool) 
 def _push_space(call, checkpoint: Path) -> str:
     try:
         from hf_memaug.app import write_space
-        from hf_memaug.app.errors import NotServed
     except ImportError as error:
         raise CommandError(f"The Space cannot be written: {error}. `pip install 'hf_memaug[app]'`.") from None
     from huggingface_hub import HfApi
@@ -106,10 +103,7 @@ def _push_space(call, checkpoint: Path) -> str:
     options, repository = call.options, call.arguments["repository"]
     api = HfApi()
     with tempfile.TemporaryDirectory() as folder:
-        try:
-            write_space(str(checkpoint), folder)
-        except NotServed as error:
-            raise CommandError(str(error)) from None
+        write_space(str(checkpoint), folder)
         api.create_repo(
             repository, repo_type="space", space_sdk="gradio", private=options.private or None, exist_ok=True
         )

@@ -294,12 +294,12 @@ def method_of(job: Job) -> str:
 
 def _write_card(folder: Path, name: str, done: Mapping[str, Job]) -> None:
     """The card of a selected checkpoint, from what won."""
-    from hf_memaug.cli.scoring import load_checkpoint
     from hf_memaug.hub import complete_folder
+    from hf_memaug.inference import load_predictor
     from hf_memaug.reporting.run_facts import record_run
 
     winner = json.loads((folder / "winner.json").read_text(encoding="utf-8"))
-    model, _, _ = load_checkpoint(str(folder))
+    model = load_predictor(folder, dtype="auto", device="cpu").model
     if not hasattr(model.config, "run_facts") or winner["job"] not in done:
         return
     figure = {"metric": "accuracy", "seed": winner["trial_seed"]}

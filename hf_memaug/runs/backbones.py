@@ -9,9 +9,9 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 
 from hf_memaug.cli.fields import option_name
-from hf_memaug.cli.scoring import config_of
 from hf_memaug.configuration.configuration_graph_network import is_network
 from hf_memaug.data import DomainDataset
+from hf_memaug.inference.checkpoints import read_config
 from hf_memaug.runs.errors import CommandError, UsageError
 from hf_memaug.runs.methods import Chosen, Parts
 from hf_memaug.runs.processors import processor_of
@@ -36,10 +36,10 @@ def check_model(
     if backbone == SMALL:
         config = small_model(rows)[0].config if one.method.check is not None else None
     else:
-        config = config_of(backbone, "--backbone")
+        config = read_config(backbone, "--backbone")
         processor = processor_of(one, backbone, rows, general, one.configuration(settings))
     if one.method.general:
-        config_of(general, "--general")
+        read_config(general, "--general")
     if one.method.check is None:
         return
     shape = one.configuration(settings)

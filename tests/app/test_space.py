@@ -1,20 +1,18 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a Space is whole, runs as it stands, and publishes no rows unasked."""
+"""The folder of a Space is complete and publishes no rows by default."""
 
 import re
-import sys
+import shutil
 from pathlib import Path
 
 import pytest
 import yaml
-from families import save_backbone
-
-sys.path.insert(0, str(Path(__file__).parent))
-from served import TEXT, case_of, save
+from saved_checkpoints import TEXT, case_of, put_adapter, save
 
 import hf_memaug
-from hf_memaug.app import answer, load_served, write_space
+from hf_memaug.app import write_space
+from hf_memaug.inference import CheckpointError, load_predictor
 
 KV = case_of("RobertaWithKVMemoryForSequenceClassification")
 
@@ -51,10 +49,7 @@ def test_a_folder_is_copied_into_the_space(tmp_path, monkeypatch):
     wanted = (folder / "requirements.txt").read_text().splitlines()
     assert wanted[0] == f"hf_memaug[app]=={hf_memaug.__version__}" and not any("+" in line for line in wanted)
     (served,), _ = launched(folder, monkeypatch)
-    assert (
-        answer(load_served(served), text=TEXT).prediction
-        == answer(load_served(job / "checkpoint"), text=TEXT).prediction
-    )
+    assert load_predictor(served).predict([TEXT]) == load_predictor(job / "checkpoint").predict([TEXT])
     # Again, and with the rows.
     assert "features.npz" in {
         path.name for path in (write_space(job / "checkpoint", folder, rows=True) / "checkpoint").iterdir()
@@ -84,9 +79,36 @@ def test_what_no_space_is_written_of(tmp_path):
         write_space(tmp_path / "kv", tmp_path / "kv" / "config.json")
     with pytest.raises(ValueError, match="only what is on the hub"):
         write_space(tmp_path / "kv", tmp_path / "space", baseline=tmp_path / "kv")
-    with pytest.raises(ValueError, match="no model of hf_memaug"):
-        write_space(save_backbone("roberta", tmp_path / "plain"), tmp_path / "space")
+    case_of("GMAPModel").model().save_pretrained(tmp_path / "headless")
+    with pytest.raises(CheckpointError, match="no head"):
+        write_space(tmp_path / "headless", tmp_path / "space")
     assert not (tmp_path / "space").exists()
+
+
+def test_a_space_of_molecules_needs_rdkit(tmp_path):
+    folder = write_space(save(case_of("HMAForGraphClassification"), tmp_path / "model"), tmp_path / "space")
+    first = (folder / "requirements.txt").read_text().splitlines()[0]
+    assert first == f"hf_memaug[app,graph]=={hf_memaug.__version__}"
+
+
+def test_a_space_of_an_adapter_holds_the_merged_model(tmp_path):
+    put_adapter(save(KV, tmp_path / "base"), tmp_path / "adapter", KV)
+    (expected,) = load_predictor(tmp_path / "adapter").predict([TEXT])
+    folder = write_space(tmp_path / "adapter", tmp_path / "space")
+    shutil.rmtree(tmp_path / "base")
+    assert not (folder / "checkpoint" / "adapter_config.json").exists()
+    (found,) = load_predictor(folder / "checkpoint").predict([TEXT])
+    assert dict(found.scores) == pytest.approx(dict(expected.scores), abs=1e-5)
+
+
+def test_an_adapter_is_published_by_peft_and_its_space_by_us(tmp_path, capsys):
+    from hf_memaug.cli.app import main
+
+    (tmp_path / "adapter_config.json").write_text("{}")
+    assert main(["push", str(tmp_path), "me/adapter"]) == 2
+    assert "`model.push_to_hub`" in capsys.readouterr().err
+    assert main(["push", str(tmp_path), "me/adapter", "--space"]) == 2
+    assert "does not say of which model" in capsys.readouterr().err
 
 
 def test_what_the_guide_says_runs(tmp_path, monkeypatch, capsys):

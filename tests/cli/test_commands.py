@@ -63,7 +63,7 @@ def test_texts_in_json_lines_out(command, trained, reviews, tmp_path, monkeypatc
     code, out, _ = command("predict", trained, "--", "A dull film.", "--topk")
     assert code == 0 and json.loads(out.splitlines()[1])["text"] == "--topk"
     code, _, error = command("predict", trained, "A dull film.", "--inference", "independent")
-    assert code == 2 and "`--inference` is for a model of HMA" in error
+    assert code == 2 and "`--inference` is for models whose rows read each other" in error
 
 
 def test_pictures_in(command, pictures, backbones):
@@ -354,12 +354,12 @@ def test_an_app_that_is_absent_is_said(command, trained, monkeypatch):
     assert code == 1 and "The Space cannot be written" in error
 
 
-def test_what_the_app_does_not_serve_is_said(command, tmp_path):
+def test_a_checkpoint_that_cannot_be_served_is_wrong_usage(command, tmp_path):
     from transformers import BertConfig, BertForMaskedLM
 
     BertForMaskedLM(BertConfig(hidden_size=8, num_attention_heads=1, num_hidden_layers=1)).save_pretrained("masked")
     code, _, error = command("app", "masked")
-    assert code == 1 and "masked" in error
+    assert code == 2 and "`checkpoint` 'masked' has no tokenizer" in error
 
 
 def test_a_report_of_a_run(command, trained):

@@ -105,7 +105,7 @@ def test_molecules_of_a_lab_that_was_left_out(command, molecules, read_lines, tm
     code, out, error = command("predict", kept["hma"], "--data", molecules[1], "--smiles", "mol")
     assert code == 0 and len(out.splitlines()) == 60, error
     code, _, error = command("predict", kept["erm"], "CCO", "CC(")
-    assert code == 3 and "Row 1: `smiles` cannot be parsed: 'CC('. Mend it, or leave it out." in error
+    assert code == 3 and "Row 1: `smiles` cannot be parsed: 'CC('. Fix it, or leave it out." in error
 
     # Alone in its batch, a row is read as by `--inference independent`.
     alone = [command("predict", kept["hma"], "CCO", *how) for how in ((), ("--inference", "independent"))]

@@ -1,0 +1,176 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Read a checkpoint: its configuration, what it does, its weights with an adapter merged in, its processor."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from hf_memaug.inference.errors import CheckpointError
+from hf_memaug.registry import FAMILIES
+
+# What a model does, by a part of the name of its class.
+KINDS = {
+    "TokenClassification": "tags",
+    "QuestionAnswering": "questions",
+    "MaskedLM": "words",
+    "ConditionalGeneration": "replies",
+    "ImageClassification": "image",
+    "GraphClassification": "graph",
+    "Classification": "text",
+}
+ADAPTER_FILE = "adapter_config.json"
+
+
+def read_config(name: str, argument: str = "checkpoint"):
+    """
+    The configuration of a checkpoint.
+
+    Args:
+        name: a folder, or a repository of the hub. With an adapter, that of the model below it.
+        argument: what errors call `name`.
+    """
+    from transformers import AutoConfig
+
+    import hf_memaug  # noqa: F401  (registers the families)
+
+    base = adapter_base(name, argument)
+    if base is not None:
+        config = read_config(base, argument)
+        if config.model_type not in FAMILIES:
+            raise CheckpointError(
+                f"`{argument}` {name!r} is an adapter of {base!r}, a `{config.model_type}`. The adapter does not "
+                "contain a memory that was added to it. Merge it with `model.merge_and_unload()` and save the model."
+            )
+        return config
+    if os.path.isdir(name) and not (Path(name) / "config.json").is_file():
+        inner = sorted(str(path.parent) for path in Path(name).glob("**/checkpoint/config.json"))
+        hint = f"Did you mean {inner[0]!r}?" if inner else "Use the folder that `save_pretrained` wrote."
+        raise CheckpointError(f"`{argument}` {name!r} has no `config.json`. {hint}")
+    try:
+        return AutoConfig.from_pretrained(name)
+    except (OSError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        if "progressive_columns" in str(error):
+            reason = (
+                "the columns of progressive networks have no `Auto` class. Load them with "
+                "`hf_memaug.training.continual.progressive.ProgressiveColumns`, or choose another strategy."
+            )
+        raise CheckpointError(f"`{argument}` {name!r} cannot be loaded: {reason}") from None
+
+
+def kind_of(config) -> str | None:
+    """What a checkpoint does: one of the values of `KINDS`; None where it has no head that predicts."""
+    names = "".join(config.architectures or ())
+    return next((kind for part, kind in KINDS.items() if part in names), None)
+
+
+def checked_kind(config, name: str, argument: str = "checkpoint") -> str:
+    kind = kind_of(config)
+    if kind is None:
+        found = ", ".join(config.architectures or [config.model_type])
+        raise CheckpointError(
+            f"`{argument}` {name!r} is a `{found}`, which has no head to predict with. Use a class such as "
+            "`...ForSequenceClassification`, or train one with `hf-memaug train`."
+        )
+    return kind
+
+
+def load_model(name: str, config, argument: str = "checkpoint", **kwargs: Any):
+    """The model in evaluation mode, with an adapter merged into it. `kwargs` go to `from_pretrained`."""
+    import transformers
+
+    base, architecture = adapter_base(name, argument), config.architectures[0]
+    try:
+        if config.model_type in FAMILIES:
+            model_class = FAMILIES[config.model_type].load(architecture)
+        else:
+            model_class = getattr(transformers, architecture)
+        model = model_class.from_pretrained(base or name, **kwargs)
+    except (AttributeError, OSError, ValueError) as error:
+        raise CheckpointError(f"`{argument}` {name!r} cannot be loaded as a `{architecture}`: {error}") from error
+    return (model if base is None else _merged(model, name, argument)).eval()
+
+
+def load_processor(name: str, kind: str, argument: str = "checkpoint", **kwargs: Any):
+    """The tokenizer or image processor of a checkpoint; None for graphs."""
+    from transformers import AutoImageProcessor, AutoTokenizer
+
+    if kind == "graph":
+        return None
+    auto_class, what = (AutoImageProcessor, "image processor") if kind == "image" else (AutoTokenizer, "tokenizer")
+    error = None
+    # Beside an adapter there may be none.
+    for source in filter(None, (name, adapter_base(name, argument))):
+        try:
+            found = auto_class.from_pretrained(source, **kwargs)
+        except (OSError, ValueError, KeyError) as cause:
+            error = cause
+            continue
+        # Without its files, transformers makes a tokenizer of special tokens alone.
+        if kind == "image" or len(found) > len(set(found.all_special_ids)):
+            return found
+    raise CheckpointError(
+        f"`{argument}` {name!r} has no {what} that can be read. Save the one it was trained with: "
+        f"`{auto_class.__name__}.from_pretrained(...).save_pretrained({name!r})`."
+    ) from error
+
+
+def longest_text(config, tokenizer) -> int | None:
+    """The most tokens that the tokenizer and the encoder's positions allow; None where neither limits them."""
+    limits = [tokenizer.model_max_length] if tokenizer.model_max_length < 1_000_000 else []
+    encoder = config.get_text_config()
+    positions = getattr(encoder, "max_position_embeddings", None)
+    if isinstance(positions, int):
+        # RoBERTa numbers positions from behind that of the padding.
+        skipped = (encoder.pad_token_id or 0) + 1 if encoder.model_type.startswith(("roberta", "xlm-r")) else 0
+        limits.append(positions - skipped)
+    return min(limits) if limits else None
+
+
+def adapter_base(name: str, argument: str = "checkpoint") -> str | None:
+    """The model that an adapter was trained on; None where `name` is not an adapter."""
+    path = beside_checkpoint(name, ADAPTER_FILE)
+    if path is None:
+        return None
+    try:
+        base = json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path")
+    except (OSError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"`{argument}` {name!r} has an `{ADAPTER_FILE}` that cannot be read: {error}") from error
+    if not base:
+        raise CheckpointError(
+            f"`{argument}` {name!r} is an adapter that does not say of which model. Set `base_model_name_or_path` in "
+            f"its `{ADAPTER_FILE}`, or merge it with `model.merge_and_unload()` and save the model."
+        )
+    return base
+
+
+def _merged(model, name: str, argument: str):
+    from peft import PeftModel
+
+    try:
+        return PeftModel.from_pretrained(model, name).merge_and_unload()
+    except (AttributeError, KeyError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise CheckpointError(
+            f"`{argument}` {name!r}: the adapter cannot be merged into its `{type(model).__name__}`: {reason} Adapters "
+            "that become part of the weights, such as LoRA, are supported."
+        ) from error
+
+
+def beside_checkpoint(name: str, file: str) -> Path | None:
+    """A file of a checkpoint's folder or repository; for `jobs/NAME/checkpoint`, also of the job's folder."""
+    if os.path.isdir(name):
+        folder = Path(name)
+        around = [folder.resolve().parent] if folder.resolve().name == "checkpoint" else []
+        return next((one / file for one in (folder, *around) if (one / file).is_file()), None)
+    if os.path.isabs(name) or name.startswith(".") or name.count("/") > 1:
+        return None
+    from transformers.utils import cached_file
+
+    try:
+        found = cached_file(name, file, _raise_exceptions_for_missing_entries=False)
+    except (OSError, ValueError):
+        return None
+    return Path(found) if found else None

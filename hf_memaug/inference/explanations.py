@@ -1,0 +1,236 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Why a model predicts what it predicts: what its memory answered, and the prediction without the memory."""
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from hf_memaug.inference.predictions import Prediction
+from hf_memaug.inference.predictor import Predictor
+from hf_memaug.inference.training_rows import TrainingRows
+from hf_memaug.modeling.memory_reads import MemoryRead
+
+# How many slots are described one by one, with how many texts or words each.
+MOST_SLOTS, MOST_CONTENTS, _MOST_WORDS = 8, 3, 5
+
+
+@dataclass(frozen=True)
+class SlotShare:
+    """
+    One slot of a memory.
+
+    Args:
+        name: such as "slot 17" or "expert 3".
+        share: how much of all that was read was read here.
+        owner: the domain or the class that it belongs to.
+        contents: what is stored in it, in words.
+        readers: of the reads that `memory.json` counts, the share of each domain.
+    """
+
+    name: str
+    share: float
+    owner: str | None = None
+    contents: tuple[str, ...] = ()
+    readers: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """
+    What one memory answered to one input.
+
+    Args:
+        title, about: as in `MemoryRead`.
+        slots: those that were read most, the most first.
+        others, rest: how many more there are, and the share of all of them.
+        groups: the share of each domain or class, where slots belong to one.
+        source: where `contents` and `readers` come from.
+        experts: of images, the strongest expert of each patch, `(patch rows, patch columns)`.
+        num_slots: how many slots there are.
+    """
+
+    title: str
+    about: str
+    slots: tuple[SlotShare, ...]
+    others: int = 0
+    rest: float = 0.0
+    groups: dict[str, float] = field(default_factory=dict)
+    source: str = ""
+    experts: np.ndarray | None = None
+    num_slots: int = 0
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """
+    Args:
+        prediction: of the model.
+        plain: the prediction without the memory, or that of `baseline`; None where there is none.
+        plain_is: what `plain` is, or why it is missing.
+        readings: what each memory answered.
+    """
+
+    prediction: Prediction
+    plain: Prediction | None
+    plain_is: str
+    readings: tuple[Reading, ...] = ()
+
+
+def explain(
+    predictor: Predictor, given: Any, rows: TrainingRows | None = None, baseline: Predictor | None = None
+) -> Explanation:
+    """
+    Args:
+        given: one input, as `Predictor.predict` takes them.
+        rows: what is known of the slots: `read_training_rows(predictor)`.
+        baseline: a plain model to compare with. Default: the same model without its memory, where that is possible.
+    """
+    rows = rows or TrainingRows()
+    with predictor.lock:
+        if not predictor.reads_memory:
+            (prediction,), readings = predictor.predict([given]), ()
+        else:
+            seen: list[tuple[dict, Any]] = []
+            (prediction,) = predictor.run([given], _recorder(predictor, seen), batch_size=1)
+            inputs, outputs = seen[prediction.part]
+            reads = predictor.model.memory_reads(inputs, outputs)
+            last = max((read.layer for read in reads if read.patches is not None), default=None)
+            readings = tuple(_reading(predictor, read, inputs, rows, read.layer == last) for read in reads)
+        plain, plain_is = _plain(predictor, given, baseline)
+    return Explanation(prediction, plain, plain_is, readings)
+
+
+def _recorder(predictor: Predictor, seen: list) -> Callable:
+    def forward(inputs):
+        inputs, model = predictor.placed(inputs), predictor.model
+        outputs = model(**inputs, output_memory_weights=True)
+        if model.attention_reads_memory:
+            with _eager_attention(model):
+                outputs.attentions = model(**inputs, output_attentions=True).attentions
+        seen.append((inputs, outputs))
+        return outputs
+
+    return forward
+
+
+@contextmanager
+def _eager_attention(model):
+    # Other implementations do not compute the weights.
+    before = model.config._attn_implementation
+    try:
+        model.set_attn_implementation("eager")
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def _plain(predictor: Predictor, given: Any, baseline: Predictor | None) -> tuple[Prediction | None, str]:
+    if baseline is not None:
+        what = f"The plain model given as `baseline`: `{baseline.name}` ({type(baseline.model).__name__})."
+        return baseline.predict([given])[0], what
+    if not predictor.reads_memory:
+        return None, "This checkpoint reads no memory. Give a `baseline` to compare its prediction with."
+    if predictor.model.without_memory_means is None:
+        return None, "The memory of this model cannot be switched off. Give a `baseline`, trained on the same data."
+    with predictor.without_memory():
+        (plain,) = predictor.predict([given])
+    return plain, (
+        f"The same checkpoint with its memory switched off: {predictor.model.without_memory_means} It was trained with "
+        "the memory, so a model that was trained without one may predict something else."
+    )
+
+
+def _reading(predictor: Predictor, read: MemoryRead, inputs: dict, rows: TrainingRows, is_last: bool) -> Reading:
+    shares = read.weights[0].float().cpu().numpy().astype(np.float64)
+    order = np.argsort(-shares, kind="stable")[:MOST_SLOTS]
+    names, about = read.name, read.about
+    if read.of_input:
+        tokenizer, ids = predictor.processor, inputs["input_ids"][0].tolist()
+        tokens = tokenizer.convert_ids_to_tokens(ids)
+        names = lambda slot: tokenizer.convert_tokens_to_string([tokens[slot]]).strip() or tokens[slot]  # noqa: E731
+    if read.elsewhere is not None and len(shares):
+        about += f" {1 - shares.sum():.0%} is read of {read.elsewhere}."
+    contents, source = _contents(predictor, read, rows)
+
+    def slot_share(slot: int) -> SlotShare:
+        lives = contents(slot)
+        classes = (
+            sorted(rows.classes(slot).items(), key=lambda pair: -pair[1])
+            if is_last and read.patches is not None
+            else ()
+        )
+        if classes:
+            most = ", ".join(f"{name} {share:.0%}" for name, share in classes[:MOST_CONTENTS])
+            lives = (*lives, f"chosen most for patches of: {most}")
+        owner = None if read.owners is None else read.owners[slot]
+        return SlotShare(names(slot), float(shares[slot]), owner, lives, rows.readers(read, slot))
+
+    slots = tuple(slot_share(int(slot)) for slot in order)
+    if any(slot.readers for slot in slots):
+        source = f"{source} Which domains read a slot is counted in `memory.json`.".strip()
+    groups = {}
+    for owner, share in read.by_owner().items():
+        count = list(read.owners).count(owner)
+        groups[f"{owner} ({count} {read.unit}{'s' * (count != 1)})"] = float(share[0])
+    return Reading(
+        read.title,
+        about,
+        slots,
+        len(shares) - len(slots),
+        max(0.0, float(shares.sum() - shares[order].sum())),
+        groups,
+        source,
+        None if read.patches is None else read.patches[0].argmax(dim=-1).cpu().numpy(),
+        len(shares),
+    )
+
+
+def _contents(predictor: Predictor, read: MemoryRead, rows: TrainingRows) -> tuple[Callable[[int], tuple], str]:
+    """What is stored in a slot, in words, and where that comes from."""
+    reads = rows.reads.get(read.title)
+    if reads is not None and not read.of_input:
+        source = f"Under each {read.unit}: which of {len(rows.quotes)} texts of `features.npz` read it most."
+
+        def quotes(slot: int) -> tuple[str, ...]:
+            most = np.argsort(-reads[:, slot], kind="stable")[:MOST_CONTENTS]
+            return tuple(f"{rows.quotes[row]} reads {reads[row, slot]:.1%} of its memory here" for row in most)
+
+        return quotes, source
+    if read.answers is not None:
+        words = nearest_words(predictor, read.answers)
+        return words, (
+            f"No `features.npz` lies beside the checkpoint. Under each {read.unit}: the words whose input embeddings "
+            "are nearest (by cosine) to what it answers. This is a hint: behind the last layer, states differ from "
+            "embeddings."
+        )
+    return (lambda slot: ()), ""
+
+
+def nearest_words(predictor: Predictor, answers: torch.Tensor) -> Callable[[int], tuple[str, ...]]:
+    tokenizer = predictor.processor
+    embeddings = predictor.model.get_input_embeddings().weight.detach().float()
+    tokens = tokenizer.convert_ids_to_tokens(list(range(min(len(tokenizer), len(embeddings)))))
+    # Without pieces of words: byte-level tokenizers mark tokens that begin a word, others those that do not.
+    marked = any(str(token).startswith(("Ġ", "▁")) for token in tokens)
+    names = {}
+    for number, token in enumerate(map(str, tokens)):
+        begins = token.startswith(("Ġ", "▁")) if marked else not token.startswith("##")
+        name = token.lstrip("Ġ▁")
+        if begins and len(name) > 1 and name.isalpha() and number not in tokenizer.all_special_ids:
+            names[number] = name
+    if not names:
+        return lambda slot: ()
+    table = torch.nn.functional.normalize(embeddings[list(names)], dim=-1)
+    words = list(names.values())
+
+    def nearest(slot: int) -> tuple[str, ...]:
+        best = (table @ torch.nn.functional.normalize(answers[slot], dim=0)).topk(min(_MOST_WORDS, len(words)))
+        found = zip(best.values.tolist(), best.indices.tolist(), strict=True)
+        return ("nearest words: " + ", ".join(f"{words[place]} ({score:.2f})" for score, place in found),)
+
+    return nearest

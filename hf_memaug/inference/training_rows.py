@@ -1,0 +1,121 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What a job kept beside its checkpoint: texts (`features.npz`), and who reads which slot (`memory.json`)."""
+
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from hf_memaug.inference.checkpoints import beside_checkpoint
+from hf_memaug.inference.predictor import Predictor
+from hf_memaug.modeling.memory_reads import MemoryRead
+
+# Of the texts, how many are run through the model, and how much of one is quoted.
+_MOST_TEXTS, _LONGEST_QUOTE = 200, 160
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """
+    Args:
+        memory: `memory.json`.
+        texts, domains, labels: of the rows of `features.npz`; all may be missing.
+        reads: by the title of a memory, what each of `quotes` reads of each slot.
+        quotes: the texts that were run through the model, shortened.
+        warnings: files that cannot be read.
+    """
+
+    memory: Mapping[str, Any] = field(default_factory=dict)
+    texts: tuple[str, ...] = ()
+    domains: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+    reads: Mapping[str, np.ndarray] = field(default_factory=dict)
+    quotes: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    def readers(self, read: MemoryRead, slot: int) -> dict[str, float]:
+        """Of all that the domains read of a slot, the share of each."""
+        by_layer = self.memory.get("by_layer")
+        if read.layer is not None and isinstance(by_layer, dict):
+            return _shares(by_layer.get(str(read.layer)), slot)
+        # Counted for one memory of the model alone: its slots are these.
+        fits = not read.of_input and read.unit in str(self.memory.get("what", read.unit))
+        return _shares(self.memory.get("by_domain"), slot) if fits else {}
+
+    def classes(self, slot: int) -> dict[str, float]:
+        """The same of classes: who chooses an expert of the last layer."""
+        return _shares(self.memory.get("by_class"), slot)
+
+
+def _shares(reads: Any, slot: int) -> dict[str, float]:
+    # The file may be that of another model.
+    try:
+        found = {str(name): float(of_slots[slot]) for name, of_slots in (reads or {}).items()}
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return {}
+    total = sum(found.values())
+    return {name: value / total for name, value in found.items()} if total > 0 else {}
+
+
+def read_training_rows(predictor: Predictor) -> TrainingRows:
+    """Reads both files, and asks the model which slots the texts read."""
+    memory, arrays, warnings = {}, {}, []
+    path = beside_checkpoint(predictor.name, "memory.json")
+    if path is not None:
+        try:
+            memory = json.loads(path.read_text(encoding="utf-8"))
+            if not isinstance(memory, dict):
+                raise ValueError("it does not contain an object")
+        except (OSError, ValueError) as error:
+            memory = {}
+            warnings.append(f"`memory.json` cannot be read and is ignored: {error}")
+    path = beside_checkpoint(predictor.name, "features.npz")
+    if path is not None:
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                arrays = {key: tuple(map(str, stored[key])) for key in ("text", "domain", "label") if key in stored}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            arrays = {}
+            warnings.append(f"`features.npz` cannot be read and is ignored: {error}")
+    texts = arrays.get("text", ())
+    domains, labels = (
+        arrays.get(key, ()) if len(arrays.get(key, ())) == len(texts) else () for key in ("domain", "label")
+    )
+    reads, quotes = {}, ()
+    if predictor.kind == "text" and predictor.reads_memory and texts:
+        chosen = np.linspace(0, len(texts) - 1, min(_MOST_TEXTS, len(texts))).round().astype(int)
+        reads = _reads_of(predictor, [texts[row] for row in chosen])
+        quotes = tuple(
+            _quote(texts[row], [one[row] for one in (domains, labels) if one and one[row]]) for row in chosen
+        )
+    return TrainingRows(memory, texts, domains, labels, reads, quotes, tuple(warnings))
+
+
+def _reads_of(predictor: Predictor, texts: list[str]) -> dict[str, np.ndarray]:
+    inputs: list[Any] = list(texts)
+    if predictor.pairs == "needed":
+        # Both texts of a row are stored with a line break between.
+        inputs = [(first, second or first) for first, _, second in (text.partition("\n") for text in texts)]
+    found: dict[str, list[np.ndarray]] = {}
+
+    def forward(inputs):
+        inputs = predictor.placed(inputs)
+        outputs = predictor.model(**inputs, output_memory_weights=True)
+        for read in predictor.model.memory_reads(inputs, outputs):
+            found.setdefault(read.title, []).append(read.weights.float().cpu().numpy())
+        return outputs
+
+    with torch.inference_mode():
+        predictor.run(inputs, forward, batch_size=16)
+    return {title: np.concatenate(parts) for title, parts in found.items()}
+
+
+def _quote(text: str, known: list[str]) -> str:
+    text = " ".join(text.split())
+    text = text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE].rstrip(' …')}…"
+    return f"“{text}”" + (f" ({', '.join(known)})" if known else "")
