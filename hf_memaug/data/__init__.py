@@ -5,15 +5,12 @@
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.generated import generated_digits, generated_reviews
 from hf_memaug.data.generated_graphs import generated_graphs
-from hf_memaug.data.graph_loading import holds_edges, load_graphs
+from hf_memaug.data.graph_loading import holds_edges, load_graphs, tu_graphs
 from hf_memaug.data.graphs import (
     GraphCollator,
     check_graphs,
     feature_sizes,
-    fold_split,
     size_shift_split,
-    tu_folds,
-    tu_graphs,
     undirected_graph,
 )
 from hf_memaug.data.images import ImageCollator, check_images, decode_image
@@ -46,7 +43,6 @@ __all__ = [
     "decode_image",
     "feature_sizes",
     "find_overlap",
-    "fold_split",
     "generated_digits",
     "generated_graphs",
     "generated_reviews",
@@ -65,7 +61,6 @@ __all__ = [
     "row_hashes",
     "size_shift_split",
     "split_domains",
-    "tu_folds",
     "tu_graphs",
     "undirected_graph",
     "word_tokenizer",

@@ -5,18 +5,16 @@
 from __future__ import annotations
 
 import io
-import logging
 import os
 from typing import TYPE_CHECKING, Any
 
 from hf_memaug.data.augmentation import SEED_COLUMN, augment_image
+from hf_memaug.data.broken_rows import without_broken
 from hf_memaug.data.labels import how_named, labels_of
 from hf_memaug.data.messages import listed
 
 if TYPE_CHECKING:
     import torch
-
-logger = logging.getLogger(__name__)
 
 
 def decode_image(image: Any):
@@ -90,41 +88,26 @@ def _decoded_array(array):
 
 def check_images(dataset, broken: str = "refuse"):
     """
-    Decodes every image once, so that a broken one is found before training and not in the midst of it.
+    Decodes every image once, before training.
 
     Args:
         dataset (`DomainDataset` or `datasets.Dataset`):
             Rows with `image`.
         broken (`str`, *optional*, defaults to `"refuse"`):
-            What to do with images that cannot be decoded: `"refuse"` names them in an error, `"skip"` in a warning, and
-            gives the dataset without them.
+            `"refuse"` raises an error that names the broken images; `"skip"` returns the dataset without them and logs
+            a warning.
     """
     from tqdm.auto import tqdm
 
-    if broken not in ("refuse", "skip"):
-        raise ValueError(f"`broken` is {broken!r}; it must be 'refuse' or 'skip'.")
     if "image" not in dataset.column_names:
         raise ValueError(f"`dataset` has no column 'image'; it has: {listed(dataset.column_names)}.")
-    domains = list(dataset["domain"]) if "domain" in dataset.column_names else [None] * len(dataset)
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for row in tqdm(range(len(dataset)), desc="Checking images", unit="image", disable=len(dataset) <= 2000):
         try:
             decode_image(dataset[row]["image"])
         except Exception as error:  # `datasets` decodes by itself, and raises what Pillow raises.
-            where = f"row {row}" if domains[row] is None else f"row {row} (domain {domains[row]!r})"
-            found[row] = f"{where}: {error}"
-    if not found:
-        return dataset
-    shown = " ".join([*list(found.values())[:5], *([f"And {len(found) - 5} more."] if len(found) > 5 else [])])
-    summary = f"{len(found)} of {len(dataset)} images cannot be decoded. {shown}"
-    if broken == "refuse":
-        raise ValueError(f'`dataset`: {summary} Mend these files, or leave them out with `broken="skip"`.')
-    kept = [row for row in range(len(dataset)) if row not in found]
-    lost = sorted({str(name) for name in domains} - {str(domains[row]) for row in kept})
-    if lost:
-        raise ValueError(f"`dataset`: no image of {listed(lost)} can be decoded. {summary} Mend them or leave it out.")
-    logger.warning("%s They are left out.", summary)
-    return dataset.select(kept)
+            reasons[row] = str(error)
+    return without_broken(dataset, reasons, broken, "images cannot be decoded")
 
 
 class ImageCollator:

@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import gzip
 import os
-import struct
 import zlib
 from pathlib import Path
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.generated import digit_domains
-from hf_memaug.data.messages import listed
 
 PARTS = ("train", "t10k")
 IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
@@ -54,40 +52,28 @@ def mnist_domains(
 
 def read_mnist(folder: str | os.PathLike, part: str):
     """Images `(rows, 28, 28)` and digits of `"train"` or `"t10k"`, as arrays of bytes."""
-    folder = Path(folder)
     images, digits = _read_idx(folder, f"{part}-{IMAGES}", axes=3), _read_idx(folder, f"{part}-{LABELS}", axes=1)
     if len(images) != len(digits):
         raise ValueError(
-            f"`folder`: in {folder}, {part!r} has {len(images)} images and {len(digits)} labels. Fetch both files "
-            "again, from one place."
+            f"`folder`: in {folder}, {part!r} has {len(images)} images and {len(digits)} labels. Fetch both again."
         )
     return images, digits
 
 
-def _read_idx(folder: Path, name: str, axes: int):
-    """The array in a file of MNIST: a magic number that tells the axes, their lengths, and bytes."""
+def _read_idx(folder: str | os.PathLike, name: str, axes: int):
+    """The array in an idx file: a magic number with the number of axes, their lengths, and bytes."""
     import numpy as np
 
-    path = next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+    path = next((path for path in (Path(folder, name), Path(folder, f"{name}.gz")) if path.is_file()), None)
     if path is None:
-        there = sorted(file.name for file in folder.iterdir()) if folder.is_dir() else None
-        found = "there is no such folder" if there is None else f"it has {listed(there) or 'nothing'}"
         raise FileNotFoundError(
-            f"`folder`: there is no {name!r}, with or without `.gz`, in {folder}: {found}. Give the folder with the "
-            "four files of MNIST."
+            f"`folder`: {folder} has no {name!r}, with or without `.gz`. Give the folder with the four files of MNIST."
         )
     try:
         content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"`folder`: {path} is not a whole gzip file ({error}). Fetch it again.") from error
-    head = 4 + 4 * axes
-    # 8 stands for bytes.
-    if len(content) < head or struct.unpack(">HBB", content[:4]) != (0, 8, axes):
-        raise ValueError(f"`folder`: {path} is not an idx file of bytes with {axes} axes. Fetch it again.")
-    shape = struct.unpack(f">{axes}I", content[4:head])
-    pixels = np.frombuffer(content, dtype=np.uint8, offset=head)
-    if pixels.size != np.prod(shape):
-        raise ValueError(
-            f"`folder`: {path} should hold {np.prod(shape)} bytes of data and holds {pixels.size}. Fetch it again."
-        )
-    return pixels.reshape(shape)
+        if content[:4] != bytes((0, 0, 8, axes)):
+            raise ValueError(f"it is not an idx file of bytes with {axes} axes")
+        shape = np.frombuffer(content, dtype=">i4", offset=4, count=axes)
+        return np.frombuffer(content, dtype=np.uint8, offset=4 + 4 * axes).reshape(shape)
+    except (EOFError, ValueError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"`folder`: {path} is broken ({error}). Fetch it again.") from error

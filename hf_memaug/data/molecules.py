@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from hf_memaug.data.broken_rows import without_broken
 from hf_memaug.data.domains import DomainDataset
-from hf_memaug.data.graphs import Graph, undirected_graph, without_broken
+from hf_memaug.data.graphs import Graph, undirected_graph
 from hf_memaug.data.loading import rows_of
 from hf_memaug.data.messages import listed
 from hf_memaug.data.sources import ColumnNames
@@ -104,7 +105,7 @@ def molecule_graphs(dataset: DomainDataset, smiles: str = "smiles", broken: str 
         except ValueError as error:
             graphs.append(None)
             found[row] = str(error)
-    return without_broken(dataset.with_columns(graph=graphs), found, broken, "are no molecules")
+    return without_broken(dataset.with_columns(graph=graphs), found, broken, "rows are no molecules")
 
 
 def load_molecules(

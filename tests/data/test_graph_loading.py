@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from hf_memaug.data import generated_graphs, holds_edges, load_graphs, tu_graphs
+from hf_memaug.data import generated_graphs, holds_edges, load_graphs
 
 TRIANGLE = {"label": 1, "num_nodes": 3, "edges": [[0, 1], [1, 2], [0, 2]], "node_labels": [0, 1, 1]}
 PATH = {"label": 0, "num_nodes": 3, "edges": [[0, 1], [1, 2]], "node_labels": [0, 0, 2]}
@@ -21,7 +21,7 @@ def test_a_file_is_one_domain(tmp_path):
     path = write(tmp_path / "RINGS.jsonl", [TRIANGLE, PATH])
     assert holds_edges(path) and holds_edges(tmp_path)
     rows = load_graphs(path)
-    assert rows.domains == ["RINGS"] and rows["graph"] == tu_graphs(tmp_path, "RINGS")["graph"]
+    assert rows.domains == ["RINGS"] and rows["graph"][1]["edge_index"] == [[0, 1, 1, 2], [1, 2, 0, 1]]
     assert set(rows.column_names) == {"graph", "label", "domain"}
     named = write(tmp_path / "named.jsonl", [{**TRIANGLE, "lab": "x"}, {**PATH, "lab": "y"}])
     assert load_graphs(named, domain="lab").domains == ["x", "y"]
@@ -43,6 +43,14 @@ def test_rows_with_graphs_and_without(tmp_path):
     assert load_graphs(path)["graph"] == whole["graph"]
     with pytest.raises(ValueError, match="has no column 'graph', nor 'num_nodes' and 'edges'"):
         load_graphs([{"nodes": 3, "label": 0, "domain": "a"}])
-    broken = [{**TRIANGLE, "domain": "a"}, {**PATH, "edges": [[0, 7]], "domain": "a"}]
-    with pytest.raises(ValueError, match="`source`: graph 1 cannot be read"):
-        load_graphs(broken)
+    for wrong, words in (
+        ({"edges": [[0, 7]]}, "graph 0 cannot be read"),
+        ({"num_nodes": 0, "node_labels": [], "edges": []}, "is empty: it has no node"),
+        ({"node_labels": [0, 1, 2, 3]}, "4 `node_labels`"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            load_graphs(
+                [{**TRIANGLE, **wrong, "label": 0, "domain": "a"}], degrees=False if "node_labels" in wrong else None
+            )
+    with pytest.raises(ValueError, match="`max_degree` is 0"):
+        load_graphs([{**TRIANGLE, "label": 0, "domain": "a"}], max_degree=0)

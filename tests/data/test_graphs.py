@@ -1,6 +1,5 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-import gzip
 import json
 import os
 import subprocess
@@ -17,12 +16,11 @@ from hf_memaug.data import (
     check_graphs,
     feature_sizes,
     find_overlap,
-    fold_split,
     generated_graphs,
     leave_one_domain_out,
     load_domains,
+    load_graphs,
     size_shift_split,
-    tu_folds,
     tu_graphs,
     undirected_graph,
 )
@@ -72,17 +70,14 @@ class TestOneGraph:
             ([1, 2], "must be a dict with 'node_features' and 'edge_index', and is list"),
             ({"nodes": []}, "and is 'nodes'"),
             ({"node_features": [], "edge_index": [[], []]}, "`graph` is empty: it has no node"),
-            ({"node_features": [[0], [1, 2]], "edge_index": [[], []]}, "as many features in every row"),
-            ({"node_features": [[]], "edge_index": [[], []]}, "holds no feature"),
-            ({"node_features": [[0.5]], "edge_index": [[], []]}, "whole numbers from 0, and holds 0.5"),
-            ({"node_features": [[-1]], "edge_index": [[], []]}, "whole numbers from 0, and holds -1"),
-            ({"node_features": [[0]], "edge_index": [[0]]}, "two lists of one length"),
-            ({"node_features": [[0]], "edge_index": [[0], [0, 0]]}, "two lists of one length"),
-            (
-                {"node_features": [[0]], "edge_index": [[0], [1]]},
-                "names a node that is not there; there are nodes 0 to 0",
-            ),
-            ({"node_features": [[0]], "edge_index": [[-1], [0]]}, "names a node that is not there"),
+            ({"node_features": [[0], [1, 2]], "edge_index": [[], []]}, "same number of features in every row"),
+            ({"node_features": [[]], "edge_index": [[], []]}, "in every row, at least 1"),
+            ({"node_features": [[0.5]], "edge_index": [[], []]}, "integers from 0, and holds 0.5"),
+            ({"node_features": [[-1]], "edge_index": [[], []]}, "integers from 0, and holds -1"),
+            ({"node_features": [[0]], "edge_index": [[0]]}, "two lists of the same length"),
+            ({"node_features": [[0]], "edge_index": [[0], [0, 0]]}, "two lists of the same length"),
+            ({"node_features": [[0]], "edge_index": [[0], [1]]}, "names a missing node; the nodes are 0 to 0"),
+            ({"node_features": [[0]], "edge_index": [[-1], [0]]}, "names a missing node"),
             ({"node_features": [[0]], "edge_index": [[0], [0]], "edge_features": []}, "0 rows, and there are 1 edges"),
         ],
     )
@@ -150,7 +145,7 @@ class TestCollator:
         [
             ([{"text": "x"}], "a row has no `graph`, but 'text'. Name that column 'graph'"),
             ([{"label": 1}], "a row has no `graph`, but 'label'.*set `remove_unused_columns=False`"),
-            ([{"smiles": "CC", "label": 1}], "a row has no `graph`, but .*read the rows by `load_molecules`"),
+            ([{"smiles": "CC", "label": 1}], "a row has no `graph`, but .*load the rows with `load_molecules`"),
             ([{"graph": path_of(2), "label": 0.5}], "`label` is 0.5"),
             (
                 [{"graph": {"node_features": [], "edge_index": [[], []]}}],
@@ -160,7 +155,7 @@ class TestCollator:
             ([{"graph": path_of(2)}, {"graph": undirected_graph([[1, 1]], [])}], "have 1, 2 features"),
             (
                 [{"graph": path_of(2)}, {"graph": undirected_graph([[1], [1]], [(0, 1)], [[3]])}],
-                "some graphs of a batch have `edge_features`, and some have not",
+                "some graphs of a batch have `edge_features`, and some do not",
             ),
         ],
     )
@@ -191,68 +186,27 @@ def test_feature_sizes():
         feature_sizes()
 
 
-@pytest.fixture
-def tu_folder(tmp_path):
-    labelled = [
-        {"label": 1, "num_nodes": 3, "node_labels": [0, 2, 1], "edges": [[0, 1], [1, 2]]},
-        {"label": 0, "num_nodes": 2, "node_labels": [1, 1], "edges": [[0, 1]]},
-    ]
-    plain = [{**row, "node_labels": [0] * row["num_nodes"]} for row in labelled]
-    with gzip.open(tmp_path / "ENZYMES.jsonl.gz", "wt") as file:
-        file.write("\n".join(map(json.dumps, labelled)))
-    (tmp_path / "FRIENDS.jsonl").write_text("\n".join(map(json.dumps, plain)))
-    (tmp_path / "FRIENDS.folds.json").write_text("[[0], [1], []]")
-    return tmp_path
+def test_tu_sets_are_read_by_torch_geometric(monkeypatch, tmp_path):
+    datasets = pytest.importorskip("torch_geometric.datasets", reason="torch-geometric is not installed")
+    from torch_geometric.data import Data
 
+    def graph(edges, labels, label):
+        both = torch.tensor([*edges, *((b, a) for a, b in edges)]).t()
+        features = None if labels is None else torch.eye(3)[labels]
+        return Data(x=features, edge_index=both, y=torch.tensor([label]), num_nodes=3)
 
-class TestTU:
-    def test_labels_or_degrees(self, tu_folder):
-        dataset = tu_graphs(tu_folder, "ENZYMES")
-        assert [graph["node_features"] for graph in dataset["graph"]] == [[[0], [2], [1]], [[1], [1]]]
-        assert dataset["graph"][0]["edge_index"] == [[0, 1, 1, 2], [1, 2, 0, 1]]
-        assert dataset.labels == [1, 0] and dataset.domains == ["ENZYMES"]
-        assert tu_graphs(tu_folder, "FRIENDS")["graph"][0]["node_features"] == [[1], [2], [1]]
-        assert tu_graphs(tu_folder, "FRIENDS", max_degree=1)["graph"][0]["node_features"] == [[1], [1], [1]]
-        assert tu_graphs(tu_folder, "FRIENDS", degrees=False)["graph"][0]["node_features"] == [[0], [0], [0]]
-        assert tu_graphs(tu_folder, "ENZYMES", degrees=True)["graph"][0]["node_features"] == [[1], [2], [1]]
-
-    def test_refusals(self, tu_folder):
-        with pytest.raises(FileNotFoundError, match="Did you mean 'ENZYMES'"):
-            tu_graphs(tu_folder, "ENZYME")
-        with pytest.raises(FileNotFoundError, match=r"no ENZYMES.folds.json. There are: 'FRIENDS'"):
-            tu_folds(tu_folder, "ENZYMES")
-        with pytest.raises(FileNotFoundError, match="`folder`: there is no folder"):
-            tu_graphs(tu_folder / "there", "ENZYMES")
-        with pytest.raises(ValueError, match="`max_degree` is 0"):
-            tu_graphs(tu_folder, "ENZYMES", max_degree=0)
-        for name, line, words in (
-            (
-                "A",
-                '{"label": 0, "num_nodes": 0, "node_labels": [], "edges": []}',
-                "graph 0 of .*is empty: it has no node",
-            ),
-            ("B", '{"label": 0, "num_nodes": 2, "edges": [[0, 2]]}', "graph 0 of "),
-            ("C", '{"label": 0, "num_nodes": 2, "node_labels": [0, 1, 2], "edges": []}', "3 `node_labels`"),
-            ("D", '{"label": 0, "num_nodes": 2}', "it has no 'edges'"),
-        ):
-            (tu_folder / f"{name}.jsonl").write_text(line)
-            with pytest.raises(ValueError, match=words):
-                tu_graphs(tu_folder, name)
-
-    def test_folds(self, tu_folder):
-        assert tu_folds(tu_folder, "FRIENDS") == [[0], [1], []]
-        dataset = rows_of([path_of(size) for size in range(2, 12)])
-        folds = [[0, 3], [1, 8], [2]]
-        fold = fold_split(dataset, folds, 2)
-        sizes = [[len(graph["node_features"]) - 2 for graph in part["graph"]] for part in fold]
-        assert sizes == [[1, 4, 5, 6, 7, 8, 9], [0, 3], [2]]
-        with pytest.raises(ValueError, match="`fold` is 3; there are folds 0 to 2"):
-            fold_split(dataset, folds, 3)
-        with pytest.raises(ValueError, match="`folds` names .*it has 10 rows"):
-            fold_split(dataset, [[0], [10], [2]], 0)
-        (tu_folder / "FRIENDS.folds.json").write_text("[[0], [1, 0], [2]]")
-        with pytest.raises(ValueError, match="no row twice"):
-            tu_folds(tu_folder, "FRIENDS")
+    sets = {
+        "ENZYMES": [graph([(0, 1), (1, 2)], [0, 2, 1], 1), graph([(0, 1)], [1, 1, 1], 0)],
+        "FRIENDS": [graph([(0, 1), (1, 2)], None, 1)],
+    }
+    monkeypatch.setattr(datasets, "TUDataset", lambda root, name: sets[name])
+    dataset = tu_graphs(tmp_path, "ENZYMES")
+    assert [graph["node_features"] for graph in dataset["graph"]] == [[[0], [2], [1]], [[1], [1], [1]]]
+    assert dataset["graph"][0]["edge_index"] == [[0, 1, 1, 2], [1, 2, 0, 1]]
+    assert dataset.labels == [1, 0] and dataset.domains == ["ENZYMES"]
+    assert tu_graphs(tmp_path, "ENZYMES", degrees=True)["graph"][0]["node_features"] == [[1], [2], [1]]
+    assert tu_graphs(tmp_path, "FRIENDS")["graph"][0]["node_features"] == [[1], [2], [1]]
+    assert tu_graphs(tmp_path, "FRIENDS", max_degree=1)["graph"][0]["node_features"] == [[1], [1], [1]]
 
 
 class TestSizeShift:
@@ -284,26 +238,15 @@ class TestSizeShift:
             size_shift_split(rows_of([path_of(4)] * 20))
 
 
-class TestRealGraphs:
-    @pytest.fixture(autouse=True)
-    def there(self):
-        if not DATA.is_dir():
-            pytest.skip("no real data: set HF_MEMAUG_DATA to a folder that has 'tu_graphs'")
-
-    def test_proteins(self):
-        dataset = tu_graphs(DATA, "PROTEINS")
-        assert len(dataset) == 1113 and feature_sizes(dataset) == ([3], [])
-        folds = tu_folds(DATA, "PROTEINS")
-        assert [len(part) for part in fold_split(dataset, folds, 9)] == [891, 111, 111]
-        split = size_shift_split(dataset)
-        assert (len(split.train) + len(split.dev), len(split.test)) == (548, 112)
-
-    def test_imdb_has_degrees(self):
-        dataset = tu_graphs(DATA, "IMDB-BINARY")
-        assert len(dataset) == 1000 and feature_sizes(dataset) == ([65], [])
-        first = dataset["graph"][0]
-        degrees = np.bincount(first["edge_index"][0], minlength=len(first["node_features"]))
-        assert [[min(degree, 64)] for degree in degrees.tolist()] == first["node_features"]
+def test_real_graphs():
+    if not DATA.is_dir():
+        pytest.skip("no real data: set HF_MEMAUG_DATA to a folder that has 'tu_graphs'")
+    dataset = load_graphs(DATA / "PROTEINS.jsonl.gz")
+    assert len(dataset) == 1113 and feature_sizes(dataset) == ([3], [])
+    split = size_shift_split(dataset)
+    assert (len(split.train) + len(split.dev), len(split.test)) == (548, 112)
+    dataset = load_graphs(DATA / "IMDB-BINARY.jsonl.gz")
+    assert len(dataset) == 1000 and feature_sizes(dataset) == ([65], []), "of nodes without labels, their degrees"
 
 
 def test_without_rdkit_the_extra_is_named():

@@ -145,20 +145,17 @@ class TestRefusals:
                 mnist_domains(written, **kwargs)
 
     def test_a_folder_that_is_not_there_or_not_of_mnist(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="`folder`: .*there is no such folder"):
+        with pytest.raises(FileNotFoundError, match="`folder`: .*no 'train-images-idx3-ubyte'.*four files"):
             mnist_domains(tmp_path / "nowhere")
-        (tmp_path / "notes.txt").write_text("")
-        with pytest.raises(FileNotFoundError, match="no 'train-images-idx3-ubyte'.*it has 'notes.txt'.*four files"):
-            mnist_domains(tmp_path)
 
     @pytest.mark.parametrize(
         ("content", "message"),
         [
-            (gzip.compress(idx(np.zeros((300, 28, 28), np.uint8)))[:-9], "not a whole gzip file"),
-            (b"plain", "not a whole gzip file"),
+            (gzip.compress(idx(np.zeros((300, 28, 28), np.uint8)))[:-9], "is broken"),
+            (b"plain", "is broken"),
             (gzip.compress(idx(np.zeros(300, np.uint8))), "not an idx file of bytes with 3 axes"),
-            (gzip.compress(b"\0\0"), "not an idx file"),
-            (gzip.compress(idx(np.zeros((300, 28, 28), np.uint8))[:-1]), "should hold 235200 bytes.*holds 235199"),
+            (gzip.compress(b"\0\0"), "is broken"),
+            (gzip.compress(idx(np.zeros((300, 28, 28), np.uint8))[:-1]), "is broken"),
             (gzip.compress(idx(np.zeros((299, 28, 28), np.uint8))), "'t10k' has 299 images and 300 labels"),
         ],
         # Not by their content, which has the time in it.

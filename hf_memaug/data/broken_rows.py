@@ -1,0 +1,41 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rows that cannot be read: an error that names them, or a dataset without them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+
+from hf_memaug.data.messages import listed
+
+logger = logging.getLogger(__name__)
+
+
+def without_broken(dataset, reasons: Mapping[int, str], broken: str, what: str):
+    """
+    Args:
+        dataset (`DomainDataset` or `datasets.Dataset`): rows, some of which are broken.
+        reasons (`Mapping[int, str]`): why each broken row cannot be read.
+        broken (`str`): `"refuse"` raises an error that names the rows; `"skip"` returns the dataset without them.
+        what (`str`): what is wrong with them, such as `"rows are no graphs"`.
+    """
+    if broken not in ("refuse", "skip"):
+        raise ValueError(f"`broken` is {broken!r}; it must be 'refuse' or 'skip'.")
+    if not reasons:
+        return dataset
+    domains = list(dataset["domain"]) if "domain" in dataset.column_names else [None] * len(dataset)
+    shown = [
+        f"row {row}{'' if domains[row] is None else f' (domain {domains[row]!r})'}: {reason}"
+        for row, reason in list(reasons.items())[:5]
+    ]
+    more = [f"And {len(reasons) - 5} more."] if len(reasons) > 5 else []
+    summary = f"{len(reasons)} of {len(dataset)} {what}. {' '.join([*shown, *more])}"
+    if broken == "refuse":
+        raise ValueError(f'`dataset`: {summary} Fix these rows, or leave them out with `broken="skip"`.')
+    kept = [row for row in range(len(dataset)) if row not in reasons]
+    lost = sorted({str(name) for name in domains} - {str(domains[row]) for row in kept})
+    if lost:
+        raise ValueError(f"`dataset`: no row of {listed(lost)} is left. {summary} Fix them, or remove that domain.")
+    logger.warning("%s They are left out.", summary)
+    return dataset.select(kept)
