@@ -18,6 +18,10 @@ _INFERENCE = ("batch", "independent")
 
 
 def _load(call, **kwargs: Any) -> Predictor:
+    from transformers import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     predictor, inference = load_predictor(call.arguments["checkpoint"], **kwargs), call.options.inference
     if inference is not None:
         from hf_memaug.data.messages import did_you_mean
@@ -44,6 +48,8 @@ def evaluate(call) -> int:
 
     options, predictor = call.options, _load(call, dtype="auto")
     kind, config = predictor.kind, predictor.config
+    if kind == "words":
+        raise UsageError("`checkpoint` fills masks, which `evaluate` does not score. Use `predict`.")
     options.task = kind if kind in TASKS else CLASSES
     check_columns(options)
     source = data.source_of(options)
@@ -109,10 +115,13 @@ def predict(call) -> int:
         raise UsageError("Give inputs after the checkpoint, or rows with `--data`: one of the two.")
     predictor = _load(call)
     rows = read_inputs(predictor, options, given)
-    predictions = predictor.predict(rows, options.batch_size, options.max_new_tokens)
     with open(options.output, "w", encoding="utf-8") if options.output else contextlib.nullcontext(sys.stdout) as out:
-        for row, prediction in zip(rows, predictions, strict=True):
-            out.write(json.dumps(as_line(row, prediction, options.top_k), ensure_ascii=False) + "\n")
+        # Lines are written batch by batch: rows may be many.
+        for start in range(0, len(rows), options.batch_size):
+            several = rows[start : start + options.batch_size]
+            predictions = predictor.predict(several, options.batch_size, options.max_new_tokens)
+            for row, prediction in zip(several, predictions, strict=True):
+                out.write(json.dumps(as_line(row, prediction, options.top_k), ensure_ascii=False) + "\n")
     return 0
 
 

@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 from families import SENTENCES
-from saved_checkpoints import CONTEXT, SMILES, TEXT, case_of, picture, save
+from saved_checkpoints import CONTEXT, TEXT, case_of, picture, save
 
 from hf_memaug.app.session import ask, load_session
 from hf_memaug.inference import CheckpointError
@@ -140,32 +140,6 @@ def test_words_are_marked_with_their_tags(open_page, serve):
         expected = [f"{one.text}{one.label} {100 * one.score:.0f}%" for one in prediction.pieces if one.label]
         assert expected and [marks.nth(place).text_content() for place in range(marks.count())] == expected
     assert page.locator("#answer .marked").first.text_content().startswith(CONTEXT[:3])
-    assert is_quiet(page)
-
-
-def test_an_answer_is_marked_in_its_context(open_page, serve):
-    address, folder = serve(case_of("GMAPForQuestionAnswering"))
-    page = open_page(address)
-    page.get_by_label("Question").fill("what is bad")
-    press(page, "There is no context yet")
-    page.get_by_label("Context").fill(CONTEXT)
-    press(page)
-    found = ask(load_session(folder), text="what is bad", pair=CONTEXT).explanation.prediction
-    first = page.locator("#answer .marked").first
-    assert first.text_content() == CONTEXT
-    assert found.text and first.locator("mark").text_content() == found.text
-    assert is_quiet(page)
-
-
-def test_a_molecule_is_drawn(open_page, serve):
-    pytest.importorskip("rdkit", reason="molecules need RDKit: pip install hf_memaug[graph]")
-    page = open_page(serve(case_of("HMAForGraphClassification"))[0])
-    field = page.get_by_label("Molecule, as SMILES")
-    field.fill("C1CC")
-    press(page, "cannot be parsed")
-    field.fill(SMILES)
-    press(page)
-    assert page.evaluate("document.querySelector('#answer .molecule img').naturalWidth") == 420
     assert is_quiet(page)
 
 

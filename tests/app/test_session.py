@@ -127,6 +127,7 @@ def test_more_experts_than_colours_are_numbered(tmp_path):
     assert f'<i title="expert {expert}">{expert}</i>' in html.answer(found)
 
 
+@pytest.mark.slow
 def test_gradio_is_imported_when_it_is_needed_and_counts_nothing():
     code = """
 import os, sys
@@ -146,10 +147,11 @@ assert os.environ["GRADIO_ANALYTICS_ENABLED"] == "False"
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_the_command_reports_errors_without_a_traceback(tmp_path, capsys):
-    pytest.importorskip("gradio", reason="the app needs Gradio: pip install hf_memaug[app]")
+def test_the_command_reports_errors_without_a_traceback(tmp_path, capsys, monkeypatch):
+    from hf_memaug.app import page
     from hf_memaug.app.__main__ import main
 
+    monkeypatch.setattr(page, "_gradio", lambda: None)
     with pytest.raises(SystemExit) as end:
         main([str(tmp_path / "missing")])
     assert end.value.code == 2 and "cannot be loaded" in capsys.readouterr().err

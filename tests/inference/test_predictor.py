@@ -339,6 +339,7 @@ def test_adapters_that_cannot_be_loaded(tmp_path):
             load_predictor(tmp_path / name)
 
 
+@pytest.mark.slow
 def test_predicting_a_text_imports_no_data_and_no_trainer(tmp_path):
     save(KV, tmp_path)
     code = f"""
