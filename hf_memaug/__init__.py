@@ -4,12 +4,12 @@
 
 import importlib
 
-from hf_memaug.registration import register
+from hf_memaug.registration import register_all, register_family
 from hf_memaug.registry import FAMILIES, public_names
 
 __version__ = "0.1.0"
 
-# Public names that are not models, and where they live.
+# Public names other than configurations and models, and the modules that they are imported from on first use.
 _FUNCTIONS = {
     "DomainDataset": "hf_memaug.data",
     "load_domains": "hf_memaug.data",
@@ -24,17 +24,18 @@ _FUNCTIONS = {
     "BilevelTrainingArguments": "hf_memaug.training",
     "ContinualTrainer": "hf_memaug.training",
     "ContinualTrainingArguments": "hf_memaug.training",
+    "MemoryUpdateCallback": "hf_memaug.training",
+    "ModelCardCallback": "hf_memaug.training",
     "RunGuard": "hf_memaug.training",
     "load_metric": "hf_memaug.evaluation",
     "export_with_code": "hf_memaug.hub",
-    "record_run": "hf_memaug.reporting.run_facts",
+    "record_run": "hf_memaug.hub",
 }
 
-__all__ = ["FAMILIES", "__version__", *public_names(), *_FUNCTIONS]
+__all__ = ["FAMILIES", "__version__", "register_family", *public_names(), *_FUNCTIONS]
 
 
 def __getattr__(name: str):
-    # Lazily, so that `import hf_memaug` costs nothing beside `import transformers`.
     if name in _FUNCTIONS:
         value = getattr(importlib.import_module(_FUNCTIONS[name]), name)
     elif name in public_names():
@@ -44,7 +45,7 @@ def __getattr__(name: str):
             return importlib.import_module(f"hf_memaug.{name}")
         except ModuleNotFoundError as error:
             if error.name != f"hf_memaug.{name}":
-                raise  # something that the room needs is not installed
+                raise  # a dependency of that package is not installed
             raise AttributeError(f"module 'hf_memaug' has no attribute '{name}'") from None
     globals()[name] = value
     return value
@@ -54,4 +55,4 @@ def __dir__():
     return sorted({*globals(), *__all__})
 
 
-register()
+register_all()

@@ -1,16 +1,23 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The table of families. A new family is one row here, and the files that it names."""
+"""The table of families. To add a family, add its modules and one row here."""
 
 import importlib
 from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Method:
+class Paper:
     """
-    A paper, and what its method is in a sentence or two: the model card is written from it. `row` is what a table calls
-    a model of it that was trained by minimising the task loss.
+    The paper behind a family. The model card is written from it.
+
+    Args:
+        row (`str`):
+            The name that result tables give to a model trained on the task loss alone.
+        what (`str`):
+            The method in one clause.
+        how (`str`):
+            The method in one or two sentences, with its equations.
     """
 
     row: str
@@ -22,7 +29,92 @@ class Method:
     bibtex: str
 
 
-MIL = Method(
+@dataclass(frozen=True)
+class Method:
+    """
+    A way to build and train the models of a family, as the command line names it.
+
+    Args:
+        name (`str`):
+            The value of `--methods`.
+        what (`str`):
+            One line for `--help`.
+        reads (`tuple[str, ...]`):
+            The kinds of data: `"text"`, `"image"`, `"graph"`, `"tags"`, `"questions"`, `"replies"`.
+        trainer (`str`):
+            `"domain"` or `"bilevel"`.
+        born (`str`):
+            The class method that builds the model, or `"config"` for a family without a pre-trained backbone.
+        needs_general (`bool`):
+            Whether it needs a general encoder beside the backbone.
+        grows (`tuple[str, ...]`):
+            The verbs that enlarge its models during continual training.
+    """
+
+    name: str
+    what: str
+    reads: tuple[str, ...] = ("text",)
+    trainer: str = "domain"
+    born: str = "from_backbone"
+    needs_general: bool = False
+    grows: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backbone:
+    """
+    A network that families are built on. The auto classes know it; it has no method of its own.
+
+    Args:
+        configuration (`str`):
+            The module of the configuration class.
+        modeling (`str`):
+            The module of the model classes.
+        config (`str`):
+            The configuration class.
+        models (`dict[str, tuple[str, ...]]`):
+            The model classes by auto class. Where there are several, a checkpoint's `architectures` selects one.
+    """
+
+    configuration: str
+    modeling: str
+    config: str
+    models: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def load(self, name: str) -> type:
+        """Imports the class called `name`."""
+        return getattr(importlib.import_module(self.configuration if name == self.config else self.modeling), name)
+
+    @property
+    def config_class(self) -> type:
+        return self.load(self.config)
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        return tuple(name for names in self.models.values() for name in names)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Family(Backbone):
+    """
+    One row for each `model_type`.
+
+    Args:
+        paper (`Paper`):
+            The paper behind it.
+        backbone (`str`, *optional*):
+            The `model_type` of transformers whose tokenizer the family uses. None: the family is trained from scratch,
+            with a tokenizer of its own data.
+        methods (`tuple[Method, ...]`):
+            What the command line offers.
+    """
+
+    paper: Paper
+    backbone: str | None = None
+    methods: tuple[Method, ...] = ()
+
+
+MIL = Paper(
     row="+memory",
     title="Memory-Based Invariance Learning for Out-of-Domain Text Classification",
     url="https://aclanthology.org/2023.emnlp-main.101/",
@@ -42,7 +134,7 @@ MIL = Method(
 )
 
 
-GMAP = Method(
+GMAP = Paper(
     row="gmap",
     title="G-MAP: General Memory-Augmented Pre-trained Language Model for Domain Tasks",
     url="https://aclanthology.org/2022.emnlp-main.441/",
@@ -62,7 +154,7 @@ GMAP = Method(
 )
 
 
-GMOE = Method(
+GMOE = Paper(
     row="gmoe",
     title="Sparse Mixture-of-Experts are Domain Generalizable Learners",
     url="https://arxiv.org/abs/2206.04046",
@@ -81,7 +173,7 @@ GMOE = Method(
 )
 
 
-HMA = Method(
+HMA = Paper(
     row="hma",
     title="Heterogenous Memory Augmented Neural Networks",
     url="https://arxiv.org/abs/2310.10909",
@@ -99,7 +191,7 @@ HMA = Method(
 )
 
 
-IDA = Method(
+IDA = Paper(
     row="rnn+mem",
     title="Progressive Memory Banks for Incremental Domain Adaptation",
     url="https://arxiv.org/abs/1811.00239",
@@ -119,50 +211,19 @@ IDA = Method(
 )
 
 
-@dataclass(frozen=True)
-class Family:
-    """
-    One row for each `model_type`.
-
-    Args:
-        module (`str`):
-            `x` in `configuration/configuration_x.py` and `modeling/modeling_x.py`.
-        config (`str`):
-            The configuration class.
-        backbone (`str`, *optional*):
-            The `model_type` of transformers whose tokenizer and adapter targets the family takes over. None: the
-            family is trained from scratch, with a tokenizer of its own data.
-        method (`Method`):
-            The paper behind it.
-        adapted (`tuple[str, ...]`):
-            The layers that adapters go to where none are named, if PEFT knows none for the backbone.
-        models (`dict[str, tuple[str, ...]]`):
-            The model classes under each auto class. Of several, a checkpoint's `architectures` picks one.
-    """
-
-    module: str
-    config: str
-    backbone: str | None
-    method: Method
-    models: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    adapted: tuple[str, ...] = ()
-
-    def load(self, name: str):
-        """The class called `name`."""
-        room = "configuration" if name == self.config else "modeling"
-        return getattr(importlib.import_module(f"hf_memaug.{room}.{room}_{self.module}"), name)
-
-    @property
-    def model_names(self) -> tuple[str, ...]:
-        return tuple(name for names in self.models.values() for name in names)
-
+# RoBERTa and BERT are two rows with one method.
+KV_MEMORY_METHODS = (
+    Method("+memory", "a key-value memory, trained by the task loss", grows=("grow_memory",)),
+    Method("mil", "a memory learned across domains, then held fixed", trainer="bilevel"),
+)
 
 FAMILIES: dict[str, Family] = {
     "roberta_kv_memory": Family(
-        module="kv_memory",
+        configuration="hf_memaug.configuration.configuration_kv_memory",
+        modeling="hf_memaug.modeling.modeling_kv_memory",
         config="RobertaWithKVMemoryConfig",
         backbone="roberta",
-        method=MIL,
+        paper=MIL,
         models={
             "AutoModel": ("RobertaWithKVMemory",),
             "AutoModelForSequenceClassification": (
@@ -170,12 +231,14 @@ FAMILIES: dict[str, Family] = {
                 "RobertaWithKVMemoryForPromptClassification",
             ),
         },
+        methods=KV_MEMORY_METHODS,
     ),
     "bert_kv_memory": Family(
-        module="kv_memory",
+        configuration="hf_memaug.configuration.configuration_kv_memory",
+        modeling="hf_memaug.modeling.modeling_kv_memory",
         config="BertWithKVMemoryConfig",
         backbone="bert",
-        method=MIL,
+        paper=MIL,
         models={
             "AutoModel": ("BertWithKVMemory",),
             "AutoModelForSequenceClassification": (
@@ -183,12 +246,14 @@ FAMILIES: dict[str, Family] = {
                 "BertWithKVMemoryForPromptClassification",
             ),
         },
+        methods=KV_MEMORY_METHODS,
     ),
     "gmap": Family(
-        module="gmap",
+        configuration="hf_memaug.configuration.configuration_gmap",
+        modeling="hf_memaug.modeling.modeling_gmap",
         config="GMAPConfig",
         backbone="roberta",
-        method=GMAP,
+        paper=GMAP,
         models={
             "AutoModel": ("GMAPModel",),
             "AutoModelForSequenceClassification": ("GMAPForSequenceClassification",),
@@ -196,60 +261,70 @@ FAMILIES: dict[str, Family] = {
             "AutoModelForQuestionAnswering": ("GMAPForQuestionAnswering",),
             "AutoModelForMaskedLM": ("GMAPForMaskedLM",),
         },
+        methods=(
+            Method(
+                "gmap",
+                "a domain encoder that reads a general one",
+                reads=("text", "tags", "questions"),
+                born="from_general_and_domain",
+                needs_general=True,
+            ),
+        ),
     ),
     "vit_gmoe": Family(
-        module="vit_gmoe",
+        configuration="hf_memaug.configuration.configuration_vit_gmoe",
+        modeling="hf_memaug.modeling.modeling_vit_gmoe",
         config="ViTGMoEConfig",
         backbone="vit",
-        method=GMOE,
+        paper=GMOE,
         models={
             "AutoModel": ("ViTGMoEModel",),
             "AutoModelForImageClassification": ("ViTGMoEForImageClassification",),
         },
-        adapted=("q_proj", "v_proj"),
+        methods=(Method("gmoe", "sparse experts in a vision transformer", reads=("image",), born="from_vit"),),
     ),
     "hma": Family(
-        module="hma",
+        configuration="hf_memaug.configuration.configuration_hma",
+        modeling="hf_memaug.modeling.modeling_hma",
         config="HMAConfig",
         backbone="bert",
-        method=HMA,
+        paper=HMA,
         models={
             "AutoModel": ("HMAHead", "HMAForGraphClassification"),
             "AutoModelForImageClassification": ("HMAForImageClassification",),
             "AutoModelForSequenceClassification": ("HMAForSequenceClassification",),
         },
-        # Whatever transformers' encoders of images and of text call them.
-        adapted=("q_proj", "v_proj", "query", "value"),
+        methods=(Method("hma", "real and synthetic memory on the feature", reads=("text", "image", "graph")),),
     ),
     "memory_rnn": Family(
-        module="memory_rnn",
+        configuration="hf_memaug.configuration.configuration_memory_rnn",
+        modeling="hf_memaug.modeling.modeling_memory_rnn",
         config="MemoryRNNConfig",
         backbone=None,
-        method=IDA,
+        paper=IDA,
         models={
             "AutoModel": ("MemoryRNNModel",),
             "AutoModelForSequenceClassification": ("MemoryRNNForSequenceClassification",),
             "AutoModelForSeq2SeqLM": ("MemoryRNNForConditionalGeneration",),
         },
-        adapted=("input_projection",),
+        methods=(
+            Method(
+                "memory-rnn",
+                "a recurrent network with a bank of slots",
+                reads=("text", "replies"),
+                born="config",
+                grows=("grow_memory", "grow_vocabulary", "grow_hidden"),
+            ),
+        ),
     ),
 }
 
-
-@dataclass(frozen=True)
-class Backbone:
-    """A network that families stand on, and that has no method of its own. The auto classes know it."""
-
-    module: str
-    config: str
-    models: dict[str, tuple[str, ...]]
-
-    load, model_names = Family.load, Family.model_names
-
-
 BACKBONES: dict[str, Backbone] = {
     "graph_network": Backbone(
-        module="graph_network", config="GraphNetworkConfig", models={"AutoModel": ("GraphNetworkModel",)}
+        configuration="hf_memaug.configuration.configuration_graph_network",
+        modeling="hf_memaug.modeling.modeling_graph_network",
+        config="GraphNetworkConfig",
+        models={"AutoModel": ("GraphNetworkModel",)},
     ),
 }
 
@@ -274,7 +349,7 @@ def row_name(config, algorithm: str) -> str:
     family = FAMILIES.get(config.model_type)
     if family is None or not (getattr(config, "reads_memory", True) or getattr(config, "prompt_tokens", 0)):
         return algorithm
-    row = getattr(config, "method_row", family.method.row)
+    row = getattr(config, "method_row", family.paper.row)
     if algorithm == "erm":
         return row
     return f"{algorithm}{row}" if row.startswith("+") else f"{row}+{algorithm}"

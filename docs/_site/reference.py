@@ -42,12 +42,12 @@ def pages() -> tuple[Page, ...]:
 def _families() -> list[Page]:
     modules: dict[str, list] = {}
     for row in (*FAMILIES.values(), *BACKBONES.values()):
-        modules.setdefault(row.module, []).append(row)
+        modules.setdefault(row.modeling.rpartition("modeling_")[2], []).append(row)
     found = []
     for module, rows in modules.items():
         names = [name for row in rows for name in (row.config, *row.model_names)]
-        method = getattr(rows[0], "method", None)
-        introduction = f"[{method.title}]({method.url}): {method.what}." if method else "A backbone, without a head."
+        paper = getattr(rows[0], "paper", None)
+        introduction = f"[{paper.title}]({paper.url}): {paper.what}." if paper else "A backbone, without a head."
         classes = [row.load(name) for row in rows for name in (row.config, *row.model_names)]
         # Fields that several configurations share, and the only place where they are described.
         shared = [base for one in classes for base in one.__mro__[1:] if base.__name__.endswith("Fields")]

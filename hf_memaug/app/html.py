@@ -56,7 +56,7 @@ def header(session: Session) -> str:
     training = [f"Trained on {facts['data']}." if facts.get("data") else ""]
     if facts.get("left_out"):
         training.append(f"The domain {facts['left_out']} was left out of training.")
-    return str(_macros().header(predictor, family and family.method.what, " ".join(filter(None, training))))
+    return str(_macros().header(predictor, family and family.paper.what, " ".join(filter(None, training))))
 
 
 def message(text: str) -> str:

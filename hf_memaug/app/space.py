@@ -154,7 +154,7 @@ def _readme(config, name: str, is_copy: bool, baseline) -> str:
         f"# {title}",
         f"Serves a `{architecture}`; {where}. The page shows the prediction, the memory slots or experts that were "
         "read, and the prediction without the memory.",
-        *([f"Method: {family.method.what} ([paper]({family.method.url}))."] if family else []),
+        *([f"Method: {family.paper.what} ([paper]({family.paper.url}))."] if family else []),
         "To run it here: `pip install -r requirements.txt`, then `python app.py`.",
     ]
     return "\n".join(head) + "\n\n" + "\n\n".join(text) + "\n"

@@ -436,7 +436,7 @@ def _trained(model, history: str | None) -> list[str]:
 
 def _keep(trainer, folder: Path, spec: Mapping[str, Any], scores: Mapping[str, Mapping[str, float]]) -> None:
     """Weights, processor, card, the matrix, and what the strategy needs to go on another time."""
-    from hf_memaug.reporting.run_facts import record_run
+    from hf_memaug.hub.provenance import record_run
 
     name, trained = data_name(spec["source"]["data"]), trainer.record.trained
     has_facts = hasattr(trainer.model.config, "run_facts")

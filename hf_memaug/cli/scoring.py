@@ -26,7 +26,7 @@ def _load(call, **kwargs: Any) -> Predictor:
     if inference is not None:
         from hf_memaug.data.messages import did_you_mean
 
-        if getattr(predictor.config, "how_read", None) is None:
+        if getattr(predictor.config, "inference_mode", None) is None:
             raise UsageError("`--inference` is for models whose rows read each other. `checkpoint` is not one of them.")
         if inference not in _INFERENCE:
             raise UsageError(f"`--inference` is {inference!r}. {did_you_mean(inference, _INFERENCE)}")
@@ -84,7 +84,7 @@ def evaluate(call) -> int:
     metrics = [metric for metric in next(iter(scores.values())) if all(metric in one for one in scores.values())]
     average = {metric: sum(one[metric] for one in scores.values()) / len(scores) for metric in metrics}
     counts = {name: sum(by_label.values()) for name, by_label in rows.counts().items()}
-    inference = getattr(config, "how_read", None)
+    inference = getattr(config, "inference_mode", None)
     found = {
         "checkpoint": call.arguments["checkpoint"],
         **({"inference": inference} if inference is not None else {}),

@@ -202,7 +202,7 @@ class HMAConfig(PreTrainedConfig):
         return self.has("real") or self.has("synthetic")
 
     @property
-    def how_read(self) -> str | None:
+    def inference_mode(self) -> str | None:
         """`inference`, where it makes a difference to a score."""
         return self.inference if self.has("between rows") else None
 

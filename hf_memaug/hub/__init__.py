@@ -1,8 +1,14 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Publishing checkpoints, with or without the code they need."""
+"""Model cards, and checkpoints with or without the code they need."""
 
-from hf_memaug.hub.code import export_with_code
-from hf_memaug.hub.publishing import complete_folder
+from hf_memaug.lazy import lazy_names
 
-__all__ = ["complete_folder", "export_with_code"]
+_EXPORTS = {
+    "card": ("model_card",),
+    "code": ("export_with_code",),
+    "provenance": ("record_run",),
+    "publishing": ("push_model",),
+}
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, _EXPORTS)

@@ -7,8 +7,8 @@ import json
 import re
 from pathlib import Path
 
+from hf_memaug.hub.card import is_ours_to_write, model_card
 from hf_memaug.registry import FAMILIES
-from hf_memaug.reporting.model_card import is_ours_to_write, model_card
 
 _OUR_IMPORT = re.compile(r"^(\s*)from (hf_memaug(?:\.\w+)+) import ", re.MULTILINE)
 
@@ -36,16 +36,14 @@ def export_with_code(model, folder, processing_class=None) -> Path:
     if processing_class is not None:
         processing_class.save_pretrained(folder)
 
-    modeling = f"hf_memaug.modeling.modeling_{family.module}"
-    configuration = f"hf_memaug.configuration.configuration_{family.module}"
-    for module, source in _gather({modeling, configuration}).items():
+    for module, source in _gather({family.modeling, family.configuration}).items():
         flattened = _OUR_IMPORT.sub(lambda match: f"{match[1]}from .{_flat_name(match[2])} import ", source)
         (folder / f"{_flat_name(module)}.py").write_text(flattened, encoding="utf-8")
 
     own_name = type(model).__name__
-    auto_map = {"AutoConfig": f"{_flat_name(configuration)}.{family.config}"}
+    auto_map = {"AutoConfig": f"{_flat_name(family.configuration)}.{family.config}"}
     for auto_class, names in family.models.items():
-        auto_map[auto_class] = f"{_flat_name(modeling)}.{own_name if own_name in names else names[0]}"
+        auto_map[auto_class] = f"{_flat_name(family.modeling)}.{own_name if own_name in names else names[0]}"
     config_file = folder / "config.json"
     config = json.loads(config_file.read_text(encoding="utf-8"))
     config["auto_map"] = auto_map

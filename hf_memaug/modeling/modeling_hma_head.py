@@ -9,13 +9,15 @@ from torch import nn
 from torch.nn import functional as F
 from transformers import PreTrainedModel
 from transformers import initialization as init
-from transformers.utils import auto_docstring, can_return_tuple
+from transformers.utils import auto_docstring, can_return_tuple, logging
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.layers.real_memory import RealMemory, over_processes
 from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_hma_memory import HeterogenousMemory, HMAOutput, check_labels
 from hf_memaug.modeling.modeling_utils import MemoryModelMixin
+
+logger = logging.get_logger(__name__)
 
 
 @auto_docstring
@@ -134,8 +136,9 @@ class HMAHead(HMAPreTrainedModel):
         super().__init__(config)
         self.memory = HeterogenousMemory(config) if config.reads_memory else None
         self.classifier = nn.Linear(config.augmented_size, config.num_labels)
-        # Rows of this optimizer step, which are written after it.
-        self._waiting: list[tuple[torch.Tensor, torch.Tensor]] = []
+        # Rows of this optimizer step, written to the real memory after it.
+        self._pending: list[tuple[torch.Tensor, torch.Tensor]] = []
+        self._is_updated = False
         # Labels of the first batch are checked on a GPU too.
         self._checked: set[str] = set()
         self.post_init()
@@ -203,6 +206,8 @@ class HMAHead(HMAPreTrainedModel):
                 support_classes,
                 between_rows=self.training or self.config.inference == "batch",
             )
+            if self._pending and not (self.training or self._is_updated):
+                self._warn_of_missing_updates()
             if self.training and self.config.has("real") and torch.is_grad_enabled():
                 self._keep_for_writing(features if momentum_features is None else momentum_features, labels)
         logits = self.classifier(rows)
@@ -212,6 +217,13 @@ class HMAHead(HMAPreTrainedModel):
             features=features,
             augmented_features=rows,
             memory_weights=torch.cat(weights, dim=-1) if output_memory_weights and weights else None,
+        )
+
+    def _warn_of_missing_updates(self) -> None:
+        logger.warning_once(
+            "The real memory was never written during training. Pass `callbacks=[MemoryUpdateCallback()]` to `Trainer` "
+            "(`from hf_memaug import MemoryUpdateCallback`; `DomainTrainer` adds it itself), or call "
+            "`model.update_memory()` after each `optimizer.step()`."
         )
 
     @torch.no_grad()
@@ -232,37 +244,40 @@ class HMAHead(HMAPreTrainedModel):
         if len(features) > size:
             mend = f"Choose `real_memory_size={len(features)}` or more, or smaller batches."
             raise ValueError(f"`real_memory_size={size}` is less than a batch of {len(features)}. {mend}")
-        if sum(len(rows) for rows, _ in self._waiting) + len(features) > size:
-            raise RuntimeError(
-                f"More rows wait for the real memory than its `real_memory_size={size}`. Choose one of at least the "
-                "rows of one optimizer step, which are those of a batch times `gradient_accumulation_steps`. In a loop "
-                "of your own, call `model.update_memory()` after each `optimizer.step()`."
-            )
+        if sum(len(rows) for rows, _ in self._pending) + len(features) > size:
+            if self._is_updated:
+                raise RuntimeError(
+                    f"One optimizer step has more rows than `real_memory_size={size}`. Set `real_memory_size` to at "
+                    "least the batch size times `gradient_accumulation_steps`."
+                )
+            self._warn_of_missing_updates()
+            self._pending = []
         # [E_m(X), E_label(Y)] of section 4.2
-        self._waiting.append((self.memory.aggregate(features.detach(), labels.view(-1)), labels.view(-1)))
+        self._pending.append((self.memory.aggregate(features.detach(), labels.view(-1)), labels.view(-1)))
 
     @torch.no_grad()
     def update_memory(self) -> None:
         """
-        Writes the rows of this optimizer step into the real memory (section 4.2). `Trainer` calls it after each step;
-        a loop of your own calls it after `optimizer.step()`. All processes call it, and all write the same rows.
+        Writes the rows of this optimizer step into the real memory (section 4.2). `MemoryUpdateCallback` calls it after
+        each step; in a loop of your own, call it after `optimizer.step()`, on all processes. All write the same rows.
         """
         if not self.config.has("real"):
             return
-        # With nothing to write too: all processes gather, or those that do would wait for ever.
-        queue, waiting = self.memory.queue, self.take_waiting()
-        rows = torch.cat([queue.slots[:0], *(rows.to(queue.slots.dtype) for rows, _ in waiting)])
-        labels = torch.cat([queue.slot_labels[:0], *(labels for _, labels in waiting)])
+        self._is_updated = True
+        # Also with nothing to write: the other processes wait for this one to gather.
+        queue, pending = self.memory.queue, self.take_pending()
+        rows = torch.cat([queue.slots[:0], *(rows.to(queue.slots.dtype) for rows, _ in pending)])
+        labels = torch.cat([queue.slot_labels[:0], *(labels for _, labels in pending)])
         queue.write(over_processes(rows), over_processes(labels))
 
-    def take_waiting(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
-        """The rows of this optimizer step with their labels, which wait here no longer."""
-        waiting, self._waiting = self._waiting, []
-        return waiting
+    def take_pending(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """Returns the rows of this optimizer step with their labels, and forgets them."""
+        pending, self._pending = self._pending, []
+        return pending
 
-    def let_wait(self, waiting: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    def set_pending(self, pending: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
         """
-        These rows instead: none, where a step was not made, or those of a step that ran where Python does not, in a
-        CUDA graph that is replayed.
+        Replaces the rows of this optimizer step: by none where the step was aborted, or by the outputs of a CUDA graph,
+        whose replay runs no Python code.
         """
-        self._waiting = waiting
+        self._pending = pending

@@ -3,7 +3,7 @@
 """What every family's models share: where they come from, how they are published, and the verbs of a memory."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -30,6 +30,12 @@ _HOW = WHERE | set(
     tp_plan tp_size trust_remote_code use_kernels use_safetensors variant weights_only _from_auto _from_pipeline
     """.split()
 )
+
+
+# Arguments of `push_to_hub` that `save_pretrained` passes on.
+_PUSH = {"repo_id", "commit_message", "commit_description", "private", "revision", "create_pr", "tags"}
+# What the queries and values of an attention are called in transformers, and the input of our recurrent network.
+ADAPTER_TARGETS = ("query", "value", "q_proj", "v_proj", "q_lin", "v_lin", "c_attn", "input_projection")
 
 
 def split_arguments(kwargs: dict) -> tuple[dict, dict]:
@@ -110,9 +116,6 @@ class MemoryModelMixin:
             Whether `memory_reads` needs `outputs.attentions`, because tokens read the memory through attention.
         pads_right (`bool`):
             Whether texts must begin at the first place of a row, with padding behind them.
-        card_writer (`Callable`):
-            `(model, folder, repo_id)`, completes a folder that is about to be pushed. Models know nothing of
-            publishing: the library sets it when it registers itself.
     """
 
     memory_modules: ClassVar[tuple[type[nn.Module], ...]] = ()
@@ -120,7 +123,6 @@ class MemoryModelMixin:
     without_memory_means: ClassVar[str | None] = None
     attention_reads_memory = False
     pads_right = False
-    card_writer: ClassVar[Callable | None] = None
     # The heads return plain batch means. Saying so keeps `Trainer` dividing by the accumulation steps and the
     # processes, which it stops doing for any `forward` that takes `**kwargs`. Heads whose rows have more labels or
     # fewer take the number of all labels of a step instead (`num_items_in_batch`).
@@ -164,6 +166,21 @@ class MemoryModelMixin:
         """A context in which forward passes read no memory, to compare a prediction with."""
         raise ValueError(f"The memory of `{type(self).__name__}` cannot be switched off.")
         yield
+
+    @property
+    def adapter_targets(self) -> list[str]:
+        """
+        The layers to adapt with PEFT: the queries and values of the attention, or the input projection of a recurrent
+        network.
+
+        Example:
+
+        ```python
+        config = LoraConfig(target_modules=model.adapter_targets, modules_to_save=["memory"])
+        ```
+        """
+        own = {name.rpartition(".")[2] for name, _ in self.named_modules()}
+        return [name for name in ADAPTER_TARGETS if name in own]
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, config=None, **kwargs):
@@ -273,11 +290,24 @@ class MemoryModelMixin:
         config = cls.config_class.from_backbone_config(AutoConfig.from_pretrained(name_or_path, **where), **kwargs)
         return cls.from_pretrained(name_or_path, config=config, _fresh_memory=True, **how)
 
-    def _upload_modified_files(self, working_dir, repo_id, *args, **kwargs):
-        # Every way of pushing a model ends here, with the folder complete but for what only the library knows.
-        if self.card_writer is not None:
-            self.card_writer(working_dir, repo_id)
-        return super()._upload_modified_files(working_dir, repo_id, *args, **kwargs)
+    def save_pretrained(
+        self, save_directory, is_main_process: bool = True, state_dict=None, push_to_hub: bool = False, **kwargs
+    ) -> None:
+        """As in transformers. `push_to_hub=True` takes the arguments of `push_to_hub` too."""
+        hub = {name: kwargs.pop(name) for name in _PUSH if name in kwargs}
+        super().save_pretrained(save_directory, is_main_process, state_dict, **kwargs)
+        if push_to_hub and is_main_process:
+            hub |= {"token": kwargs["token"]} if "token" in kwargs else {}
+            self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), folder=save_directory, **hub)
+
+    def push_to_hub(self, repo_id: str, **kwargs) -> str:
+        """As in transformers. The repository also gets a model card, and the tokenizer or image processor."""
+        try:
+            import hf_memaug.hub.publishing as publishing
+        except ImportError:  # the code came with a checkpoint, and the library is not installed
+            kwargs.pop("folder", None)
+            return super().push_to_hub(repo_id, **kwargs)
+        return publishing.push_model(self, repo_id, **kwargs)
 
 
 def timm_width(model: nn.Module) -> int | None:

@@ -10,8 +10,8 @@ import numpy as np
 from transformers import TrainerCallback
 from transformers.utils import logging
 
+from hf_memaug.hub.provenance import FRACTIONS
 from hf_memaug.reporting import plots
-from hf_memaug.reporting.run_facts import FRACTIONS
 from hf_memaug.training.continual.record import ContinualRecord
 
 logger = logging.get_logger(__name__)

@@ -21,7 +21,7 @@ from hf_memaug.evaluation.continual import LOWER_IS_BETTER
 from hf_memaug.evaluation.per_domain import score_table
 from hf_memaug.evaluation.statistics import paired_t_test
 from hf_memaug.files import write_atomically
-from hf_memaug.reporting.run_facts import library_versions
+from hf_memaug.hub.provenance import library_versions
 
 FIELDS = ("method", "data", "target", "backbone", "seed", "metric", "value")
 MADE_WITH = ("device", "python", "torch", "transformers", "hf_memaug")

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.files import write_atomically
-from hf_memaug.reporting.model_card import MARK
-from hf_memaug.reporting.run_facts import record_run
+from hf_memaug.hub.card import MARK
+from hf_memaug.hub.provenance import record_run
 from hf_memaug.runs.rows import NO_TARGET, data_name
 from hf_memaug.runs.tasks import TASKS
 

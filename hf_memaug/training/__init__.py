@@ -18,7 +18,9 @@ _EXPORTS = {
     "guard": ("NonFiniteGradientError", "RunGuard"),
     "layer_search": ("candidate_layers", "search_memory_layers"),
     "masked_lm": ("MaskedLMTrainer", "fitting_length"),
+    "memory_updates": ("MemoryUpdateCallback",),
     "meta_trainer": ("MetaTrainer",),
+    "model_cards": ("ModelCardCallback",),
     "selection": ("BestInMemory",),
 }
 

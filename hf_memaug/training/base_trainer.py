@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What the trainers of this library add to `Trainer`: resuming to the same final weights, and means in the logs."""
+"""What our trainers add to `Trainer`: memory updates, model cards, exact resuming, and means in the logs."""
 
 import os
 from typing import Any
@@ -10,6 +10,9 @@ from accelerate.utils import DistributedType
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer import TRAINING_ARGS_NAME
 
+from hf_memaug.hub.provenance import record_run
+from hf_memaug.training.memory_updates import MemoryUpdateCallback
+from hf_memaug.training.model_cards import ModelCardCallback, facts_from_trainer, is_family, write_card
 from hf_memaug.training.resuming import last_complete_checkpoint
 
 # In a checkpoint, beside the files of `Trainer`.
@@ -18,14 +21,21 @@ METHOD_STATE = "method_state.pt"
 
 class BaseTrainer(Trainer):
     """
-    [`Trainer`] whose runs resume to the same final weights. A subclass that remembers more than model, optimizer and
+    [`Trainer`] that updates memories after each step, writes the library's model card, and resumes to the same final
+    weights. A subclass that remembers more than model, optimizer and
     scheduler returns it from `method_state` and takes it back in `load_method_state`. `log_mean` adds to the logs.
     """
 
-    def __init__(self, *args, **kwargs):
+    # Trainers of one phase of a run leave the card to the trainer of the whole run.
+    writes_card_after_training = True
+
+    def __init__(self, *args, callbacks=None, **kwargs):
         self._sums: dict[str, torch.Tensor] = {}
         self._counts: dict[str, int] = {}
-        super().__init__(*args, **kwargs)
+        given = [one for one in callbacks or () if not isinstance(one, (MemoryUpdateCallback, ModelCardCallback))]
+        super().__init__(*args, callbacks=[MemoryUpdateCallback(), *given], **kwargs)
+        if self.writes_card_after_training:
+            self.add_callback(ModelCardCallback(self))
 
     # Resuming
 
@@ -77,6 +87,47 @@ class BaseTrainer(Trainer):
             self.control.should_training_stop = True
             return [], None
         return super().get_batch_samples(epoch_iterator, num_batches, device)
+
+    # Model card
+
+    def create_model_card(
+        self,
+        language=None,
+        license=None,
+        tags=None,
+        model_name=None,
+        finetuned_from=None,
+        tasks=None,
+        dataset_tags=None,
+        dataset=None,
+        dataset_args=None,
+    ) -> None:
+        """
+        As in `Trainer`. For models of this library the card holds the facts of the run, so `tasks` and `dataset_args`
+        are not needed.
+        """
+        model = self.accelerator.unwrap_model(self.model)
+        if not is_family(model):
+            super().create_model_card(
+                language, license, tags, model_name, finetuned_from, tasks, dataset_tags, dataset, dataset_args
+            )
+        elif self.is_world_process_zero():
+            facts_from_trainer(self)
+            if dataset is not None:
+                record_run(model, data=dataset if isinstance(dataset, str) else ", ".join(dataset))
+            write_card(
+                model,
+                self.args,
+                self.hub_model_id or model_name,
+                language=language,
+                license=license,
+                tags=[tags] if isinstance(tags, str) else tags,
+                base_model=finetuned_from,
+                datasets=dataset_tags,
+            )
+            if not hasattr(model, "peft_config"):
+                # The weights were saved before the facts were known.
+                model.config.save_pretrained(self.args.output_dir)
 
     # Logs
 

@@ -26,7 +26,7 @@ from hf_memaug.training.collation import check_tokenized, choose_collator, colum
 from hf_memaug.training.forward_pass import ForwardPass, feature_size, loss_of
 from hf_memaug.training.guard import RunGuard, check_precision, check_resumable, check_texts, is_known
 from hf_memaug.training.label_names import share_label_names
-from hf_memaug.training.memory_updates import where_rows_wait
+from hf_memaug.training.memory_updates import modules_with_pending_rows
 from hf_memaug.training.selection import check_selection
 
 
@@ -191,7 +191,7 @@ class DomainTrainer(BaseTrainer):
         for parameter, gradient in zip(self._learners, gradients, strict=True):
             parameter.grad = gradient
         for memory, rows in zip(self._written, waiting, strict=True):
-            memory.let_wait(rows)
+            memory.set_pending(rows)
         return loss.clone()
 
     def _log_own_loss(self, loss: torch.Tensor | None) -> None:
@@ -205,7 +205,7 @@ class DomainTrainer(BaseTrainer):
 
     @cached_property
     def _written(self) -> list[torch.nn.Module]:
-        return where_rows_wait(self.model)
+        return modules_with_pending_rows(self.model)
 
     def _loss_and_gradients(self, inputs: dict) -> tuple:
         """The loss, the learners' gradients, the model's norm of them, rows that wait to be written, `_own_loss`."""
@@ -216,7 +216,7 @@ class DomainTrainer(BaseTrainer):
         loss.backward()
         # Clipped here, in the graph, as `Trainer` would clip: the model's gradients, not the algorithm's.
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.args.max_grad_norm or torch.inf)
-        waiting = [memory.take_waiting() for memory in self._written]
+        waiting = [memory.take_pending() for memory in self._written]
         return loss.detach(), [parameter.grad for parameter in self._learners], norm, waiting, self._own_loss
 
     def _clip_grad_norm(self, model):

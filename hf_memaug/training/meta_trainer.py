@@ -40,6 +40,7 @@ class MetaTrainer(DomainTrainer):
     """
 
     method_name = "mil"
+    writes_card_after_training = False
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

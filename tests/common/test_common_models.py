@@ -284,21 +284,23 @@ def test_weights_are_written_once(case: Case, tmp_path):
 @every_head
 def test_lora_with_the_memory_kept_trainable_and_saved(case: Case, tmp_path):
     if case.is_graph:
-        pytest.skip("PEFT's defaults are names of attention layers, which a graph network has not")
+        pytest.skip("a graph network has no attention layers to adapt")
     from peft import LoraConfig, PeftModel, get_peft_model, get_peft_model_state_dict
 
     base = tmp_path / "base"
     case.model().save_pretrained(base)
     tasks = {"AutoModelForSequenceClassification": "SEQ_CLS", "AutoModelForTokenClassification": "TOKEN_CLS"}
     # A frozen encoder that others read takes no adapters.
+    base_model = case.model_class.from_pretrained(base)
     config = LoraConfig(
+        target_modules=base_model.adapter_targets,
         task_type=tasks.get(case.auto_class),
         r=4,
         init_lora_weights=False,
         modules_to_save=[case.tiny.memory],
         exclude_modules=r".*general\..*",
     )
-    model = get_peft_model(case.model_class.from_pretrained(base), config)
+    model = get_peft_model(base_model, config)
     trainable = [name for name, p in model.named_parameters() if p.requires_grad]
     assert any("lora_A" in name and case.tiny.adapted in name for name in trainable)
     memory = f".{case.tiny.memory}."
@@ -327,11 +329,11 @@ def test_lora_with_the_memory_kept_trainable_and_saved(case: Case, tmp_path):
 @every_head
 def test_adapters_of_transformers_itself(case: Case, tmp_path):
     if case.is_graph:
-        pytest.skip("PEFT's defaults are names of attention layers, which a graph network has not")
+        pytest.skip("a graph network has no attention layers to adapt")
     from peft import LoraConfig
 
     model, inputs = case.model(), case.inputs()
-    model.add_adapter(LoraConfig(r=4, init_lora_weights=False))
+    model.add_adapter(LoraConfig(target_modules=model.adapter_targets, r=4, init_lora_weights=False))
     assert all("lora" in name for name, p in model.named_parameters() if p.requires_grad)
     adapted = features_of(model(**inputs))
     model.disable_adapters()

@@ -48,4 +48,6 @@ class TestFamilyPages:
 def test_every_family_has_a_page():
     from hf_memaug.registry import FAMILIES
 
-    assert {family.module.removeprefix("vit_") for family in FAMILIES.values()} == set(FAMILY_PAGES)
+    assert {family.modeling.rpartition("modeling_")[2].removeprefix("vit_") for family in FAMILIES.values()} == set(
+        FAMILY_PAGES
+    )

@@ -121,19 +121,17 @@ def test_trainer_pushes_the_card_of_the_run(hub, backbones, tmp_path):
         PREPARE
         + f"""
 from hf_memaug.data import load_domains
-from hf_memaug.evaluation import classification_scores
 tokenizer = transformers.AutoTokenizer.from_pretrained({backbones["roberta"]!r})
 rows = [dict(text=f"{{t}} {{i}}", label=i % 2, domain="ab"[i // 2 % 2]) for i, t in enumerate(SENTENCES * 2)]
 data = load_domains(rows).tokenize(tokenizer)
 
 def train(model, repo, **kwargs):
-    args = transformers.TrainingArguments(
+    args = hf_memaug.DomainTrainingArguments(
         output_dir={str(tmp_path)!r} + "/" + repo, max_steps=2, eval_strategy="steps", eval_steps=1, save_steps=1,
         push_to_hub=True, hub_model_id="me/" + repo, hub_strategy="every_save", seed=3, report_to=[], use_cpu=True,
         disable_tqdm=True)
-    trainer = transformers.Trainer(
-        model=model, args=args, train_dataset=data, eval_dataset=data.by_domain(), processing_class=tokenizer,
-        data_collator=transformers.DataCollatorWithPadding(tokenizer), compute_metrics=classification_scores)
+    trainer = hf_memaug.DomainTrainer(
+        model=model, args=args, train_dataset=data, eval_dataset=data, processing_class=tokenizer)
     trainer.train()
     record_run(model, data="two shops", left_out="c")
     trainer.push_to_hub()
@@ -147,16 +145,23 @@ assert torch.equal(pulled(**inputs).logits, memory.eval()(**inputs).logits)
 assert pulled.config.run_facts["training"]["seed"] == 3
 
 from peft import LoraConfig, get_peft_model
-adapted = get_peft_model(AutoClassifier.from_pretrained("me/trained"),
-                         LoraConfig(task_type="SEQ_CLS", modules_to_save=["memory"]))
+base = AutoClassifier.from_pretrained("me/trained")
+adapted = get_peft_model(base, LoraConfig(task_type="SEQ_CLS", target_modules=base.adapter_targets,
+                                          modules_to_save=["memory"]))
 train(adapted, "adapter")
 from peft import PeftModel
 again = PeftModel.from_pretrained(AutoClassifier.from_pretrained("me/trained"), "me/adapter").eval()
 torch.testing.assert_close(again(**inputs).logits, adapted.eval()(**inputs).logits)
 
 plain = AutoClassifier.from_pretrained({backbones["roberta"]!r})
-args = transformers.TrainingArguments(output_dir={str(tmp_path)!r} + "/plain", report_to=[], use_cpu=True)
-transformers.Trainer(model=plain, args=args, processing_class=tokenizer).create_model_card()
+args = hf_memaug.DomainTrainingArguments(output_dir={str(tmp_path)!r} + "/plain", report_to=[], use_cpu=True)
+hf_memaug.DomainTrainer(model=plain, args=args, train_dataset=data, processing_class=tokenizer).create_model_card()
+
+args = dict(output_dir={str(tmp_path)!r} + "/callback", report_to=[], use_cpu=True, max_steps=1)
+transformers.Trainer(
+    model=memory, args=transformers.TrainingArguments(**args), train_dataset=data,
+    data_collator=transformers.DataCollatorWithPadding(tokenizer), callbacks=[hf_memaug.ModelCardCallback()]).train()
+memory.push_to_hub("me/callback", tags=["mine"])
 print("ok")
 """
     )
@@ -175,10 +180,13 @@ print("ok")
         assert said in card, said
     assert "more information needed" not in card.lower() and "[](" not in card
     facts = json.loads(files["config.json"])["run_facts"]
-    assert {score["domain"] for score in facts["scores"]} == {"a", "b"}
+    assert {score["domain"] for score in facts["scores"]} == {"a", "average", "b"}
     adapter = hub.files("me/adapter")
     assert "adapter_model.safetensors" in adapter and "library_name: peft" in adapter["README.md"].decode()
     assert "more information needed" not in adapter["README.md"].decode().lower()
+    for card in ((tmp_path / "callback" / "README.md").read_text(), hub.files("me/callback")["README.md"].decode()):
+        assert "| steps | 1 |" in card and "two shops" in card
+    assert "- mine" in card
     plain = (tmp_path / "plain" / "README.md").read_text()
     assert "hf_memaug" not in plain, "the card of other people's models is theirs"
 

@@ -126,8 +126,9 @@ def test_all_that_is_fresh_learns_beside_lora_and_is_saved_with_it(kind, fusion,
     )
     fresh = {name for name, _ in model.named_parameters() if "memory" in name or not name.startswith("gmap.")}
     saved = ["memory", "memory_reader"] if fusion == "cross_attention" else ["memory"]
-    lora = LoraConfig(task_type="SEQ_CLS", modules_to_save=saved, exclude_modules=r".*general\..*")
-    adapted = get_peft_model(copy.deepcopy(model), LoraConfig(task_type="SEQ_CLS"))
+    targets = {"task_type": "SEQ_CLS", "target_modules": model.adapter_targets}
+    lora = LoraConfig(modules_to_save=saved, exclude_modules=r".*general\..*", **targets)
+    adapted = get_peft_model(copy.deepcopy(model), LoraConfig(**targets))
     with pytest.raises(ValueError, match="an adapter would learn in it. Leave it out: .*exclude_modules"):
         check_frozen_encoders(adapted)
     adapted = get_peft_model(model, lora)

@@ -111,7 +111,7 @@ class TestTheMemory:
         if not case.has_head:
             pytest.skip("adapters are tested on heads")
         model = case.model()
-        model.add_adapter(LoraConfig(r=2))
+        model.add_adapter(LoraConfig(r=2, target_modules=model.adapter_targets))
         with pytest.raises(ValueError, match="Merge them first"):
             model.grow_memory(3)
 

@@ -11,7 +11,14 @@ import transformers
 from families import Case, tiny_vit
 from torch import nn
 
-from hf_memaug import HMAConfig, HMAForImageClassification, HMAForSequenceClassification, HMAHead, ViTGMoEModel
+from hf_memaug import (
+    HMAConfig,
+    HMAForImageClassification,
+    HMAForSequenceClassification,
+    HMAHead,
+    MemoryUpdateCallback,
+    ViTGMoEModel,
+)
 from hf_memaug.layers.prompt_tokens import PromptTokens
 from hf_memaug.registry import row_name
 
@@ -327,7 +334,8 @@ class TestTraining:
             quiet = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "save_strategy": "steps"}
             model = IMAGES.model(prompt_depth="all", **VIT)
             arguments = transformers.TrainingArguments(output_dir=str(folder), **kwargs, **quiet)
-            transformers.Trainer(model=model, args=arguments, train_dataset=rows).train(resume_from_checkpoint=resume)
+            trainer = transformers.Trainer(model, arguments, train_dataset=rows, callbacks=[MemoryUpdateCallback()])
+            trainer.train(resume_from_checkpoint=resume)
             return model.state_dict()
 
         whole = train(tmp_path / "whole")
@@ -427,7 +435,11 @@ class TestAdapters:
     def test_lora_beside_them(self, tmp_path):
         peft = pytest.importorskip("peft")
         model, inputs = IMAGES.model(prompt_depth="all", **VIT), IMAGES.inputs(labels=True)
-        config = peft.LoraConfig(modules_to_save=["memory", "classifier", "prompt_tokens"], init_lora_weights=False)
+        config = peft.LoraConfig(
+            target_modules=model.adapter_targets,
+            modules_to_save=["memory", "classifier", "prompt_tokens"],
+            init_lora_weights=False,
+        )
         adapted = peft.get_peft_model(copy.deepcopy(model), config).train()
         adapted(**inputs).loss.backward()
         learned = [name for name, p in adapted.named_parameters() if p.grad is not None and "prompt_tokens" in name]

@@ -14,7 +14,7 @@ from transformers import (
     TrainingArguments,
 )
 
-from hf_memaug import HMAForImageClassification
+from hf_memaug import HMAForImageClassification, MemoryUpdateCallback
 from hf_memaug.training import ALGORITHMS
 
 try:
@@ -84,7 +84,7 @@ def test_the_unmodified_trainer(tmp_path):
     hma = HMAForImageClassification.from_backbone(wrapped("resnet10t"), num_labels=3, real_memory_size=8)
     rows = [{name: value[row] for name, value in batch("resnet10t").items()} for row in range(4)]
     arguments = TrainingArguments(str(tmp_path), max_steps=2, per_device_train_batch_size=2, report_to=[], use_cpu=True)
-    Trainer(hma, arguments, train_dataset=rows).train()
+    Trainer(hma, arguments, train_dataset=rows, callbacks=[MemoryUpdateCallback()]).train()
     written = [value for name, value in hma.named_buffers() if name.endswith("written")]
     assert len(written) == 1 and written[0] == 4
 

@@ -110,7 +110,9 @@ class TestFirstExperts:
         model, processor, images = make_gmoe(), tiny_image_processor(), make_images()
         before = expert_maps.first_experts(model, processor, images)
         torch.manual_seed(1)
-        adapted = peft.get_peft_model(model, peft.LoraConfig(init_lora_weights=False)).eval()
+        adapted = peft.get_peft_model(
+            model, peft.LoraConfig(target_modules=model.adapter_targets, init_lora_weights=False)
+        ).eval()
         found = expert_maps.first_experts(adapted, processor, images)
         assert not np.array_equal(before, found)
         wanted = [weights_of(adapted, processor, image)[:, 1:].argmax(dim=-1).view(2, 4, 4) for image in images]

@@ -102,7 +102,7 @@ class TestMaps:
         assert np.allclose(found.slots, expected[:, 6:], atol=1e-6)
         assert found.slot_labels.tolist() == ([] if augmentation == "abd" else [0, 0, 1, 1, 2, 2])
         assert model.training and model.memory.training and model.config.inference == "independent"
-        assert not model._waiting
+        assert not model._pending
 
     def test_what_rows_read_of_the_real_memory(self):
         model, rows = HEAD.model(), features()

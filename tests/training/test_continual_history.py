@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from hf_memaug.evaluation import continual_scores
-from hf_memaug.reporting.run_facts import facts_from_trainer
 from hf_memaug.training import ContinualRecord
+from hf_memaug.training.model_cards import facts_from_trainer
 from training.continual_runs import continual_trainer, growing, weights
 from training.domain_runs import DOMAINS, rows
 

@@ -14,8 +14,8 @@ import torch
 from families import Case, leave_together
 from transformers import ResNetConfig, ResNetModel, Trainer, TrainerCallback, TrainingArguments
 
-from hf_memaug import DomainTrainingArguments, HMAForImageClassification, HMAHead
-from hf_memaug.modeling import modeling_hma
+from hf_memaug import DomainTrainingArguments, HMAForImageClassification, HMAHead, MemoryUpdateCallback
+from hf_memaug.modeling import modeling_hma, modeling_hma_head
 from hf_memaug.modeling.modeling_hma_memory import check_labels
 from hf_memaug.training import domain_trainer
 from training.image_runs import image_trainer
@@ -47,7 +47,7 @@ def trainer(folder, model, rows: int = 10, callbacks=(), **kwargs) -> Trainer:
         model=model,
         args=TrainingArguments(output_dir=str(folder), **arguments),
         train_dataset=[{name: value[row] for name, value in inputs.items()} for row in range(rows)],
-        callbacks=list(callbacks),
+        callbacks=[MemoryUpdateCallback(), *callbacks],
     )
 
 
@@ -115,7 +115,7 @@ class TestWriting:
         model.train()
         with torch.no_grad():
             model(**IMAGES.inputs(labels=True))
-        assert not model.head.memory.queue.filled.any() and not model.head._waiting
+        assert not model.head.memory.queue.filled.any() and not model.head._pending
 
     def test_rows_of_a_step_do_not_read_themselves_in_the_memory(self):
         """They are written after it."""
@@ -170,9 +170,14 @@ class TestRefusals:
         with pytest.raises(ValueError, match="`real_memory_size=24` is less than a batch of 25.*`real_memory_size=25`"):
             empty().train()(**IMAGES.inputs(rows=25, labels=True))
 
-    def test_a_loop_that_never_updates(self):
-        model = empty().train()
-        with pytest.raises(RuntimeError, match="`model.update_memory..` after each `optimizer.step"):
+    def test_a_loop_that_never_updates(self, monkeypatch):
+        said, model = [], empty().train()
+        monkeypatch.setattr(modeling_hma_head.logger, "warning_once", said.append)
+        for _ in range(9):  # three rows each, and room for 24
+            model(**IMAGES.inputs(labels=True))
+        assert len(said) == 1 and "callbacks=[MemoryUpdateCallback()]" in said[0]
+        model.update_memory()
+        with pytest.raises(RuntimeError, match="One optimizer step has more rows than `real_memory_size=24`"):
             for _ in range(9):
                 model(**IMAGES.inputs(labels=True))
 
@@ -200,10 +205,10 @@ class Unseen(Replayed):
     @contextmanager
     def unseen(self):
         heads = [one for one in self.function.__self__.model.modules() if isinstance(one, HMAHead)]
-        waiting = [list(head._waiting) for head in heads]
+        waiting = [list(head._pending) for head in heads]
         yield
         for head, before in zip(heads, waiting, strict=True):
-            head._waiting = before
+            head._pending = before
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -277,7 +282,9 @@ class TestMomentum:
 
         said = []
         monkeypatch.setattr(modeling_hma.logger, "warning_once", said.append)
-        model = get_peft_model(empty(), LoraConfig(r=2, modules_to_save=saved)).train()
+        model = get_peft_model(
+            empty(), LoraConfig(r=2, target_modules=["q_proj", "v_proj"], modules_to_save=saved)
+        ).train()
         for _ in range(2):
             model(**IMAGES.inputs(labels=True)).loss.backward()
             model.get_base_model().update_memory()
@@ -289,9 +296,11 @@ class TestMomentum:
     def test_adapters_are_followed_and_the_copy_learns_nothing(self):
         from peft import LoraConfig, get_peft_model
 
-        model = get_peft_model(
-            empty(momentum=0.5), LoraConfig(r=2, init_lora_weights=False, modules_to_save=["memory"])
+        whole = empty(momentum=0.5)
+        lora = LoraConfig(
+            r=2, target_modules=whole.adapter_targets, init_lora_weights=False, modules_to_save=["memory"]
         )
+        model = get_peft_model(whole, lora)
         model.train()
         optimizer = torch.optim.SGD((p for p in model.parameters() if p.requires_grad), lr=0.5)
         model(**IMAGES.inputs(labels=True)).loss.backward()
@@ -335,7 +344,9 @@ class TestMomentum:
         whole = IMAGES.model()
         assert int(whole.head.memory.queue.written) > 0
         kept = {name: value.clone() for name, value in whole.momentum_backbone.named_parameters()}
-        model = get_peft_model(whole, LoraConfig(r=2, modules_to_save=["memory"])).train()
+        model = get_peft_model(
+            whole, LoraConfig(r=2, target_modules=whole.adapter_targets, modules_to_save=["memory"])
+        ).train()
         name = next(name for name, _ in whole.backbone.named_parameters() if "lora_A" in name)
         pair = [dict(one.named_parameters()) for one in (whole.backbone, whole.momentum_backbone)]
         assert not torch.equal(pair[0][name], pair[1][name])

@@ -14,7 +14,7 @@ import transformers
 from families import HEADS, MEMORY, SENTENCES, Case
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
-from hf_memaug import RunGuard
+from hf_memaug import MemoryUpdateCallback, RunGuard
 from hf_memaug.data import DomainDataset
 from hf_memaug.evaluation import classification_scores
 from hf_memaug.training import NonFiniteGradientError
@@ -84,7 +84,13 @@ def test_resume_is_bit_equal(case: Case, tmp_path):
     _, _, straight = run(tmp_path / "straight")
     trainer, _, _ = run(tmp_path / "broken", max_steps=12)
     fresh = case.model(seed=7, hidden_dropout_prob=0.1)
-    again = Trainer(fresh, trainer.args, trainer.data_collator, train_dataset=trainer.train_dataset)
+    again = Trainer(
+        fresh,
+        trainer.args,
+        trainer.data_collator,
+        train_dataset=trainer.train_dataset,
+        callbacks=[MemoryUpdateCallback()],
+    )
     again.train(resume_from_checkpoint=str(tmp_path / "broken" / "checkpoint-5"))
     for name, value in fresh.state_dict().items():
         assert torch.equal(value, straight[name]), name

@@ -12,6 +12,8 @@ def train(name: str, output: Path, per_device: int, accumulation: int, **kwargs)
     from families import CASES
     from transformers import Trainer, TrainingArguments
 
+    from hf_memaug import MemoryUpdateCallback
+
     torch.set_num_threads(1)
     case = next(case for case in CASES if case.name == name)
     rows, collator = case.training_rows(24)
@@ -29,7 +31,9 @@ def train(name: str, output: Path, per_device: int, accumulation: int, **kwargs)
         # Adam would make as much of a gradient that is nothing but rounding (a key's bias) as of any other.
         **{"num_train_epochs": 2, "save_strategy": "no", "optim": "sgd", "learning_rate": 0.1, **kwargs},
     )
-    trainer = Trainer(model=model, args=arguments, train_dataset=rows, data_collator=collator)
+    trainer = Trainer(
+        model=model, args=arguments, train_dataset=rows, data_collator=collator, callbacks=[MemoryUpdateCallback()]
+    )
     trainer.train()
     logs = [entry for entry in trainer.state.log_history if "loss" in entry]
     weights = {

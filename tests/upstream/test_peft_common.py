@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import peft
 import pytest
 from families import CLASSIFIERS, TEXT_CASES, save_tokenizer_and_model
 from upstream.upstream import FOLDER, load
@@ -60,6 +61,13 @@ heads = sorted(CLASSIFIERS, key=lambda case: case.backbone or "words")
 # Their feature extractors are fed with token ids.
 encoders = sorted((case for case in TEXT_CASES if not case.has_head), key=lambda case: case.backbone or "words")
 load("peft", "testing_common")
+# These tests name no layers to adapt, which PEFT then looks up by the model's type. Ours are `model.adapter_targets`.
+for _table in (value for name, value in vars(peft.utils.constants).items() if name.endswith("_MODULES_MAPPING")):
+    for _family in {case.model_type: case for case in (*heads, *encoders)}.values():
+        _type, _backbone = _family.model_type, _family.backbone
+        _table.setdefault(
+            _type, _table.get(_backbone, ["input_projection"] if _backbone is None else ["query", "value"])
+        )
 _classifiers = load("peft", "test_seq_classifier", PEFT_SEQ_CLS_MODELS_TO_TEST=checkpoints(heads))
 _extractors = load(
     "peft", "test_feature_extraction_models", PEFT_FEATURE_EXTRACTION_MODELS_TO_TEST=checkpoints(encoders)

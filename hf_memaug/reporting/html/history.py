@@ -11,6 +11,7 @@ import numpy as np
 
 from hf_memaug.evaluation.continual import DEFINITIONS
 from hf_memaug.evaluation.statistics import summarise
+from hf_memaug.hub.provenance import FRACTIONS
 from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.markup import (
     Cell,
@@ -31,7 +32,6 @@ from hf_memaug.reporting.html.markup import (
     words,
 )
 from hf_memaug.reporting.html.scores import metric_name
-from hf_memaug.reporting.run_facts import FRACTIONS
 from hf_memaug.runs.results import FinishedRun, Job
 
 MOST_POINTS, MOST_LINES, MOST_CURVES, MOST_LABELS = 120, 60, 12, 12

@@ -4,7 +4,9 @@
 
 from pathlib import Path
 
+from hf_memaug.hub.publishing import complete_folder
 from hf_memaug.training.continual.record import ContinualRecord
+from hf_memaug.training.model_cards import is_family
 
 
 def push_stage(model, folder: Path, record: ContinualRecord, repo_id: str, token: str | None = None) -> None:
@@ -14,8 +16,8 @@ def push_stage(model, folder: Path, record: ContinualRecord, repo_id: str, token
     """
     from huggingface_hub import create_branch, upload_folder
 
-    if getattr(model, "card_writer", None) is not None:
-        model.card_writer(folder, repo_id)
+    if is_family(model) and not hasattr(model, "peft_config"):
+        complete_folder(model, folder, repo_id, token=token)
     branch = f"stage-{folder.name}"
     create_branch(repo_id, branch=branch, exist_ok=True, token=token)
     upload_folder(

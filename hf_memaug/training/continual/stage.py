@@ -35,6 +35,7 @@ class StageTrainer(ColumnsOfInnerModel, DomainTrainer):
 
     # Penalties are means over a batch, or of no batch at all: `Trainer` must divide them by the accumulation steps.
     loss_is_scaled_for_ga = False
+    writes_card_after_training = False
 
     def __init__(self, *args, strategy, optimizer_state: OptimizerState | None = None, **kwargs):
         self.strategy = strategy

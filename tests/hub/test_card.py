@@ -13,7 +13,7 @@ from torch import nn
 from transformers import ResNetConfig
 
 from hf_memaug import HMAConfig, record_run
-from hf_memaug.reporting.model_card import is_ours_to_write, model_card
+from hf_memaug.hub.card import is_ours_to_write, model_card
 
 
 def scores(values, domain="books", metric="macro_f1"):
@@ -153,7 +153,7 @@ def test_a_new_figure_replaces_the_old_one(model):
     record_run(model, scores=scores([10.0]))
     values = [s["value"] for s in model.config.run_facts["scores"] if s["domain"] == "books"]
     assert sorted(values) == [10.0, 92.0, 94.0]
-    with pytest.raises(ValueError, match="lacks \['seed'\]"):
+    with pytest.raises(ValueError, match="is missing \['seed'\]"):
         record_run(model, scores=[{"domain": "a", "metric": "b", "value": 1}])
 
 

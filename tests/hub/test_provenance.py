@@ -8,8 +8,8 @@ from training.domain_runs import domain_trainer, rows, tiny_model
 from training.image_runs import digits, image_trainer
 
 from hf_memaug import BilevelTrainer, BilevelTrainingArguments, record_run
-from hf_memaug.reporting.model_card import model_card
-from hf_memaug.reporting.run_facts import facts_from_trainer
+from hf_memaug.hub.card import model_card
+from hf_memaug.training.model_cards import facts_from_trainer
 
 EVALUATION = {"max_steps": 2, "eval_strategy": "steps", "eval_steps": 2}
 EPISODES = {"episodes": 2, "episode_steps": 1}
@@ -143,4 +143,4 @@ def test_scores_say_how_rows_were_read_when_they_were_scored(tmp_path):
     assert found == {"batch": 100 * in_batches, "independent": 100 * alone}
     # Where rows are read one by one in any case, nothing is said.
     model.config.augmentation = "rma"
-    assert model.config.how_read is None
+    assert model.config.inference_mode is None

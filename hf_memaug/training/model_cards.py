@@ -1,63 +1,79 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""
-The facts of a run: what was trained, on which domains, and how it scored.
+"""Model cards written by trainers."""
 
-They are kept in the model's configuration (`config.run_facts`), so that they are saved, pushed and pulled with the
-weights, and the model card can be written again from any copy.
-"""
+from collections.abc import Iterable
+from pathlib import Path
+from types import SimpleNamespace
 
-import platform
-from collections.abc import Iterable, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from transformers import TrainerCallback
+
+from hf_memaug.hub.card import is_ours_to_write, model_card
+from hf_memaug.hub.provenance import FRACTIONS, config_of, library_versions, record_run
+from hf_memaug.registry import FAMILIES
+from hf_memaug.training.memory_updates import INFERENCE_MODE
 
 
-def record_run(
-    model,
-    *,
-    data: str | None = None,
-    domains: Sequence[str] | None = None,
-    left_out: str | None = None,
-    method: str | None = None,
-    scores: Iterable[dict] = (),
-    training: dict | None = None,
-) -> dict:
+class ModelCardCallback(TrainerCallback):
     """
-    Writes facts into `model.config.run_facts`, beside those that are there. Returns all of them.
+    Writes the model card into `args.output_dir` after training, and again after each later evaluation. Models of other
+    libraries are left alone.
+
+    The trainers of this library add it themselves. For the plain `Trainer`:
+
+    ```python
+    trainer = Trainer(model, args, callbacks=[MemoryUpdateCallback(), ModelCardCallback()], ...)
+    ```
 
     Args:
-        data (`str`, *optional*):
-            The name of the data.
-        domains (`Sequence[str]`, *optional*):
-            The domains trained on.
-        left_out (`str`, *optional*):
-            The domain that training and selection never saw.
-        method (`str`, *optional*):
-            How it was trained, in the paper's words (`"+memory"`, `"mil"`).
-        scores (`Iterable[dict]`, *optional*):
-            One entry for each figure: `{"domain", "split", "metric", "value", "seed"}`, the value in points (0-100).
-            A figure for the same domain, split, metric and seed replaces the old one. Where a model has two ways to
-            read its rows, `"inference"` says which it was; left out, the one that is set.
-        training (`dict`, *optional*):
-            Hyper-parameters.
+        trainer (`Trainer`, *optional*):
+            A trainer to read further settings from, such as the algorithm.
     """
-    config = _config(model)
-    facts = dict(config.run_facts or {})
-    named = {"data": data, "domains": domains and list(domains), "left_out": left_out, "method": method}
-    facts.update({name: value for name, value in named.items() if value is not None})
-    given = [_checked_score(score, getattr(config, "how_read", None)) for score in scores]
-    kept = {_score_key(score): score for score in [*facts.get("scores", ()), *given]}
-    facts["scores"] = list(kept.values())
-    facts["training"] = {**facts.get("training", {}), **(training or {})}
-    facts.setdefault("versions", library_versions())
-    config.run_facts = facts
-    return facts
+
+    def __init__(self, trainer=None):
+        self.trainer = trainer
+        self.is_trained = False
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.is_trained = True
+        self._write(args, state, **kwargs)
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        if self.is_trained:
+            self._write(args, state, **kwargs)
+
+    def _write(self, args, state, model=None, train_dataloader=None, eval_dataloader=None, **kwargs):
+        run = self.trainer or SimpleNamespace(
+            args=args,
+            state=state,
+            model=model,
+            train_dataset=getattr(train_dataloader, "dataset", None),
+            eval_dataset=getattr(eval_dataloader, "dataset", None),
+        )
+        if state.is_world_process_zero and is_family(run.model):
+            facts_from_trainer(run)
+            write_card(run.model, args)
+
+
+def is_family(model) -> bool:
+    """Whether the library has cards for this model, which may be an adapter of PEFT."""
+    return getattr(getattr(model, "config", None), "model_type", None) in FAMILIES
+
+
+def write_card(model, args, name: str | None = None, **metadata) -> None:
+    """Writes `README.md` into `args.output_dir`, unless there is one that a person wrote."""
+    folder, adapter = Path(args.output_dir), hasattr(model, "peft_config")
+    if is_ours_to_write(folder / "README.md"):
+        architecture = type(model.get_base_model() if adapter else model).__name__
+        folder.mkdir(parents=True, exist_ok=True)
+        repo_id = name or args.hub_model_id or folder.name
+        model_card(model.config, architecture, repo_id, adapter=adapter, **metadata).save(folder / "README.md")
 
 
 def facts_from_trainer(trainer) -> dict:
     """Reads off a `Trainer` what it knows, into the facts of its model."""
     args, model = trainer.args, trainer.model
-    known = _config(model).run_facts or {}
+    known = config_of(model).run_facts or {}
     domains = known.get("domains") or _domains_of(trainer.train_dataset)
     method = known.get("method") or getattr(trainer, "method_name", None)
     training = {
@@ -88,39 +104,6 @@ def _epochs(trainer) -> float | None:
     return None if trainer.args.max_steps > 0 else trainer.args.num_train_epochs
 
 
-def library_versions() -> dict[str, str]:
-    names = ("hf_memaug", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "peft", "datasets")
-    found = {"python": platform.python_version()}
-    for name in names:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def _config(model):
-    # An adapter's `config` is the base model's.
-    config = getattr(getattr(model, "module", model), "config", None)
-    if not hasattr(config, "run_facts"):
-        raise TypeError(
-            f"`model` is a `{type(model).__name__}`; facts are kept in the configurations of hf_memaug's models."
-        )
-    return config
-
-
-def _checked_score(score: dict, inference: str | None) -> dict:
-    missing = {"domain", "metric", "value", "seed"} - set(score)
-    if missing:
-        raise ValueError(f"`scores` entry {score} lacks {sorted(missing)}.")
-    score = {"split": "test", "inference": inference, **score, "value": float(score["value"])}
-    return {name: value for name, value in score.items() if value is not None}
-
-
-def _score_key(score: dict) -> tuple:
-    return score["domain"], score["split"], score["metric"], score["seed"], score.get("inference")
-
-
 def _own_settings(trainer) -> dict:
     """The settings of the library's own trainers that had a part in the run."""
     if hasattr(trainer, "meta_log"):
@@ -143,21 +126,17 @@ def _domains_of(dataset) -> list[str] | None:
     return None
 
 
-# Metrics that `Trainer` logs as fractions, and that are reported in points.
-FRACTIONS = ("accuracy", "macro_f1", "micro_f1", "f1", "precision", "recall", "mcc", "auroc", "exact_match")
 # What `Trainer` logs beside metrics.
 _BOOKKEEPING = ("_runtime", "_per_second", "_time", "_loss", "_preparation_time")
 
 
 def _logged_scores(trainer) -> list[dict]:
     """The metrics of the weights that are published: the best evaluation where that is loaded, or else the last."""
-    from hf_memaug.training.memory_updates import HOW_READ  # with transformers, which tables do without
-
     logs = [entry for entry in trainer.state.log_history if any(name.startswith("eval_") for name in entry)]
     best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
     logs = [entry for entry in logs if best is None or entry.get("step") == best]
     latest = {
-        (name.removeprefix("eval_"), entry.get(HOW_READ)): value
+        (name.removeprefix("eval_"), entry.get(INFERENCE_MODE)): value
         for entry in logs
         for name, value in entry.items()
         if name.startswith("eval_") and not name.endswith(_BOOKKEEPING) and isinstance(value, (int, float))

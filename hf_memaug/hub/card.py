@@ -7,8 +7,8 @@ from pathlib import Path
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 
+from hf_memaug.hub.provenance import FRACTIONS
 from hf_memaug.registry import FAMILIES
-from hf_memaug.reporting.run_facts import FRACTIONS, facts_from_trainer, record_run
 
 # A card with this line is rewritten at the next push; without it, it is a person's and is left alone.
 MARK = "<!-- Written by hf_memaug from the facts of the run. Delete this line to keep your own words. -->"
@@ -71,13 +71,13 @@ def model_card(
         metadata (*optional*): more for the head of the card: `license`, `language`, `tags`, `datasets`, `base_model`.
     """
     facts = config.run_facts or {}
-    method = FAMILIES[config.model_type].method
+    paper = FAMILIES[config.model_type].paper
     task, task_in_words = _task(config, architecture)
     name = repo_id.rstrip("/").split("/")[-1]
     scores = _summarise(facts.get("scores", ()))
     data_name = facts.get("data") or ("data without a name" if facts.get("domains") or facts.get("training") else None)
     base_model = metadata.pop("base_model", None) or _hub_name(config)
-    tags = ["hf_memaug", config.model_type, *(tag for tag in method.tags if tag != "memory" or _reads_memory(config))]
+    tags = ["hf_memaug", config.model_type, *(tag for tag in paper.tags if tag != "memory" or _reads_memory(config))]
     tags += [tag for tag in metadata.pop("tags", None) or () if tag not in tags]
 
     head = ModelCardData(
@@ -105,14 +105,14 @@ def model_card(
     sections = [
         MARK,
         f"# {name}",
-        _opening(config, architecture, method, task_in_words, facts, data_name),
+        _opening(config, architecture, paper, task_in_words, facts, data_name),
         "## How to load it\n\n"
         + _how_to_load(config, architecture, repo_id, base_model if adapter else None, adapter, carries_code),
         "## Data and domains\n\n" + _data(config, architecture, facts, data_name),
         "## Results\n\n" + _results(scores, facts),
-        "## Method\n\n" + _method(config, method, facts),
+        "## Method\n\n" + _method(config, paper, facts),
         "## Training\n\n" + _training(facts),
-        "## Citation\n\n```bibtex\n" + method.bibtex + "\n```",
+        "## Citation\n\n```bibtex\n" + paper.bibtex + "\n```",
     ]
     return ModelCard(f"---\n{head.to_yaml()}\n---\n\n" + "\n\n".join(sections) + "\n")
 
@@ -134,57 +134,12 @@ def _processor(config, architecture: str) -> tuple[str, str, str] | None:
     return _PROCESSORS.get(model_class.main_input_name, _TOKENIZER)
 
 
-def write_trainer_card(
-    trainer,
-    language=None,
-    license=None,
-    tags=None,
-    model_name=None,
-    finetuned_from=None,
-    tasks=None,
-    dataset_tags=None,
-    dataset=None,
-    dataset_args=None,
-) -> bool:
-    """
-    `Trainer.create_model_card` for the library's models, with its arguments. Says whether the card was its to write.
-    `tasks` and `dataset_args` are not needed: the class says the task, and the facts the data.
-    """
-    model = trainer.accelerator.unwrap_model(trainer.model)
-    config = getattr(model, "config", None)
-    if getattr(config, "model_type", None) not in FAMILIES:
-        return False
-    if not trainer.is_world_process_zero():
-        return True
-    facts_from_trainer(trainer)
-    if dataset is not None:
-        record_run(model, data=dataset if isinstance(dataset, str) else ", ".join(dataset))
-    folder, adapter = Path(trainer.args.output_dir), hasattr(model, "peft_config")
-    if is_ours_to_write(folder / "README.md"):
-        card = model_card(
-            config,
-            type(model.get_base_model() if adapter else model).__name__,
-            trainer.hub_model_id or trainer.args.hub_model_id or model_name or folder.name,
-            adapter=adapter,
-            language=language,
-            license=license,
-            tags=[tags] if isinstance(tags, str) else tags,
-            base_model=finetuned_from,
-            datasets=dataset_tags,
-        )
-        card.save(folder / "README.md")
-    if not adapter:
-        # The weights were saved before the facts were known.
-        config.save_pretrained(folder)
-    return True
-
-
-def _opening(config, architecture, method, task_in_words, facts, data_name) -> str:
+def _opening(config, architecture, paper, task_in_words, facts, data_name) -> str:
     trained = f" It was trained on {data_name}." if data_name else " How it was trained is not recorded."
     if facts.get("left_out"):
         trained += f" The domain **{facts['left_out']}** was left out: neither training nor selection saw it."
     plain = "the plain encoder, for its memory has the weight 0 and is not read"
-    what, _ = getattr(config, "in_words", None) or (method.what if _reads_memory(config) else plain, "")
+    what, _ = getattr(config, "in_words", None) or (paper.what if _reads_memory(config) else plain, "")
     return f"`{architecture}` for {task_in_words}, {_start(config, architecture)}: {what}.{trained}"
 
 
@@ -316,14 +271,14 @@ def _results(scores, facts) -> str:
     )
 
 
-def _method(config, method, facts) -> str:
+def _method(config, paper, facts) -> str:
     names = [name for name in vars(config) if name.startswith("memory_")] + ["template", "verbalizer"]
     # A family whose method is in other fields names them.
     names = getattr(config, "method_fields", names)
     fields = {name: getattr(config, name) for name in names if getattr(config, name, None) is not None}
     trained_as = f" Trained as `{facts['method']}` of the paper's tables." if facts.get("method") else ""
-    _, how = getattr(config, "in_words", None) or ("", method.how)
-    return f"{how}{trained_as} Paper: [{method.title}]({method.url}).\n\n" + _table(
+    _, how = getattr(config, "in_words", None) or ("", paper.how)
+    return f"{how}{trained_as} Paper: [{paper.title}]({paper.url}).\n\n" + _table(
         ("field", "value"), [(f"`{name}`", f"`{value}`") for name, value in sorted(fields.items())]
     )
 
