@@ -295,8 +295,8 @@ def method_of(job: Job) -> str:
 def _write_card(folder: Path, name: str, done: Mapping[str, Job]) -> None:
     """The card of a selected checkpoint, from what won."""
     from hf_memaug.hub import complete_folder
-    from hf_memaug.inference import load_predictor
     from hf_memaug.hub.provenance import record_run
+    from hf_memaug.inference import load_predictor
 
     winner = json.loads((folder / "winner.json").read_text(encoding="utf-8"))
     model = load_predictor(folder, dtype="auto", device="cpu").model

@@ -8,7 +8,7 @@ _EXPORTS = {
     "card": ("model_card",),
     "code": ("export_with_code",),
     "provenance": ("record_run",),
-    "publishing": ("push_model",),
+    "publishing": ("complete_folder", "push_model"),
 }
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _EXPORTS)
