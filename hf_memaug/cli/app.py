@@ -1,15 +1,17 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of `hf-memaug`. What they do is imported when they are called: `--help` needs nothing of it."""
+"""The commands of `hf-memaug`. A command imports torch when it runs; `--help` does not."""
 
 import dataclasses
 import importlib
 import inspect
+import re
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from itertools import product
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,38 +19,49 @@ from hf_memaug.cli import options as own
 from hf_memaug.files import full_disk, is_full
 from hf_memaug.runs.errors import DATA, EXIT_CODES, FAILED, INTERRUPTED, OK, USAGE, CommandError
 
+if TYPE_CHECKING:
+    from hf_memaug.runs.settings import Setting
+
 WIDTH = 100
-MORE = "Options of the trainers and models too, such as {some}: see `hf-memaug options`."
+HELP = ("-h", "--help")
 
 
 @dataclass(frozen=True)
 class Command:
     """
-    One row for each command.
+    A row of the table of commands.
 
     Args:
-        options: the dataclass of its own options, or None for one that is called with its arguments alone.
-        run: `module:function`, called with `(Call)`.
+        run: `module:function`, called with a `Call`.
+        options: the dataclass of its own options.
         help, example: for `--help`.
-        arguments: names of positional arguments, with their help; one that ends in "?" may be left out, one that ends
-            in "..." may be given several times.
-        settings: which fields of trainers and configurations are options too: names of `fields.TRAINERS` and
-            `fields.CONFIGURATIONS`.
-        more: some of these fields, to be named in `--help`.
+        arguments: the positional arguments with their help. "name?" is optional, "name..." takes several values.
+        trainer: the trainer whose arguments are options too, together with the fields of the models.
+        auto_class: only the fields of families that have a model under this auto class.
+        more: an example of these fields for `--help`.
     """
 
-    options: type
     run: str
+    options: type
     help: str
     example: str
     arguments: dict[str, str] = dataclasses.field(default_factory=dict)
-    settings: tuple[str, ...] = ()
+    trainer: str | None = None
+    auto_class: str | None = None
     more: str = ""
+
+    def settings(self) -> "dict[str, Setting]":
+        """The fields of trainers and models that are options of the command. Imports torch."""
+        if self.trainer is None:
+            return {}
+        from hf_memaug.runs.settings import all_settings
+
+        return all_settings(self.trainer, self.auto_class)
 
 
 @dataclass
 class Call:
-    """What a command was called with."""
+    """A call of a command."""
 
     command: str
     line: str
@@ -60,178 +73,196 @@ class Call:
         return self.resolved.options
 
 
-@dataclass(kw_only=True)
-class PushOptions:
-    private: bool = own.option(False, "make the repository private")
-    with_code: bool = own.option(False, "carry the code: readers need not have hf_memaug")
-    space: bool = own.option(False, "publish a Space with the app that serves the checkpoint")
-    message: str | None = own.option(None, "of the commit", "TEXT")
-
-
-@dataclass(kw_only=True)
-class PullOptions:
-    revision: str | None = own.option(None, "branch, tag or commit", "NAME")
-
-
-@dataclass(kw_only=True)
-class ReportOptions:
-    output: str | None = own.option(None, "file (default: report.html in the run folder)", "FILE")
-
-
-@dataclass(kw_only=True)
-class AppOptions:
-    port: int | None = own.option(None, "where to serve it", "N")
-    share: bool = own.option(False, "make a public link")
-    baseline: str | None = own.option(None, "a plain checkpoint, whose answer stands beside", "NAME")
-
-
-@dataclass(kw_only=True)
-class EnvOptions:
-    json: bool = own.option(False, "say it as JSON")
-
-
-@dataclass(kw_only=True)
-class OptionsOptions:
-    """`hf-memaug options` has none of its own."""
-
-
-MODELS = ("kv_memory", "gmap", "gmoe", "hma", "memory_rnn")
-# The options of `train` and `compare` beside their own.
-TRAINED = ("bilevel", *MODELS, "graph_network")
+CHECKPOINT = {"checkpoint": "folder or hub name"}
 COMMANDS = {
     "train": Command(
-        own.TrainOptions,
         "compare:train",
-        "Train one method, and keep the checkpoint that does best on dev rows of the domains trained on.",
+        own.TrainOptions,
+        "Train one method and keep its best checkpoint on the source domains.",
         "hf-memaug train --data reviews.csv --label stars --domain shop --target books --method mil",
-        settings=TRAINED,
-        more="`--learning-rate 2e-5`, `--episodes 30` or `--memory-slots 512`",
+        trainer="bilevel",
+        more="--learning-rate 2e-5",
     ),
     "compare": Command(
-        own.CompareOptions,
         "compare:compare",
-        "Train several methods on the same splits, over seeds, with paired tests.",
+        own.CompareOptions,
+        "Train several methods on the same splits and seeds, with paired tests.",
         "hf-memaug compare --data reviews.csv --label stars --domain shop --methods erm,mil,hma",
-        settings=TRAINED,
-        more="`--mil.episodes 30`",
+        trainer="bilevel",
+        more="--mil.episodes 30",
     ),
     "sweep": Command(
-        own.SweepOptions,
         "sweep:sweep",
-        "DomainBed's protocol: each domain left out, several trials, random hyper-parameters.",
+        own.SweepOptions,
+        "Run DomainBed's protocol, with trials and random hyper-parameters.",
         "hf-memaug sweep --data pacs/ --methods erm,gmoe --backbone vit --trials 3 --draws 5",
-        settings=("domain", *MODELS, "graph_network"),
-        more="`--learning-rate 3e-5`, which is then not drawn",
+        trainer="domain",
+        more="--learning-rate 3e-5",
     ),
     "evaluate": Command(
-        own.EvaluateOptions,
         "scoring:evaluate",
-        "Score a checkpoint on each domain of some data.",
+        own.EvaluateOptions,
+        "Score a checkpoint on each domain of labelled rows.",
         "hf-memaug evaluate runs/train/jobs/NAME/checkpoint --data new.csv --label stars --domain shop",
-        arguments={"checkpoint": "folder or hub name"},
+        CHECKPOINT,
     ),
     "predict": Command(
-        own.PredictOptions,
         "scoring:predict",
-        "Texts, images, graphs, words or questions in, JSON lines out.",
+        own.PredictOptions,
+        "Predict for texts, images, graphs, words or questions, as JSON lines.",
         'hf-memaug predict runs/train/jobs/NAME/checkpoint "Could not put it down."',
-        arguments={"checkpoint": "folder or hub name", "inputs...": "texts, SMILES, or files of images"},
+        {**CHECKPOINT, "inputs...": "texts, SMILES, or image files"},
     ),
     "continual": Command(
-        own.ContinualOptions,
         "continual:continual",
-        "Train one model on domain after domain, also one that was published before.",
+        own.ContinualOptions,
+        "Train one model on one domain after another, by several strategies.",
         "hf-memaug continual --data reviews.csv --strategies f,ewc,replay --order films,books",
-        settings=("continual", *MODELS, "graph_network"),
-        more="`--num-train-epochs 3` or `--strategy-kwargs '{\"slots\": 500}'`",
+        trainer="continual",
+        more="--strategy-kwargs '{\"slots\": 500}'",
     ),
     "pretrain": Command(
-        own.PretrainOptions,
         "pretrain:pretrain",
-        "Go on pre-training an encoder on the text of a domain (DAPT) or of a task (TAPT).",
+        own.PretrainOptions,
+        "Continue pre-training an encoder on text of a domain (DAPT) or task.",
         "hf-memaug pretrain --backbone roberta-base --corpus biomed.jsonl.gz --also general.txt",
-        settings=("masked_lm", "gmap"),
-        more="`--learning-rate 1e-4` or `--max-steps 1000`",
+        trainer="masked_lm",
+        auto_class="AutoModelForMaskedLM",
+        more="--max-steps 1000",
     ),
     "report": Command(
-        ReportOptions,
         "publish:report",
-        "Write report.html of a run folder: one file that opens offline.",
+        own.ReportOptions,
+        "Write report.html of a run folder, a single file that opens offline.",
         "hf-memaug report runs/compare",
-        arguments={"run": "run folder"},
+        {"run": "run folder"},
     ),
     "push": Command(
-        PushOptions,
         "publish:push",
-        "Publish a checkpoint, with its card, on the hub.",
+        own.PushOptions,
+        "Publish a checkpoint with its model card on the hub.",
         "hf-memaug push runs/train/jobs/NAME/checkpoint you/reviews-memory --private",
-        arguments={"checkpoint": "folder", "repository": "name on the hub"},
+        {"checkpoint": "folder", "repository": "name on the hub"},
     ),
     "pull": Command(
-        PullOptions,
         "publish:pull",
-        "Fetch a checkpoint from the hub into a folder, and say what it is.",
+        own.PullOptions,
+        "Download a checkpoint from the hub and print what it is.",
         "hf-memaug pull you/reviews-memory reviews-memory",
-        arguments={"repository": "name on the hub", "folder?": "default: the last part of the name"},
+        {"repository": "name on the hub", "folder?": "default: the last part of the name"},
     ),
     "app": Command(
-        AppOptions,
         "publish:app",
-        "Serve a checkpoint: type a text or drop a picture, see what answered.",
+        own.AppOptions,
+        "Serve a checkpoint in the browser.",
         "hf-memaug app runs/train/jobs/NAME/checkpoint --baseline roberta-base",
-        arguments={"checkpoint": "folder or hub name"},
+        CHECKPOINT,
     ),
     "demo": Command(
-        own.DemoOptions,
         "demo:demo",
-        "Compare methods on generated reviews with a small encoder: offline, in some minutes.",
+        own.DemoOptions,
+        "Compare methods on generated reviews, offline, in a few minutes.",
         "hf-memaug demo",
     ),
     "env": Command(
-        EnvOptions,
         "environment:environment",
-        "Versions, devices, what is missing and how to install it.",
+        own.EnvOptions,
+        "Print versions, devices and missing packages.",
         "hf-memaug env",
     ),
     "options": Command(
-        OptionsOptions,
         "environment:list_options",
-        "List the options that the trainers and the models declare, with defaults.",
+        own.NoOptions,
+        "List the options of columns, trainers and models, with defaults.",
         "hf-memaug options bilevel",
-        arguments={
-            "of?": "columns, domain, bilevel, continual, masked_lm, kv_memory, gmap, gmoe, hma, memory_rnn, "
-            "graph_network"
-        },
+        {"name?": "columns, domain, bilevel, continual, masked_lm, or a model type such as hma"},
     ),
 }
 
 
-def make_app() -> typer.Typer:
+def make_app(words: Sequence[str] = ()) -> typer.Typer:
+    """
+    Args:
+        words: the command line. Of the command that it calls, the fields of trainers and models are options too.
+    """
     app = typer.Typer(
         add_completion=False,
         rich_markup_mode=None,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        help="Hugging Face models that hold up when the data shifts between domains.",
+        help="Hugging Face models for data that shifts between domains.",
         epilog=f"\b\nExample:\n  hf-memaug demo\n\n{EXIT_CODES}",
-        context_settings={"max_content_width": WIDTH, "help_option_names": ["-h", "--help"]},
+        context_settings={"max_content_width": WIDTH, "help_option_names": list(HELP)},
     )
-    # With a callback, one command alone would still be a command.
-    app.callback()(lambda: None)
     for name, command in COMMANDS.items():
-        more = f" {MORE.format(some=command.more)}" if command.settings else ""
-        extra = {"allow_extra_args": True, "ignore_unknown_options": True}
+        settings = _setting_options(command, words) if words[:1] == [name] and not set(HELP) & set(words) else {}
+        more = f" Fields of trainers and models are options too, such as `{command.more}`: see `hf-memaug options`."
         app.command(
             name,
-            help=command.help + more,
+            help=command.help + more * bool(command.trainer),
             epilog=f"\b\nExample:\n{_folded(command.example)}\n{EXIT_CODES}",
-            context_settings={**extra, "max_content_width": WIDTH},
-        )(_callback(name, command))
+            context_settings={"max_content_width": WIDTH},
+        )(_callback(name, command, settings, shlex.join(["hf-memaug", *words])))
     return app
 
 
+def _setting_options(command: Command, words: Sequence[str]) -> "dict[str, tuple[str | None, Setting]]":
+    """Each field of `command`, for all methods and for each method that `words` name: `--mil.learning-rate 1e-4`."""
+    own_names = {one.name for one in dataclasses.fields(command.options)}
+    of_methods = dict.fromkeys(match[1] for word in words if (match := re.match(r"--([^=]+)\.[^.=]+", word)))
+    return {
+        f"setting_{number}": (method, setting)
+        for number, (method, setting) in enumerate(product((None, *of_methods), command.settings().values()))
+        if method is not None or setting.name not in own_names
+    }
+
+
+def _callback(name: str, command: Command, settings: "Mapping[str, tuple[str | None, Setting]]", line: str):
+    """A function for typer, with one parameter for each argument and option."""
+    parameters = [_argument(argument, text) for argument, text in command.arguments.items()]
+    parameters += [_own_option(one) for one in dataclasses.fields(command.options)]
+    for key, (method, setting) in settings.items():
+        prefix, option = "--" if method is None else f"--{method}.", setting.option.removeprefix("--")
+        written = f"{prefix}{option}/{prefix}no-{option}" if setting.is_flag else f"{prefix}{option}"
+        parameters.append(_option(key, written, setting.is_flag))
+
+    def callback(**given):
+        arguments = {key.rstrip("?."): given.pop(key.rstrip("?.")) for key in command.arguments}
+        given = {key: value for key, value in given.items() if value is not None}
+        given_settings: dict[str | None, dict[str, Any]] = {}
+        for key, (method, setting) in settings.items():
+            if key in given:
+                given_settings.setdefault(method, {})[setting.name] = given.pop(key)
+        raise typer.Exit(_run(name, command, line, given, given_settings, arguments))
+
+    callback.__signature__ = inspect.Signature(parameters)
+    callback.__annotations__ = {one.name: one.annotation for one in parameters}
+    return callback
+
+
+def _argument(name: str, text: str) -> inspect.Parameter:
+    kind = list[str] | None if name.endswith("...") else str | None if name.endswith("?") else str
+    annotation = Annotated[kind, typer.Argument(help=text, show_default=False)]
+    default = inspect.Parameter.empty if kind is str else None
+    return inspect.Parameter(name.rstrip("?."), inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+
+
+def _own_option(one: dataclasses.Field) -> inspect.Parameter:
+    default, text = one.default, one.metadata["help"]
+    if default is not None and not isinstance(default, bool) and "default" not in text:
+        text += f" (default: {','.join(default) if isinstance(default, tuple) else default})"
+    shown = {"help": text, "metavar": one.metadata["metavar"], "hidden": one.metadata["hidden"]}
+    return _option(one.name, "--" + one.name.replace("_", "-"), isinstance(default, bool), **shown)
+
+
+def _option(key: str, written: str, is_flag: bool, **shown) -> inspect.Parameter:
+    """Values stay text here: `Setting.convert` reads those of the command line and of recipes alike."""
+    annotation = Annotated[bool | None if is_flag else str | None, typer.Option(written, show_default=False, **shown)]
+    return inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=None)
+
+
 def _folded(example: str) -> str:
-    """A command in lines that fit."""
+    """A command in lines of at most `WIDTH` characters."""
     lines, line = [], "  "
     for word in example.split(" "):
         if len(line) + len(word) > WIDTH - 8:
@@ -241,92 +272,42 @@ def _folded(example: str) -> str:
     return "\n".join([*lines, line])
 
 
-def _callback(name: str, command: Command):
-    parameters = [inspect.Parameter("typer_context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
-    parameters += [_argument(argument, text) for argument, text in command.arguments.items()]
-    parameters += [_option(one) for one in dataclasses.fields(command.options)]
-
-    def callback(typer_context, **given):
-        arguments = {key.rstrip("?."): given.pop(key.rstrip("?.")) for key in command.arguments}
-        given = {key: value for key, value in given.items() if value is not None}
-        extra = list(typer_context.args)
-        if "--" not in sys.argv:
-            # What is behind a list of inputs would be one of them.
-            several = (word for value in arguments.values() if isinstance(value, list) for word in value)
-            extra += [word for word in several if word.startswith("--") and " " not in word]
-        raise typer.Exit(_guarded(name, command, given, extra, arguments))
-
-    callback.__signature__ = inspect.Signature(parameters)
-    callback.__annotations__ = {one.name: one.annotation for one in parameters}
-    return callback
-
-
-def _argument(name: str, text: str) -> inspect.Parameter:
-    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
-    plain = name.rstrip("?.")
-    if name.endswith("..."):
-        annotation = Annotated[list[str] | None, typer.Argument(help=text, show_default=False)]
-        return inspect.Parameter(plain, kind, annotation=annotation, default=None)
-    if name.endswith("?"):
-        annotation = Annotated[str | None, typer.Argument(help=text, show_default=False)]
-        return inspect.Parameter(plain, kind, annotation=annotation, default=None)
-    return inspect.Parameter(plain, kind, annotation=Annotated[str, typer.Argument(help=text)])
-
-
-def _option(one: dataclasses.Field) -> inspect.Parameter:
-    default, text = one.default, one.metadata["help"]
-    flag = "--" + one.name.replace("_", "-")
-    if isinstance(default, bool):
-        kind, names = bool | None, [f"{flag}/--no-{flag[2:]}"] if default else [flag]
-    else:
-        # Lists are written with commas; what is written wrong is refused with the recipe's words.
-        kind, names = str | None, [flag]
-        shown = ",".join(map(str, default)) if isinstance(default, (list, tuple)) else default
-        text += f" (default: {shown})" if shown is not None and "default" not in text else ""
-    shown = {"metavar": one.metadata["metavar"], "hidden": one.metadata["hidden"], "show_default": False}
-    annotation = Annotated[kind, typer.Option(*names, help=text, **shown)]
-    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=None)
-
-
-def _guarded(name: str, command: Command, given: dict, extra: Sequence[str], arguments: dict) -> int:
-    """Runs a command; every way to fail has its exit code and its sentence."""
-    from hf_memaug.cli import fields
+def _run(name: str, command: Command, line: str, given: dict, given_settings: dict, arguments: dict) -> int:
+    """Runs a command and turns errors into messages and exit codes."""
     from hf_memaug.cli.recipes import resolve
     from hf_memaug.inference.errors import InferenceError, InputError
 
     try:
-        resolved = resolve(name, command.options, given, extra, fields.fields_of(*command.settings))
+        resolved = resolve(name, command.options, given, given_settings, command.settings())
         module, _, function = command.run.partition(":")
-        call = Call(name, shlex.join(["hf-memaug", *sys.argv[1:]]), resolved, arguments)
         run = getattr(importlib.import_module(f"hf_memaug.cli.{module}"), function)
-        return run(call) or OK
+        return run(Call(name, line, resolved, arguments)) or OK
     except CommandError as error:
-        return _say(str(error) if error.code == INTERRUPTED else f"Error: {error}", error.code)
+        return _fail(str(error) if error.code == INTERRUPTED else f"Error: {error}", error.code)
     except InferenceError as error:
-        return _say(f"Error: {error}", DATA if isinstance(error, InputError) else USAGE)
+        return _fail(f"Error: {error}", DATA if isinstance(error, InputError) else USAGE)
     except KeyboardInterrupt:
-        return _say("Interrupted. The same command goes on from here.", INTERRUPTED)
+        return _fail("Interrupted. To resume, rerun the same command.", INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read the output has seen enough.
+        # The reader of the output has closed it.
         sys.stdout = None
         return OK
     except OSError as error:
         if not is_full(error):
             raise
-        return _say(full_disk(error), FAILED)
+        return _fail(full_disk(error), FAILED)
 
 
-def _say(message: str, code: int) -> int:
+def _fail(message: str, code: int) -> int:
     print(message, file=sys.stderr, flush=True)
     return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code."""
-    if arguments is not None:
-        sys.argv[1:] = list(arguments)
+    words = list(sys.argv[1:] if arguments is None else arguments)
     try:
-        make_app()(args=None if arguments is None else list(arguments), prog_name="hf-memaug")
+        make_app(words)(args=words, prog_name="hf-memaug")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else USAGE if end.code else OK
     return OK

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli.display import Display
-from hf_memaug.cli.fields import trainer_fields
 from hf_memaug.cli.recipes import Resolved, used_settings
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.files import write_atomically
@@ -22,6 +21,7 @@ from hf_memaug.runs.methods import Chosen, check_method, check_variants, chosen
 from hf_memaug.runs.results import DATA_FILE, RUN_FILE
 from hf_memaug.runs.rows import NO_TARGET, data_name, kind_of
 from hf_memaug.runs.runner import check_counts, run_jobs
+from hf_memaug.runs.settings import trainer_settings
 from hf_memaug.runs.tasks import CLASSES, TASKS, check_columns, check_task
 from hf_memaug.training.sweep.plan import file_name
 
@@ -213,7 +213,7 @@ def plan(
 
 def _meta_steps(several: Mapping[str, Chosen], settings: Mapping[str, Mapping[str, Any]]) -> int:
     """What MIL's meta-training takes: the others get as many steps on top, for all to have the same budget."""
-    declared = trainer_fields("bilevel")
+    declared = trainer_settings("bilevel")
     found = 0
     for name, one in several.items():
         if one.method.trainer == "bilevel":

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli import fields
 from hf_memaug.cli.compare import (
     check_options,
     check_two_classes,
@@ -26,6 +25,7 @@ from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.evaluation import DEFINITIONS, score_table
 from hf_memaug.evaluation.continual import LOWER_IS_BETTER
 from hf_memaug.files import write_atomically
+from hf_memaug.registry import FAMILIES
 from hf_memaug.reporting.results import write_results
 from hf_memaug.runs import rows as data
 from hf_memaug.runs.backbones import check_model, check_training, has_history
@@ -47,6 +47,7 @@ from hf_memaug.runs.processors import load_processor, processor_of
 from hf_memaug.runs.results import DATA_FILE, RUN_FILE
 from hf_memaug.runs.rows import NO_TARGET
 from hf_memaug.runs.runner import run_jobs
+from hf_memaug.runs.settings import Setting, model_settings, option_name, trainer_settings
 from hf_memaug.runs.tasks import QUESTIONS, REPLIES, TAGS, TASKS, check_columns, check_task, check_types, trainer_of
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.record import RECORD_FILE
@@ -73,13 +74,13 @@ def continual(call) -> int:
     for name, mend in SET_HERE.items():
         given = any(name in several for several in (call.resolved.settings, *call.resolved.method_settings.values()))
         if given and name not in _of_model(one):
-            raise UsageError(f"`{fields.option_name(name)}` is set by the command: {mend}.")
+            raise UsageError(f"`{option_name(name)}` is set by the command: {mend}.")
     settings = used_settings(call.resolved, strategies, dict.fromkeys(strategies, known))
     divide_strategy_options(settings, call.resolved.method_settings)
-    for name, field in _of_model(one).items():
+    for name, setting in _of_model(one).items():
         for own in settings.values():
             if name in SET_HERE and name in own:
-                own[name] = fields.convert(name, field.annotation, own[name])
+                own[name] = setting.convert(own[name])
     source = data.source_of(options)
     rows, held_out = data.load(source)
     order = list(options.order or rows.domains)
@@ -163,9 +164,9 @@ def _joined(several: Mapping[str, DomainDataset]) -> DomainDataset | None:
     return DomainDataset.concatenate(list(several.values())) if several else None
 
 
-def _of_model(one: Chosen) -> Mapping[str, fields.Field]:
+def _of_model(one: Chosen) -> Mapping[str, Setting]:
     """The fields of a model's configuration; one that the command sets for the trainer is the model's alone."""
-    return fields.configuration_fields(one.method.family) if one.method.family else {}
+    return model_settings(one.method.family) if one.method.family else {}
 
 
 def _check_model(
@@ -200,13 +201,14 @@ def _check_model(
     shaping = [name for strategy in strategies for name in _configuration(settings[strategy])]
     if shaping:
         raise UsageError(
-            f"`{fields.option_name(shaping[0])}` shapes a fresh model, and `--backbone` was trained before: it stays "
+            f"`{option_name(shaping[0])}` shapes a fresh model, and `--backbone` was trained before: it stays "
             "as it is. Leave it out."
         )
     config = read_config(options.backbone, "--backbone")
     reads = checked_kind(config, options.backbone, "--backbone")
     family = one.method.family
-    if family and fields.CONFIGURATIONS[family][0] not in {of.__name__ for of in type(config).__mro__}:
+    row = FAMILIES.get(family)
+    if row is not None and type(config).__module__ != row.load(row.config).__module__:
         raise UsageError(
             f"`--method` is {options.method!r}, and `--backbone` was trained before as a `{config.model_type}`, which "
             "it stays. Leave `--method` out."
@@ -398,7 +400,7 @@ def _as_tokens(
 
 def _configuration(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Of a job's settings, those that shape the model: the trainer's that the command sets cannot be given."""
-    trainer = fields.trainer_fields("continual").keys() - SET_HERE.keys()
+    trainer = trainer_settings("continual").keys() - SET_HERE.keys()
     return {name: value for name, value in settings.items() if name not in trainer}
 
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`hf-memaug demo`: a comparison on generated reviews, with a small encoder that is made on the spot."""
+"""`hf-memaug demo`: a comparison on generated reviews with a small untrained encoder."""
 
 import dataclasses
 
@@ -9,7 +9,7 @@ from hf_memaug.cli.options import CompareOptions
 from hf_memaug.cli.recipes import Resolved
 
 METHODS = ["erm", "+memory", "mil", "hma"]
-# For an encoder of two layers that knows nothing yet.
+# For an untrained encoder of two layers.
 SETTINGS = {
     "learning_rate": 1e-3,
     "num_train_epochs": 4.0,
@@ -36,8 +36,7 @@ def demo(call) -> int:
     )
     if not (options.quiet or options.json):
         print(
-            "Reviews of books, kitchens, phones and hotels are trained on, and those of films are not: how well is\n"
-            "the unseen domain read, without and with a memory? The data is generated and the encoder untrained, so\n"
-            "the figures say how the command works, and nothing of the methods.\n"
+            "Trains on generated reviews of books, kitchens, phones and hotels, and tests on films.\n"
+            "The encoder is small and untrained: the scores show how the command works, not how good a method is.\n"
         )
     return compare(dataclasses.replace(call, command="compare", resolved=Resolved(compared, dict(SETTINGS))))

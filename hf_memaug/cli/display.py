@@ -1,17 +1,18 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a command says: a live table on a terminal, plain lines elsewhere, JSON lines for scripts, or nothing."""
+"""The output of a command: a live table on a terminal, lines elsewhere, JSON lines with `--json`, or errors only."""
 
 import json
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
 from hf_memaug.runs.rows import NO_TARGET
 
-# Seconds between two lines about a job that is under way, where no bar shows it.
+# Seconds between two progress lines of a job where there is no live table.
 EVERY = 30.0
 
 
@@ -21,93 +22,121 @@ def duration(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
 
 
+@dataclass
+class RunningJob:
+    """
+    Args:
+        since, first_step: when this process began the phase of training, and at which step.
+        printed: when its last line was printed.
+        event: its last step.
+    """
+
+    title: str
+    since: float = field(default_factory=time.monotonic)
+    printed: float = field(default_factory=time.monotonic)
+    first_step: int = 0
+    phase: str | None = None
+    event: dict[str, Any] = field(default_factory=dict)
+
+    def update(self, event: dict[str, Any]) -> None:
+        if event["event"] == "resumed" or self.phase not in (None, event["phase"]):
+            self.since = time.monotonic()
+            self.first_step = event["step"] - (event["event"] == "step")
+        self.phase = event["phase"]
+        if event["event"] == "step":
+            self.event = event
+
+    @property
+    def progress(self) -> str:
+        if not self.event:
+            return "starting"
+        step, total = self.event["step"], self.event["of"]
+        rate = (step - self.first_step) / max(time.monotonic() - self.since, 1e-6)
+        left = duration((total - step) / rate) if rate > 0 else "?"
+        return f"step {step}/{total}{in_phase(self.event)}, {rate:.1f} steps/s, {left} left"
+
+
 class Display:
     """
     Args:
-        metric: the score that is shown.
-        quiet, as_json: as the options say.
-        rows, columns: of the live table: the methods, and the targets, or the figures of a matrix.
+        metric: the score to show.
+        quiet, as_json: the options `--quiet` and `--json`.
+        rows, columns: of the live table: the methods, and the targets or the figures of a matrix.
     """
 
     def __init__(self, metric: str, quiet: bool, as_json: bool, rows: Sequence[str] = (), columns: Sequence[str] = ()):
         self.metric, self.quiet, self.as_json = metric, quiet, as_json
         self.rows, self.columns = list(rows), list(columns)
-        # Kept, because what a job prints goes elsewhere.
+        # A job redirects `sys.stdout` to its log.
         self.out = sys.stdout
         self.is_live = not quiet and not as_json and self.out.isatty()
         self.records: list[dict] = []
-        self.running: dict[str, dict[str, Any]] = {}
+        self.running: dict[str, RunningJob] = {}
         self.total = self.before = self.todo = self.finished = 0
         self.begun = time.monotonic()
         self._live = None
 
-    # What a run tells
+    # Events of a run
 
     def begin(self, total: int, before: int, todo: int, records: Sequence[dict]) -> None:
         self.total, self.before, self.todo, self.records = total, before, todo, list(records)
         self.begun = time.monotonic()
         if before:
-            self.line(f"{before} of {total} jobs are done already, and not done again.", event="continued", done=before)
+            self.line(f"{before} of {total} jobs are already done.", event="continued", done=before)
 
     def start(self, spec: Mapping[str, Any]) -> None:
-        now = time.monotonic()
-        self.running[spec["name"]] = {"title": title(spec["job"]), "since": now, "said": now, "from": 0, "event": {}}
-        self._refresh()
+        self.running[spec["name"]] = RunningJob(title(spec["job"]))
+        self.refresh()
 
     def event(self, spec: Mapping[str, Any], event: dict) -> None:
-        one, now = self.running[spec["name"]], time.monotonic()
+        if event["event"] not in ("resumed", "step"):
+            return
+        one = self.running[spec["name"]]
+        one.update(event)
         if event["event"] == "resumed":
-            one.update(since=now, **{"from": event["step"]}, phase=event["phase"])
-            where = "" if event["phase"] == "train" else f" of {event['phase']}"
-            text = f"{one['title']}: goes on from step {event['step']}{where}."
+            text = f"{one.title}: resumed from step {event['step']}{in_phase(event)}."
             self.line(text, event="resumed", name=spec["name"], step=event["step"], phase=event["phase"])
-        elif event["event"] == "step":
-            if one.get("phase", event["phase"]) != event["phase"]:
-                one.update(since=now, **{"from": event["step"] - 1})
-            one.update(phase=event["phase"], event=event)
-            if not self.is_live and now - one["said"] > EVERY:
-                one["said"] = now
-                self.line(f"  {one['title']}: {self._progress(one)}", event=None)
-        self._refresh()
+        elif not self.is_live and time.monotonic() - one.printed > EVERY:
+            one.printed = time.monotonic()
+            self.text(f"  {one.title}: {one.progress}")
+        self.refresh()
 
     def done(self, spec: Mapping[str, Any], record: Mapping[str, Any]) -> None:
         self.running.pop(spec["name"], None)
         self.finished += 1
         self.records.append(dict(record))
-        text = (
-            f"[{self._overall()}] {title(spec['job'])}: {outcome(record, self.metric)} ({duration(record['seconds'])})"
-        )
+        took = "" if record.get("seconds") is None else f" ({duration(record['seconds'])})"
+        text = f"[{self.overall}] {title(spec['job'])}: {outcome(record, self.metric)}{took}"
         self.line(text, event="done", **record)
-        self._refresh()
+        self.refresh()
 
     def failed(self, spec: Mapping[str, Any], why: str, log) -> None:
-        one = self.running.pop(spec["name"], None)
+        self.running.pop(spec["name"], None)
         self.finished += 1
-        text = f"[{self._overall()}] FAILED {one['title'] if one else spec['name']}: {why} (see {log})"
+        text = f"[{self.overall}] FAILED {title(spec['job'])}: {why} (see {log})"
         self.line(text, event="failed", name=spec["name"], why=why, log=str(log))
         if self.quiet or self.as_json:
             print(text, file=sys.stderr, flush=True)
-        self._refresh()
+        self.refresh()
 
     def interrupted(self) -> str:
         left = self.total - self.before - self.finished
-        return f"Interrupted with {left} of {self.total} jobs to do. The same command goes on from here."
+        return f"Interrupted with {left} of {self.total} jobs left. To resume, rerun the same command."
 
-    # How it is told
+    # Output
 
     def line(self, text: str, event: str | None = "said", **content: Any) -> None:
-        """A line of text; with `--json`, an event."""
+        """A line of text, or with `--json` an event."""
         if self.as_json:
             if event is not None:
                 print(json.dumps({"event": event, **content}, ensure_ascii=False), file=self.out, flush=True)
+        elif self._live is not None:
+            self._live.console.print(text, highlight=False, markup=False)
         elif not self.quiet:
-            if self._live is not None:
-                self._live.console.print(text, highlight=False, markup=False)
-            else:
-                print(text, file=self.out, flush=True)
+            print(text, file=self.out, flush=True)
 
     def text(self, text: str) -> None:
-        """Something for readers alone, such as a table."""
+        """Text that `--json` leaves out, such as a table."""
         self.line(text, event=None)
 
     def __enter__(self) -> "Display":
@@ -115,10 +144,9 @@ class Display:
             from rich.console import Console
             from rich.live import Live
 
-            # The output as it was: a job's own goes into its log.
             self._live = Live(console=Console(file=self.out), refresh_per_second=4, redirect_stdout=False)
             self._live.start()
-            self._refresh()
+            self.refresh()
         return self
 
     def __exit__(self, *error) -> None:
@@ -126,50 +154,40 @@ class Display:
             self._live.stop()
             self._live = None
 
-    def _refresh(self) -> None:
+    def refresh(self) -> None:
         if self._live is None:
             return
         from rich.console import Group
+        from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        table = Table(box=None, pad_edge=False)
+        scores, jobs = Table(box=None, pad_edge=False), Table.grid(padding=(0, 1))
         for number, name in enumerate(["", *self.columns]):
-            table.add_column(name, justify="right" if number else "left")
+            scores.add_column(name, justify="right" if number else "left")
         for row in self.rows:
-            table.add_row(row, *(self._cell(row, column) for column in self.columns))
-        bars = [f"{one['title']}  {self._bar(one)} {self._progress(one)}" for one in self.running.values()]
-        self._live.update(Group(table, *bars, self._overall()))
+            scores.add_row(row, *(self._cell(row, column) for column in self.columns))
+        for one in self.running.values():
+            bar = ProgressBar(total=one.event.get("of", 1), completed=one.event.get("step", 0), width=20)
+            jobs.add_row(one.title, bar, one.progress)
+        self._live.update(Group(scores, jobs, self.overall))
 
     def _cell(self, row: str, column: str) -> str:
-        values = [
-            value for record in self.records if (value := cell_value(record, row, column, self.metric)) is not None
-        ]
-        if not values:
-            return "-"
-        return f"{fmean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
+        found = [cell_value(record, row, column, self.metric) for record in self.records]
+        values = [value for value in found if value is not None]
+        spread = f" ± {stdev(values):.1f}" if len(values) > 1 else ""
+        return f"{fmean(values):.1f}{spread}" if values else "-"
 
-    def _bar(self, one: Mapping[str, Any], width: int = 20) -> str:
-        event = one["event"]
-        part = event["step"] / event["of"] if event.get("of") else 0
-        return "█" * int(part * width) + "░" * (width - int(part * width))
-
-    def _progress(self, one: Mapping[str, Any]) -> str:
-        event = one["event"]
-        if not event:
-            return "begins"
-        done, seconds = event["step"] - one["from"], max(time.monotonic() - one["since"], 1e-6)
-        rate = done / seconds
-        left = duration((event["of"] - event["step"]) / rate) if rate > 0 else "?"
-        where = "" if event["phase"] == "train" else f" of {event['phase']}"
-        return f"step {event['step']}/{event['of']}{where}, {rate:.1f} steps/s, {left} left"
-
-    def _overall(self) -> str:
-        seconds = max(time.monotonic() - self.begun, 1e-6)
+    @property
+    def overall(self) -> str:
         count = f"{self.before + self.finished}/{self.total}"
         if not self.finished:
             return count
-        left = seconds / self.finished * (self.todo - self.finished)
-        return f"{count}, {60 * self.finished / seconds:.1f} jobs/min, {duration(left)} left"
+        each = max(time.monotonic() - self.begun, 1e-6) / self.finished
+        return f"{count}, {60 / each:.1f} jobs/min, {duration(each * (self.todo - self.finished))} left"
+
+
+def in_phase(event: Mapping[str, Any]) -> str:
+    return "" if event["phase"] == "train" else f" of {event['phase']}"
 
 
 def title(job: Mapping[str, Any]) -> str:

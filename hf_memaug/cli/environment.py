@@ -1,38 +1,37 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`hf-memaug env` and `hf-memaug options`: what is here, what is missing, and what can be set."""
+"""`hf-memaug env` and `hf-memaug options`: what is installed, and what can be set."""
 
-import dataclasses
-import importlib.util
 import json
 import os
 import platform
 import textwrap
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from hf_memaug.cli import fields
 from hf_memaug.cli.options import DataOptions
-from hf_memaug.data.messages import did_you_mean
+from hf_memaug.cli.recipes import SET_BY_THE_COMMAND
+from hf_memaug.registry import BACKBONES, FAMILIES
 from hf_memaug.runs.errors import UsageError
+from hf_memaug.runs.settings import TRAINERS, Setting, model_settings, settings_of, trainer_settings
+from hf_memaug.suggestions import of_these
 
-# What `hf-memaug options` calls the columns that `--help` has no room for.
 COLUMNS = "columns"
 NEEDED = ("torch", "transformers", "accelerate", "safetensors", "tokenizers", "huggingface_hub", "typer", "numpy")
-# What is used where it is there: the module, what it is for, and how to get it.
+# Optional packages: what they are for, and how to install them.
 OPTIONAL = {
     "datasets": ("datasets of the hub", "pip install datasets"),
     "pandas": ("Parquet", "pip install pandas pyarrow"),
-    "sklearn": ("scores and t-SNE", "pip install scikit-learn"),
-    "PIL": ("images", "pip install pillow"),
+    "scikit-learn": ("scores and t-SNE", "pip install scikit-learn"),
+    "pillow": ("images", "pip install pillow"),
     "peft": ("LoRA", "pip install peft"),
     "tensorboard": ("TensorBoard logs", "pip install 'hf_memaug[logs]'"),
     "matplotlib": ("figures", "pip install 'hf_memaug[report]'"),
-    "torch_geometric": ("graphs of PyG", "pip install 'hf_memaug[graph]'"),
+    "torch-geometric": ("graphs of PyG", "pip install 'hf_memaug[graph]'"),
     "rdkit": ("molecules", "pip install 'hf_memaug[graph]'"),
     "gradio": ("`hf-memaug app`", "pip install 'hf_memaug[app]'"),
 }
-_NAMES = {"sklearn": "scikit-learn", "PIL": "pillow", "torch_geometric": "torch-geometric"}
 
 
 def environment(call) -> int:
@@ -40,16 +39,12 @@ def environment(call) -> int:
     if call.options.json:
         print(json.dumps(found, indent=2))
         return 0
-    width = max(len(name) for name in (*found["versions"], *found["missing"])) + 2
-    for name, value in found["versions"].items():
+    facts = {"devices": ", ".join(found["devices"]), "cores": found["cores"], "hub": found["hub"]}
+    width = max(map(len, found["versions"])) + 2
+    for name, value in {**found["versions"], **facts}.items():
         print(f"{name:<{width}}{value}")
-    print(f"\n{'devices':<{width}}{', '.join(found['devices'])}")
-    print(f"{'cores':<{width}}{found['cores']}")
-    print(f"{'hub':<{width}}{found['hub']}")
     for name, (what, how) in found["missing"].items():
         print(f"\nmissing: {name} ({what})\n  {how}")
-    if not found["missing"]:
-        print("\nNothing is missing.")
     return 0
 
 
@@ -62,20 +57,17 @@ def describe() -> dict[str, Any]:
     missing = {}
     for name in (*NEEDED, *OPTIONAL):
         try:
-            versions[name] = version(_NAMES.get(name, name))
+            versions[name] = version(name)
         except PackageNotFoundError:
-            missing[name] = OPTIONAL.get(name, ("needed", f"pip install {name}"))
-        else:
-            if importlib.util.find_spec(name) is None:
-                missing[name] = OPTIONAL.get(name, ("needed", f"pip install {name}"))
+            missing[name] = OPTIONAL.get(name, ("required", f"pip install {name}"))
     gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     devices = [f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in gpus]
-    if getattr(torch.backends, "mps", None) is not None and torch.backends.mps.is_available():
+    if torch.backends.mps.is_available():
         devices.append("Apple GPU")
     offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
     return {
         "versions": versions,
-        "devices": devices or ["CPU alone"],
+        "devices": devices or ["CPU"],
         "cores": os.cpu_count(),
         "hub": "offline (HF_HUB_OFFLINE)" if offline else os.environ.get("HF_ENDPOINT", "https://huggingface.co"),
         "missing": missing,
@@ -83,32 +75,31 @@ def describe() -> dict[str, Any]:
 
 
 def list_options(call) -> int:
-    of = call.arguments["of"]
-    known = (*fields.TRAINERS, *fields.CONFIGURATIONS)
-    if of not in (None, COLUMNS, *known):
-        raise UsageError(f"There are no options of {of!r}. {did_you_mean(of, (COLUMNS, *known))}")
-    if of in (None, COLUMNS):
-        print("\ncolumns of train, compare, evaluate and predict, of tags in continual, of molecules in sweep")
-        for one in (one for one in dataclasses.fields(DataOptions) if one.metadata["hidden"]):
-            default = "" if one.default is None else f" (default: {one.default})"
-            print(f"  {fields.option_name(one.name)} {one.metadata['metavar']}{default}\n      {one.metadata['help']}")
-    for name in known if of is None else [of] if of in known else ():
-        is_trainer = name in fields.TRAINERS
-        # Without a name, those of `TrainingArguments` once.
-        own = is_trainer and of is None and name != "masked_lm"
-        found = (
-            fields.own_fields(name)
-            if own
-            else fields.trainer_fields(name)
-            if is_trainer
-            else fields.configuration_fields(name)
-        )
-        title = fields.TRAINERS[name] if is_trainer else f"models of {name}"
-        print(f"\n{title}")
-        for one in found.values():
-            if one.name in fields.SET_BY_THE_COMMAND:
-                continue
-            default = "" if one.default is None else f" (default: {one.default})"
-            print(f"  {fields.option_name(one.name)} {one.annotation}{default}")
-            print(textwrap.fill(one.help, 100, initial_indent="      ", subsequent_indent="      ") or "      -")
+    name = call.arguments["name"]
+    known = (COLUMNS, *TRAINERS, *FAMILIES, *BACKBONES)
+    if name is not None and name not in known:
+        raise UsageError(f"`name` is {name!r}. {of_these(name, known)}")
+    for one in known if name is None else [name]:
+        print(f"\n{one}")
+        _print(_listed(one, everything=name is not None))
     return 0
+
+
+def _listed(name: str, everything: bool) -> Iterable[Setting]:
+    """The options of `name`. In the list of all, those of `TrainingArguments` are under masked_lm only."""
+    if name == COLUMNS:
+        hidden = DataOptions.__dataclass_fields__
+        return [one for one in settings_of(DataOptions).values() if hidden[one.name].metadata["hidden"]]
+    if name not in TRAINERS:
+        return model_settings(name).values()
+    inherited = {} if everything or name == "masked_lm" else trainer_settings("masked_lm")
+    return [one for one in trainer_settings(name).values() if one.name not in inherited]
+
+
+def _print(settings: Iterable[Setting]) -> None:
+    for one in settings:
+        if one.name not in SET_BY_THE_COMMAND:
+            default = "" if one.default is None else f" (default: {one.default})"
+            print(f"  {one.option} {one.type_name}{default}")
+            if one.help:
+                print(textwrap.fill(one.help, 100, initial_indent="      ", subsequent_indent="      "))

@@ -9,14 +9,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli import fields
-from hf_memaug.cli.recipes import write_recipe
 from hf_memaug.files import differing, told_plainly, write_atomically
 from hf_memaug.inference.checkpoints import read_config
 from hf_memaug.runs.errors import CommandError, DataRefused, Interrupted, UsageError
-from hf_memaug.runs.folder import RunFolder
+from hf_memaug.runs.folder import RunFolder, write_recipe
 from hf_memaug.runs.methods import local_backbone
 from hf_memaug.runs.processors import load_processor
+from hf_memaug.runs.settings import option_name, trainer_settings
 
 RECORD = "pretraining.json"
 # The first texts of a stream, of whose words a small encoder is made.
@@ -31,11 +30,9 @@ def pretrain(call) -> int:
         raise UsageError(f"`--masked` is {options.masked:g}: choose a share between 0 and 1, such as 0.15.")
     if options.stream and call.resolved.settings.get("max_steps", 0) <= 0:
         raise UsageError("`--stream` asks for `--max-steps`: a stream does not say how long it is.")
-    own = {
-        name: value for name, value in call.resolved.settings.items() if name not in fields.trainer_fields("masked_lm")
-    }
+    own = {name: value for name, value in call.resolved.settings.items() if name not in trainer_settings("masked_lm")}
     if own and options.general is None:
-        raise UsageError(f"`{fields.option_name(next(iter(own)))}` is G-MAP's: give `--general` as well.")
+        raise UsageError(f"`{option_name(next(iter(own)))}` is G-MAP's: give `--general` as well.")
     output = Path(options.output or "runs/pretrain")
     folder = RunFolder(output)
     with folder.locked():
@@ -48,7 +45,7 @@ def pretrain(call) -> int:
                 f"{before['recipe'].get(changed)!r}. Give that, or another `--output`."
             )
         if before.get("after") is not None:
-            _say(options, f"{output} is done already, and not done again.", before)
+            _say(options, f"{output} is already done.", before)
             return 0
         write_recipe(output / "recipe.yaml", recipe)
         try:
@@ -150,7 +147,7 @@ def _run(call, output: Path, own: dict[str, Any], recipe: dict, earlier: dict) -
             with contextlib.redirect_stdout(log):
                 trainer.train(resume_from_checkpoint=last_complete_checkpoint(arguments.output_dir))
         except Interrupted as error:
-            raise Interrupted(f"{error} The same command goes on from here.") from None
+            raise Interrupted(f"{error} To resume, rerun the same command.") from None
     after = losses()
     trainer.save_model(str(output))
     (output / "training_args.bin").unlink(missing_ok=True)

@@ -92,7 +92,7 @@ def sweep(call) -> int:
     except KeyboardInterrupt:
         left = sum(not is_done(folder.path, job) for job in jobs)
         raise Interrupted(
-            f"Interrupted with {left} of {len(jobs)} jobs to do. The same command goes on from here."
+            f"Interrupted with {left} of {len(jobs)} jobs to do. To resume, rerun the same command."
         ) from None
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -237,10 +237,10 @@ def _run(jobs: Sequence[Job], folder: RunFolder, display: Display, at_once: int)
                 display.finished += 1
                 display.records.append(record)
                 shown = f"validation {record['validation']:.1f}"
-                display.line(f"[{display._overall()}] {title(record['job'])}: {shown}", event="done", **record)
+                display.line(f"[{display.overall}] {title(record['job'])}: {shown}", event="done", **record)
         if "FAILED" in line:
             display.line(line, event="failed", why=line)
-        display._refresh()
+        display.refresh()
 
     with display:
         note()

@@ -8,7 +8,6 @@ from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
 
-from hf_memaug.cli.fields import option_name
 from hf_memaug.configuration.configuration_graph_network import is_network
 from hf_memaug.data import DomainDataset
 from hf_memaug.inference.checkpoints import read_config
@@ -16,6 +15,7 @@ from hf_memaug.runs.errors import CommandError, UsageError
 from hf_memaug.runs.methods import Chosen, Parts
 from hf_memaug.runs.processors import processor_of
 from hf_memaug.runs.rows import kind_of
+from hf_memaug.runs.settings import option_name
 from hf_memaug.runs.small_models import SMALL, small_model
 from hf_memaug.training.continual.record import RECORD_FILE
 

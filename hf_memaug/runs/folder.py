@@ -133,7 +133,6 @@ class RunFolder:
 
     def begin(self, command: str, recipe: Mapping[str, Any], **facts: Any) -> dict:
         """Writes recipe.yaml and run.json. Methods, targets and seeds of earlier calls stay in the list."""
-        from hf_memaug.cli.recipes import write_recipe
         from hf_memaug.reporting.results import here
 
         before = self.read(RUN_FILE)
@@ -156,6 +155,12 @@ class RunFolder:
 
     def finish(self) -> None:
         self.write(RUN_FILE, {**self.read(RUN_FILE), "finished": now()})
+
+
+def write_recipe(path: Path, recipe: Mapping[str, Any]) -> None:
+    import yaml
+
+    write_atomically(path, yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True))
 
 
 def now() -> str:

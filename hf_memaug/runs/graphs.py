@@ -10,6 +10,7 @@ from hf_memaug.data import DomainDataset, GraphCollator, feature_sizes
 from hf_memaug.data.graphs import FeatureSizes
 from hf_memaug.data.molecules import ATOM_VOCAB_SIZES, BOND_VOCAB_SIZES
 from hf_memaug.runs.errors import DataRefused, UsageError
+from hf_memaug.runs.settings import graph_settings, option_name
 from hf_memaug.runs.small_models import SMALL
 
 # What `--backbone small` is for graphs.
@@ -19,9 +20,8 @@ SMALL_NETWORK = "gin-3x64"
 def graph_model(parts, **kwargs):
     """`HMAForGraphClassification` on a network that is made here, or on a checkpoint of one."""
     from hf_memaug import GraphNetworkModel, HMAForGraphClassification
-    from hf_memaug.cli.fields import graph_fields
 
-    own = {name: value for name, value in parts.settings.items() if name in graph_fields()}
+    own = {name: value for name, value in parts.settings.items() if name in graph_settings()}
     of_memory = {name: value for name, value in parts.settings.items() if name not in own}
     if is_network(parts.backbone):
         sizes = sizes_of([parts.rows, *parts.others])
@@ -47,10 +47,8 @@ def reads_molecules(config) -> bool:
 
 def check_backbone(name: str, kind: str, several: Sequence[DomainDataset], settings: Mapping[str, Mapping]) -> None:
     """Refuses a network for rows that are no graphs, and for graphs anything but one that can read them."""
-    from hf_memaug.cli.fields import graph_fields, option_name
-
     if kind != "graph":
-        given = next((key for own in settings.values() for key in own if key in graph_fields()), None)
+        given = next((key for own in settings.values() for key in own if key in graph_settings()), None)
         if is_network(name) or given is not None:
             what = f"`--backbone` {name}" if is_network(name) else f"`{option_name(given)}`"
             rows = kind if kind.endswith("s") else f"{kind}s"

@@ -15,11 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli import fields
 from hf_memaug.data import DomainDataset
 from hf_memaug.runs.errors import UsageError
 from hf_memaug.runs.graphs import SMALL_NETWORK, graph_model
 from hf_memaug.runs.rows import in_words, kind_of
+from hf_memaug.runs.settings import Setting, graph_settings, model_settings, trainer_settings
 from hf_memaug.runs.small_models import SMALL, refresh_head, small_model
 from hf_memaug.runs.tasks import NOT_FOR_TASKS, QUESTIONS, REPLIES, TAGS, TASKS
 from hf_memaug.suggestions import nearest
@@ -238,8 +238,8 @@ class Method:
         build: `Parts` to a model.
         what: in a few words.
         reads: "text", "image", "graph" and other tasks, whichever it can do.
-        trainer: a name of `fields.TRAINERS`.
-        family: a name of `fields.CONFIGURATIONS` whose fields are options of it, if any.
+        trainer: a name of `settings.TRAINERS`.
+        family: the row of the registry whose configuration it takes settings of, if any.
         words: for one without a backbone, the rows to a tokenizer.
         general: whether it needs a general encoder beside the backbone.
         grows: verbs by which its models can be made larger.
@@ -262,7 +262,7 @@ METHODS: dict[str, Method] = {
     "+memory": Method(
         _kv_memory,
         "a key-value memory, trained by the task loss",
-        family="kv_memory",
+        family="roberta_kv_memory",
         grows=("grow_memory",),
         check=_check_kv_memory,
     ),
@@ -271,7 +271,7 @@ METHODS: dict[str, Method] = {
         "a memory learned across domains, then held fixed",
         ("text",),
         "bilevel",
-        "kv_memory",
+        "roberta_kv_memory",
         check=_check_mil,
     ),
     "hma": Method(
@@ -281,7 +281,9 @@ METHODS: dict[str, Method] = {
         family="hma",
         check=_check_hma,
     ),
-    "gmoe": Method(_gmoe, "sparse experts in a vision transformer", reads=("image",), family="gmoe", check=_check_gmoe),
+    "gmoe": Method(
+        _gmoe, "sparse experts in a vision transformer", reads=("image",), family="vit_gmoe", check=_check_gmoe
+    ),
     "gmap": Method(
         _gmap,
         "a domain encoder that reads a general one",
@@ -325,26 +327,26 @@ class Chosen:
         """Whether it is a row of the table with settings of its own, under a name of its own."""
         return self.name.startswith(f"{self.row}-")
 
-    def fields_with(self, trainer: str) -> dict[str, fields.Field]:
+    def fields_with(self, trainer: str) -> dict[str, Setting]:
         """What may be set for it, where that trainer trains it."""
-        found = dict(fields.trainer_fields(trainer))
+        found = dict(trainer_settings(trainer))
         if self.method.family is not None:
-            found = {**fields.configuration_fields(self.method.family), **found}
-        return {**fields.graph_fields(), **found} if "graph" in self.method.reads else found
+            found = {**model_settings(self.method.family), **found}
+        return {**graph_settings(), **found} if "graph" in self.method.reads else found
 
     @property
-    def fields(self) -> dict[str, fields.Field]:
+    def fields(self) -> dict[str, Setting]:
         """What may be set for it."""
         return self.fields_with(self.method.trainer)
 
     def configuration(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Of its settings, those that shape the model."""
-        trainer = fields.trainer_fields(self.method.trainer)
+        trainer = trainer_settings(self.method.trainer)
         return {name: value for name, value in settings.items() if name not in trainer}
 
     def training(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """Of its settings, those of the trainer."""
-        trainer = fields.trainer_fields(self.method.trainer)
+        trainer = trainer_settings(self.method.trainer)
         return {name: value for name, value in settings.items() if name in trainer}
 
 

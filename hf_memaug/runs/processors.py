@@ -36,7 +36,7 @@ def processor_of(
 
         return reading_words(load_processor(kind, name, option, add_prefix_space=True))
     found = load_processor(kind, name, option)
-    template = (settings or {}).get("template") if one.method.family == "kv_memory" else None
+    template = (settings or {}).get("template") if one.method.family == "roberta_kv_memory" else None
     return found if template is None else prompted_by(found, template)
 
 

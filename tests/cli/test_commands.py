@@ -59,7 +59,7 @@ def test_texts_in_json_lines_out(command, trained, reviews, tmp_path, monkeypatc
     assert code == 3 and "Did you mean 'text'?" in error
     assert command("predict", trained)[0] == 2
     code, _, error = command("predict", trained, "A dull film.", "--topk", 1)
-    assert code == 2 and "There is no option `--topk`. Did you mean `--top-k`?" in error, "it is no text"
+    assert code == 2 and "No such option: --topk" in error
     code, out, _ = command("predict", trained, "--", "A dull film.", "--topk")
     assert code == 0 and json.loads(out.splitlines()[1])["text"] == "--topk"
     code, _, error = command("predict", trained, "A dull film.", "--inference", "independent")
@@ -156,7 +156,10 @@ def test_a_memory_that_is_prompted(method, command, columns, encoder, tmp_path):
         (answers, "`--verbalizer` alone prompts nothing"),
         ([*ask, "--verbalizer", '{"bad": "bad", "positive": "good"}'], "has words for ['bad', 'positive'], and the la"),
         ([*ask, "--verbalizer", '{"negative": "unbelievable", "positive": "good"}'], "'unbelievable' of label 'neg"),
-        ([*ask, "--verbalizer", "bad,good"], "`--verbalizer` is 'bad,good'. Name the labels of the words"),
+        (
+            [*ask, "--verbalizer", "bad,good"],
+            "`--verbalizer` is 'bad,good'. It must be of type dict[str, str | list[str]]",
+        ),
         (["--template", "{text}", *answers], "`--template`"),
         (["--memory-pooling", "mask"], '`--memory-pooling` is "mask", and nothing says which'),
         *([(["--memory-weight", 0], "`--memory-weight` is 0: the memory is not read")] if method == "mil" else []),
@@ -211,7 +214,7 @@ def test_further_pretraining(command, backbones, columns, tmp_path):
     AutoModelForMaskedLM.from_pretrained(tmp_path / "dapt")
     AutoTokenizer.from_pretrained(tmp_path / "dapt")
     code, out, _ = command(*words, *more)
-    assert code == 0 and "done already" in out
+    assert code == 0 and "is already done" in out
     code, _, error = command(*words, *more, "--masked", 0.3)
     assert code == 2 and "`masked` is 0.3" in error
     code, _, error = command(*words, *more, "--masked", 15)
@@ -312,7 +315,7 @@ def test_a_sweep(command, columns, read_lines, tmp_path):
     assert "selected:" in out and "[2/2" in out
     assert "Trained as `+memory`" in (selected / "README.md").read_text()
     code, out, _ = command(*words, *more)
-    assert code == 0 and "2 of 2 jobs are done already" in out
+    assert code == 0 and "2 of 2 jobs are already done" in out
     code, _, error = command(*words, *more[:2], *more[4:])
     assert code == 2 and "another `--output`" in error
     code, _, error = command(*words[:-2], "--steps", 3, *more)

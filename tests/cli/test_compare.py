@@ -79,7 +79,7 @@ def test_several_methods_on_a_csv(command, columns, backbones, quick, memory, re
     # The same command again: nothing is done twice.
     before = (folder / "runs.jsonl").read_bytes()
     code, out, _ = command(*words, *meta, *quick, *memory)
-    assert code == 0 and "8 of 8 jobs are done already" in out and (folder / "runs.jsonl").read_bytes() == before
+    assert code == 0 and "8 of 8 jobs are already done" in out and (folder / "runs.jsonl").read_bytes() == before
 
 
 def test_the_recipe_of_a_run_gives_the_same_jobs(command, columns, quick, memory, tmp_path):
@@ -91,13 +91,16 @@ def test_the_recipe_of_a_run_gives_the_same_jobs(command, columns, quick, memory
     assert len(jobs) == 2 * 2 * 3 and jobs[1]["job"]["learning_rate"] == 1e-4
     assert jobs[0]["job"]["balanced_batches"] is False and "learning_rate" not in jobs[0]["job"]
 
-    from hf_memaug.cli.app import COMMANDS
-    from hf_memaug.cli.fields import configuration_fields, trainer_fields
-    from hf_memaug.cli.recipes import resolve, write_recipe
+    from hf_memaug.cli.options import CompareOptions
+    from hf_memaug.cli.recipes import resolve
+    from hf_memaug.runs.folder import write_recipe
+    from hf_memaug.runs.settings import all_settings
 
-    known = {**configuration_fields("kv_memory"), **trainer_fields("bilevel")}
     given = {"data": columns[1], "label": "stars", "domain": "shop", "methods": "erm,mil", "seeds": "4,1"}
-    resolved = resolve("compare", COMMANDS["compare"].options, given, [*quick[:2], *memory, *more[:-2]], known)
+    of_all = {"max_steps": "2", "memory_slots": "8", "memory_key_size": "8"}
+    of_all |= {"balanced_batches": False, "algorithm_kwargs": "{}"}
+    settings = {None: of_all, "mil": {"learning_rate": "1e-4"}}
+    resolved = resolve("compare", CompareOptions, given, settings, all_settings("bilevel"))
     write_recipe(tmp_path / "recipe.yaml", resolved.recipe("compare"))
     code, second, error = command("compare", "--recipe", "recipe.yaml", "--dry-run", "--json")
     assert code == 0, error
@@ -144,7 +147,7 @@ def test_a_job_that_fails_is_said_and_tried_again(command, columns, backbones, q
     assert json.loads((tmp_path / "runs/compare/run.json").read_text())["finished"] is None
     monkeypatch.setitem(methods.METHODS, "broken", methods.Method(build, "mended", reads=("text",)))
     code, out, _ = command(*words, "--backbone", backbones["roberta"])
-    assert code == 0 and "1 of 2 jobs are done already" in out
+    assert code == 0 and "1 of 2 jobs are already done" in out
 
 
 def test_kill_and_go_on(started, columns, read_lines, tmp_path, command):
@@ -159,7 +162,7 @@ def test_kill_and_go_on(started, columns, read_lines, tmp_path, command):
 
     # Ctrl-C: the step under way is saved.
     one = started(*words)
-    said = wait_for_line(one, "goes on from step")
+    said = wait_for_line(one, "resumed from step")
     step = int(said.rpartition(" ")[2].rstrip(".\n"))
     assert step >= 1
     # Some steps further, and not at a checkpoint by chance alone.
@@ -167,7 +170,7 @@ def test_kill_and_go_on(started, columns, read_lines, tmp_path, command):
     one.send_signal(signal.SIGINT)
     _, error = one.communicate(timeout=60)
     assert one.returncode == 130, error
-    assert "The same command goes on from here." in error
+    assert "To resume, rerun the same command." in error
     saved = int(last_complete_checkpoint(run).rpartition("-")[2])
     logged = read_lines(run.parent / "metrics.jsonl")
     assert max((line["step"] for line in logged), default=0) <= saved
@@ -180,7 +183,7 @@ def test_kill_and_go_on(started, columns, read_lines, tmp_path, command):
     job.write_text(job.read_text().replace('"max_steps": 4000', f'"max_steps": {saved + 2}'))
     code, out, error = command(*lower)
     assert code == 0, error
-    assert f"goes on from step {saved}" in out
+    assert f"resumed from step {saved}" in out
     (record,) = read_lines(tmp_path / "killed" / "runs.jsonl")
     assert record["settings"]["steps"] == saved + 2
     steps = [line["step"] for line in read_lines(run.parent / "metrics.jsonl") if "loss" in line]

@@ -46,7 +46,7 @@ def test_a_kill_at_any_moment(started, command, columns, read_lines, tmp_path):
     saved = Path(last_complete_checkpoint(tmp_path / "killed" / JOB / "run"))
     code, out, error = command(*words, "--output", "killed")
     assert code == 0, error
-    step = int(re.search(r"goes on from step (\d+)\.", out)[1])
+    step = int(re.search(r"resumed from step (\d+)\.", out)[1])
     assert step == int(saved.name.rpartition("-")[2]) and reached - 11 <= step <= reached
     assert same(weights(tmp_path / "whole"), weights(tmp_path / "killed"))
     whole, killed = (read_lines(tmp_path / name / JOB / "metrics.jsonl") for name in ("whole", "killed"))

@@ -10,10 +10,10 @@ import pytest
 from transformers import PreTrainedConfig
 
 import hf_memaug
-from hf_memaug.cli.fields import CONFIGURATIONS, configuration_fields, convert
 from hf_memaug.configuration.checks import choices_of
 from hf_memaug.registry import BACKBONES, FAMILIES
 from hf_memaug.runs.errors import UsageError
+from hf_memaug.runs.settings import Setting, model_settings
 from hf_memaug.suggestions import of_these
 
 CONFIGS = sorted({family.config for family in (*FAMILIES.values(), *BACKBONES.values())})
@@ -25,10 +25,10 @@ CASES = [
     if "Literal" in str(field.type) and field.name not in INHERITED
 ]
 OPTIONS = [
-    (family, name, field.annotation)
-    for family in CONFIGURATIONS
-    for name, field in configuration_fields(family).items()
-    if "Literal" in field.annotation
+    setting
+    for model_type in ("roberta_kv_memory", "gmap", "vit_gmoe", "hma", "memory_rnn", "graph_network")
+    for setting in model_settings(model_type).values()
+    if choices_of(setting.hint)
 ]
 
 
@@ -69,22 +69,21 @@ def test_the_nearest_is_named():
     assert of_these("b", ["a"]) == "Choose 'a'."
 
 
-@pytest.mark.parametrize(("family", "name", "annotation"), OPTIONS)
-def test_so_is_an_option_of_the_commands(family, name, annotation):
-    option = f"--{name.replace('_', '-')}"
-    with pytest.raises(UsageError, match=re.escape(f"`{option}` is 'xyzzy'. Choose ")) as refused:
-        convert(name, annotation, "xyzzy")
+@pytest.mark.parametrize("setting", OPTIONS, ids=lambda setting: setting.name)
+def test_an_option_of_the_commands_lists_the_choices(setting):
+    with pytest.raises(UsageError, match=re.escape(f"`{setting.option}` is 'xyzzy'. Choose ")) as refused:
+        setting.convert("xyzzy")
     assert "Literal" not in str(refused.value)
 
 
 def test_two_fields_of_one_name_have_the_choices_of_both():
-    both = "Literal['mean', 'sum'] | Literal['auto', 'mean']"
-    assert [convert("pooling", both, word) for word in ("sum", "auto")] == ["sum", "auto"]
+    both = Setting("pooling", Literal["mean", "sum"] | Literal["auto", "mean"], None, "")
+    assert [both.convert(word) for word in ("sum", "auto")] == ["sum", "auto"]
     with pytest.raises(
         UsageError, match="^`--pooling` is 'atuo'. Did you mean 'auto'. Choose 'mean', 'sum' or 'auto'.$"
     ):
-        convert("pooling", both, "atuo")
-    assert convert("pooling", "Literal['mean'] | None", "none") is None
+        both.convert("atuo")
+    assert Setting("pooling", Literal["mean"] | None, None, "").convert("none") is None
 
 
 def test_choices_are_read_from_types():
