@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,7 +31,7 @@ def load_domains(
     on_empty: str = "raise",
 ) -> DomainDataset:
     """
-    Loads rows from several domains and refuses what would spoil a training run later.
+    Loads rows from several domains and checks them before training.
 
     Args:
         source (`Any`):
@@ -73,63 +74,48 @@ def rows_of(
         source, names = source if type(source) is dict else {"all": source}, replace(names, domain="domain")
     pieces = [_finish(piece, names, split, on_empty) for piece in find_pieces(source, names, split)]
     columns = _joined(pieces)
-    label_names: list[str] | None = list(labels) if labels is not None else None
-    if names.label is not None:
-        for piece in pieces if labels is None else ():
-            check_class_folders(piece)
-        parts = [(piece.origin, piece.columns["label"], piece.label_names) for piece in pieces]
-        ids, label_names = resolve_labels(parts, labels)
-        columns["label"] = [label_id for part in ids for label_id in part]
+    if names.label is None:
+        return DomainDataset(columns, labels)
+    for piece in pieces:
+        if piece.is_image_folder and labels is None and piece.label_names is None:
+            check_class_folders(piece.columns, piece.origin)
+    parts = [(piece.origin, piece.columns["label"], piece.label_names) for piece in pieces]
+    ids, label_names = resolve_labels(parts, labels)
+    columns["label"] = [label_id for part in ids for label_id in part]
     return DomainDataset(columns, label_names)
 
 
 def _finish(piece: Piece, names: ColumnNames, split: str | None, on_empty: str) -> Piece:
-    """Picks the split, gives the columns their names, and checks every row."""
-    columns = dict(piece.columns)
+    """Picks the split, renames the columns, and checks every row."""
+    columns, origin = dict(piece.columns), piece.origin
     if not columns or not len(next(iter(columns.values()))):
-        raise ValueError(f"`source`: {piece.origin} is empty, it has no row. Leave it out or fill it.")
+        raise ValueError(f"`source`: {origin} is empty, it has no row. Remove it or fill it.")
     if split is not None and not piece.split_done:
         if "split" not in columns:
-            raise ValueError(
-                f"`split` is {split!r}, but {piece.origin} has no column 'split' to choose by. Leave `split` out."
-            )
-        check_split(split, columns["split"], piece.origin)
+            raise ValueError(f"`split` is {split!r}, but {origin} has no column 'split'. Remove the argument `split`.")
+        check_split(split, columns["split"], origin)
         columns = _kept(columns, [value == split for value in columns["split"]])
-    columns = _renamed(columns, piece, names)
-    _check_inputs(columns, piece.origin)
+    columns = _renamed(columns, origin, names)
+    _check_inputs(columns, origin)
     if names.label is not None:
-        columns["label"] = _checked_labels(columns["label"], piece.origin)
-    columns["domain"] = _checked_domains(columns["domain"], piece)
-    return replace(piece, columns=_without_empty(columns, names, piece.origin, on_empty))
+        columns["label"] = _checked_labels(columns["label"], origin)
+    columns["domain"] = _checked_domains(columns["domain"], origin)
+    return replace(piece, columns=_without_empty(columns, names, origin, on_empty))
 
 
-def _renamed(columns: Columns, piece: Piece, names: ColumnNames) -> Columns:
-    if piece.key_domain is not None or (names.domain not in columns and piece.file_domain is not None):
-        count = len(next(iter(columns.values())))
-        columns[names.domain] = [piece.key_domain if piece.key_domain is not None else piece.file_domain] * count
-    elif names.domain not in columns:
-        raise ValueError(
-            f"`domain` is {names.domain!r}, but {piece.origin} has no such column. "
-            f"{did_you_mean(names.domain, columns)} Name the column that says where a row "
-            "comes from, or give a dict {domain: source}; `domain=None` where all are of one."
-        )
-    if names.label is not None and names.label not in columns:
-        raise ValueError(
-            f"`label` is {names.label!r}, but {piece.origin} has no such column. {did_you_mean(names.label, columns)} "
-            "Name the column with the class, or pass `label=None` for unlabelled rows."
-        )
-    other_input = names.text == "text" and any(name in columns for name in ("tokens", "image", "graph"))
-    if names.text is not None and names.text not in columns and not other_input:
-        other = ", or pass `text=None` for rows without text" if names.option == "text" else ""
-        raise ValueError(
-            f"`{names.option}` is {names.text!r}, but {piece.origin} has no such column. "
-            f"{did_you_mean(names.text, columns)} Name the column with the {names.option}{other}."
-        )
-    if names.text_pair is not None and names.text_pair not in columns:
-        raise ValueError(
-            f"`text_pair` is {names.text_pair!r}, but {piece.origin} has no such column. "
-            f"{did_you_mean(names.text_pair, columns)} Name the column with the second text."
-        )
+def _renamed(columns: Columns, origin: str, names: ColumnNames) -> Columns:
+    has_other_input = names.text == "text" and any(name in columns for name in ("tokens", "image", "graph"))
+    no_text = ", or pass `text=None` for rows without text" if names.option == "text" else ""
+    for option, name, hint in (
+        ("domain", names.domain, "Name the column with the domain, or give a dict {domain: source}, or `domain=None`."),
+        ("label", names.label, "Name the column with the class, or pass `label=None` for unlabelled rows."),
+        (names.option, None if has_other_input else names.text, f"Name the column with the {names.option}{no_text}."),
+        ("text_pair", names.text_pair, "Name the column with the second text."),
+    ):
+        if name is not None and name not in columns:
+            raise ValueError(
+                f"`{option}` is {name!r}, but {origin} has no such column. {did_you_mean(name, columns)} {hint}"
+            )
     pair = names.text_pair
     if pair is None and not all(is_missing(value) for value in columns.get("text_pair", ())):
         pair = "text_pair"
@@ -143,11 +129,10 @@ def _renamed(columns: Columns, piece: Piece, names: ColumnNames) -> Columns:
 
 def _check_inputs(columns: Columns, origin: str) -> None:
     for name in ("text", "text_pair"):
-        wrong = [
-            i for i, value in enumerate(columns.get(name, ())) if not isinstance(value, str) and not is_missing(value)
-        ]
+        values = columns.get(name, ())
+        wrong = [row for row, value in enumerate(values) if not isinstance(value, str) and not is_missing(value)]
         if wrong:
-            kind = type(columns[name][wrong[0]]).__name__
+            kind = type(values[wrong[0]]).__name__
             raise ValueError(
                 f"`{name}` must hold strings, but {some_rows(wrong)} of {origin} do not ({kind}). Write text."
             )
@@ -175,19 +160,13 @@ def _checked_labels(values: list, origin: str) -> list:
     return [value.strip() if isinstance(value, str) else value for value in values]
 
 
-def _checked_domains(values: list, piece: Piece) -> list[str]:
+def _checked_domains(values: list, origin: str) -> list[str]:
     missing = [row for row, value in enumerate(values) if is_missing(value)]
     if missing:
         raise ValueError(
-            f"`domain` is missing or an empty name in {some_rows(missing)} of {piece.origin}. Fill it in or "
-            "delete those rows."
+            f"`domain` is missing or an empty name in {some_rows(missing)} of {origin}. Fill it in or delete them."
         )
-    names = piece.domain_names
-    if names is not None and piece.key_domain is None:
-        values = [names[value] if isinstance(value, int) else value for value in values]
-    shared: dict[str, str] = {}
-    # One string object per domain instead of one per row.
-    return [shared.setdefault(name, name) for name in (str(value).strip() for value in values)]
+    return [sys.intern(str(value).strip()) for value in values]
 
 
 def _without_empty(columns: Columns, names: ColumnNames, origin: str, on_empty: str) -> Columns:

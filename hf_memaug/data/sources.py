@@ -32,18 +32,20 @@ SPLIT_NAMES = ("train", "training", "dev", "val", "valid", "validation", "eval",
 
 @dataclass(frozen=True)
 class Piece:
-    """Columns from one place, and what that place says of them."""
+    """Columns from one place, with the label names that the place brings."""
 
     columns: Columns
     origin: str
-    # `key_domain` comes from the caller and overrides a domain column; `file_domain` only stands in for one.
-    key_domain: str | None = None
-    file_domain: str | None = None
     label_names: list[str] | None = None
-    domain_names: list[str] | None = None
+    # Whether the place itself was chosen by `split`.
     split_done: bool = False
-    # Whether the labels are the names of folders, which are made by hand in each domain.
-    labels_are_folders: bool = False
+    # Whether the labels are names of folders.
+    is_image_folder: bool = False
+
+    def with_domain(self, column: str, name: str) -> Piece:
+        """All rows in one domain."""
+        count = len(next(iter(self.columns.values()), ()))
+        return replace(self, columns={**self.columns, column: [name] * count})
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,9 @@ class ColumnNames:
     text: str | None
     text_pair: str | None
     label: str | None
-    # None: all rows are of one.
+    # None: all rows are of one domain.
     domain: str | None
-    # What the caller calls `text`, for errors.
+    # The name of the argument `text` in errors.
     option: str = "text"
 
 
@@ -72,17 +74,7 @@ def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piec
     if library == "datasets" and hasattr(source, "with_format") and hasattr(source, "__len__"):
         return [_dataset_piece(source, names)]
     if isinstance(source, Mapping):
-        if not source:
-            raise ValueError("`source` is an empty dict; it must map each domain's name to its data.")
-        pieces = []
-        for name, part in source.items():
-            if is_missing(name):
-                raise ValueError(
-                    f"`source` has the empty domain name {name!r} among its keys. Give that domain a name."
-                )
-            inner = find_pieces(part, names, split)
-            pieces += [replace(p, key_domain=str(name), origin=f"{p.origin} of domain {str(name)!r}") for p in inner]
-        return pieces
+        return _domain_pieces(source, names, split)
     if library == "pandas" and hasattr(source, "columns"):
         return [Piece(columns_of_frame(source), "the DataFrame")]
     if isinstance(source, Sequence) and not isinstance(source, bytes):
@@ -97,109 +89,113 @@ def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piec
     )
 
 
+def _domain_pieces(source: Mapping, names: ColumnNames, split: str | None) -> list[Piece]:
+    """Of a dict from domain names to sources. The name overrides a domain column."""
+    if not source:
+        raise ValueError("`source` is an empty dict; it must map each domain's name to its data.")
+    pieces = []
+    for name, part in source.items():
+        if is_missing(name):
+            raise ValueError(f"`source` has the empty domain name {name!r} among its keys. Give that domain a name.")
+        for piece in find_pieces(part, names, split):
+            origin = f"{piece.origin} of domain {str(name)!r}"
+            pieces.append(replace(piece, origin=origin).with_domain(names.domain, str(name)))
+    return pieces
+
+
 def _dataset_piece(dataset: Any, names: ColumnNames) -> Piece:
-    return Piece(
-        columns_of_dataset(dataset),
-        "the Dataset",
-        label_names=class_names(dataset, names.label) if names.label else None,
-        domain_names=class_names(dataset, names.domain),
-    )
+    columns = columns_of_dataset(dataset)
+    domains = class_names(dataset, names.domain)
+    if domains is not None:
+        columns[names.domain] = [domains[one] if isinstance(one, int) else one for one in columns[names.domain]]
+    return Piece(columns, "the Dataset", label_names=class_names(dataset, names.label) if names.label else None)
 
 
 def _path_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piece]:
     if not path.exists():
         siblings = [other.name for other in visible(path.parent)] if path.parent.is_dir() else []
-        there = (
+        hint = (
             did_you_mean(path.name, siblings) if siblings else f"Its folder, {str(path.parent)!r}, has no data either."
         )
-        raise FileNotFoundError(f"`source`: there is no {str(path)!r}. {there}")
+        raise FileNotFoundError(f"`source`: there is no {str(path)!r}. {hint}")
     if path.is_file():
         return [Piece(read_table(path), path.name, label_names=label_file_names(path.parent))]
-    # Only rows one to a line or to a record: a .json in a data folder is more often a note about it.
+    # A .json in a data folder is more often a note about the data than data.
     files = [file for file in visible(path) if file.is_file() and table_suffix(file) not in (None, ".json", ".json.gz")]
     if not files:
-        return _image_pieces(path, names, split)
+        return [_image_piece(path, names, split)]
+    # Files are called `<domain>.<split>`, `<split>` or `<domain>`.
     stems = {file: file.name[: -len(table_suffix(file))] for file in files}
-    label_names = label_file_names(path)
     dotted = {file: stem.rpartition(".") for file, stem in stems.items() if "." in stem}
     if dotted:
         check_split(split, [part for _, _, part in dotted.values()], str(path))
-        chosen = {file: name for file, (name, _, part) in dotted.items() if part == split}
-        lacking = sorted({name for name, _, _ in dotted.values()} - set(chosen.values()))
-        if lacking:
+        domains: dict[Path, str | None] = {file: name for file, (name, _, part) in dotted.items() if part == split}
+        missing = sorted({name for name, _, _ in dotted.values()} - set(domains.values()))
+        if missing:
             raise ValueError(
-                f"`split`: in {path} there is no {split!r} file for {listed(lacking)}. Choose a split that every "
-                "domain has, or give the files wanted as a dict {domain: file}."
+                f"`split`: in {path} there is no {split!r} file for {listed(missing)}. Choose a split that every "
+                "domain has, or give the files as a dict {domain: file}."
             )
     elif any(stem in SPLIT_NAMES for stem in stems.values()):
         check_split(split, list(stems.values()), str(path))
-        chosen = {file: None for file, stem in stems.items() if stem == split}
+        domains = {file: None for file, stem in stems.items() if stem == split}
     else:
-        return [
-            Piece(read_table(file), file.name, file_domain=stem, label_names=label_names)
-            for file, stem in stems.items()
-        ]
-    return [
-        Piece(read_table(file), file.name, file_domain=name, label_names=label_names, split_done=True)
-        for file, name in chosen.items()
-    ]
+        domains = dict(stems)
+    pieces, label_names, by_split = [], label_file_names(path), domains != stems
+    for file, name in domains.items():
+        piece = Piece(read_table(file), file.name, label_names=label_names, split_done=by_split)
+        pieces.append(piece if name is None or names.domain in piece.columns else piece.with_domain(names.domain, name))
+    return pieces
 
 
-def _image_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piece]:
+def _image_piece(path: Path, names: ColumnNames, split: str | None) -> Piece:
     folders = [folder for folder in visible(path) if folder.is_dir()]
     if folders and (split is not None or all(folder.name in SPLIT_NAMES for folder in folders)):
         check_split(split, [folder.name for folder in folders], str(path))
         path = path / split
         folders = [folder for folder in visible(path) if folder.is_dir()]
-    images, classes, domains = [], [], []
-    without = []
-    for folder in folders:
-        before = len(images)
-        for class_folder in (child for child in visible(folder) if child.is_dir()):
-            found = image_files(class_folder)
-            images += [str(file) for file in found]
-            classes += [class_folder.name] * len(found)
-            domains += [folder.name] * len(found)
-        if len(images) == before:
-            without.append(folder.name)
-    if not images and any(image_files(folder) for folder in folders):
-        raise ValueError(
-            f"`source`: the folder {path} has images in `class/*.jpg`, and it is not said of which domain they are. "
-            "Put each domain's classes into a folder of its own: `domain/class/*.jpg`."
-        )
-    if not images:
+    found = {
+        folder.name: [
+            (str(file), child.name) for child in visible(folder) if child.is_dir() for file in image_files(child)
+        ]
+        for folder in folders
+    }
+    if not any(found.values()):
+        if any(image_files(folder) for folder in folders):
+            raise ValueError(
+                f"`source`: the folder {path} has images in `class/*.jpg`, without their domain. Put each domain's "
+                "classes into a folder of its own: `domain/class/*.jpg`."
+            )
         raise ValueError(
             f"`source`: the folder {path} is empty: it has neither data files (`<domain>.<split>.jsonl.gz`, `.csv`, "
             "`.parquet`, ...) nor images in `domain/class/*.jpg`."
         )
-    if without:
+    empty = [name for name, rows in found.items() if not rows]
+    if empty:
         raise ValueError(
-            f"`source`: the domain {listed(without)} in {path} is empty, it has no image in `class/*.jpg`. Put its "
-            "images there, a folder for each class, or take the domain's folder away."
+            f"`source`: the domain {listed(empty)} in {path} is empty, it has no image in `class/*.jpg`. Put its "
+            "images there, or remove the domain's folder."
         )
+    rows = [(image, label, domain) for domain, images in found.items() for image, label in images]
+    images, labels, domains = (list(values) for values in zip(*rows, strict=True))
     columns = {"image": images, names.domain: domains}
     if names.label is not None:
-        columns[names.label] = classes
-    label_names = label_file_names(path)
-    return [
-        Piece(columns, str(path), label_names=label_names, split_done=True, labels_are_folders=names.label is not None)
-    ]
+        columns[names.label] = labels
+    return Piece(columns, str(path), label_names=label_file_names(path), split_done=True, is_image_folder=True)
 
 
-def check_class_folders(piece: Piece) -> None:
-    """Refuses folders of which two domains each lack a class of the other: one class, most likely, under two names."""
-    if not piece.labels_are_folders or piece.label_names is not None:
-        return
+def check_class_folders(columns: Columns, origin: str) -> None:
+    """Raises an error if two domains each lack a class of the other: probably one class under two names."""
     classes: dict[str, set[str]] = {}
-    for domain, label in zip(piece.columns["domain"], piece.columns["label"], strict=True):
+    for domain, label in zip(columns["domain"], columns["label"], strict=True):
         classes.setdefault(domain, set()).add(label)
     for first, second in combinations(classes, 2):
         here, there = sorted(classes[first] - classes[second]), sorted(classes[second] - classes[first])
         if here and there:
             raise ValueError(
-                f"`source`: the classes differ between domains of {piece.origin}: {first!r} has {listed(here)}, which "
-                f"{second!r} has not, and {second!r} has {listed(there)}, which {first!r} has not. Give a class's "
-                "folder one name in all domains; or, if they are different classes, pass all of them as `labels`."
+                f"`source`: the classes differ between domains of {origin}: {first!r} has {listed(here)}, missing in "
+                f"{second!r}, and {second!r} has {listed(there)}, missing in {first!r}. Give a class's folder the same "
+                "name in all domains; or, if they are different classes, pass all of them as `labels`."
             )
 
 

@@ -54,9 +54,7 @@ _AS_OPTIONS = {
     "`max_length`": "`--max-length`",
     "`labels`": "`--labels`",
     ", or lower `stride`": "",
-    "give a dict {domain: source}; `domain=None` where all are of one": (
-        f"give `--domain {NO_DOMAINS}` where all are of one domain"
-    ),
+    "give a dict {domain: source}, or `domain=None`": f"give `--domain {NO_DOMAINS}` where all are of one domain",
 }
 BROKEN = ("refuse", "skip")
 MADE_HERE = {**GENERATED, "generated_graphs": generated_graphs}
