@@ -39,6 +39,7 @@ def wheel(tmp_path_factory) -> Path:
     return next(folder.glob("*.whl"))
 
 
+@pytest.mark.slow
 def test_the_wheel_has_every_file_and_nothing_else(wheel):
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     kinds = (".py", ".css", ".js")
@@ -46,6 +47,7 @@ def test_the_wheel_has_every_file_and_nothing_else(wheel):
     assert packed == sources
 
 
+@pytest.mark.slow
 def test_it_works_from_any_folder(wheel, tmp_path):
     case = HEADS[0]
     case.model().save_pretrained(tmp_path / "model")

@@ -20,6 +20,8 @@ from pages import PAGES, ROOT, blocks, furnish
 ON_THE_HUB = ("README.md", "docs/guides/publishing.md")
 # The files of a method, which are written into a copy of the library.
 AS_FILES = "docs/guides/adding_a_method.md"
+# Pages that train nothing.
+QUICK = ("docs/bench.md", "docs/guides/own_data.md", "docs/hma_prompts.md", "docs/report.md", "docs/results/gmap.md")
 SENTENCE = 'inputs = AutoTokenizer.from_pretrained("FacebookAI/roberta-base")("a good book", return_tensors="pt")\n'
 PIXELS = "import torch\npixel_values = torch.randn(2, 3, 16, 16)\n"
 # {page: {words of a block: what is run before it}}
@@ -198,7 +200,12 @@ def pieces(page: str) -> list[tuple[str, str]]:
     return [*found, (f"AFTER[{page!r}]", AFTER.get(page, ""))]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page) and page not in (*ON_THE_HUB, AS_FILES)])
+def pages_that_run() -> list:
+    found = [page for page in PAGES if blocks(page) and page not in (*ON_THE_HUB, AS_FILES)]
+    return [pytest.param(page, marks=() if page in QUICK else pytest.mark.slow) for page in found]
+
+
+@pytest.mark.parametrize("page", pages_that_run())
 def test_the_page_runs(page, tmp_path, monkeypatch, backbones):
     from hf_memaug.training import ALGORITHMS
 
@@ -213,6 +220,7 @@ def test_the_page_runs(page, tmp_path, monkeypatch, backbones):
         exec(compile(code, where, "exec"), names)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ON_THE_HUB)
 def test_the_page_publishes(page, tmp_path, backbones):
     from hub_server import LoopbackHub, run_client
@@ -231,6 +239,7 @@ def test_the_page_publishes(page, tmp_path, backbones):
             assert "modeling_kv_memory.py" in hub.files("you/reviews-with-code")
 
 
+@pytest.mark.slow
 def test_the_method_of_the_guide_is_a_method(tmp_path, backbones):
     """Written into a copy of the library, it loads, saves, and goes through the common tests."""
     for name in ("hf_memaug", "tests"):

@@ -14,6 +14,8 @@ from pages import PAGES, ROOT
 
 import hf_memaug
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> Path:
