@@ -9,7 +9,8 @@ Writes docs/results/benchmarks/README.md from the JSON files beside it.
 import json
 from pathlib import Path
 
-FOLDER = Path(__file__).parents[1] / "docs" / "results" / "benchmarks"
+ROOT = Path(__file__).parents[1]
+FOLDER = ROOT / "docs" / "results" / "benchmarks"
 
 
 def section(file: Path) -> str:
@@ -28,7 +29,11 @@ def section(file: Path) -> str:
         against, ratio = (row["against"], f"{row['ratio']:.3f}") if row["against"] else ("", "")
         median = f"{row['median_ratio']:.3f}" if "median_ratio" in row else ""
         lines.append(f"| `{row['what']}` | {row['value']:.3f} {row['unit']} | {against} | {ratio} | {median} |")
-    lines += ["", f"```bash\n{result['command']}\n```"]
+    command = result["command"]
+    if (ROOT / command.split()[1]).is_file():
+        lines += ["", f"```bash\n{command}\n```"]
+    else:
+        lines += ["", f"Measured at commit `fa4f6d7` with `{command}`. The script was removed since."]
     return "\n".join(lines)
 
 
