@@ -62,9 +62,10 @@ def put_adapter(base: str, folder: Path, case: Case, **kwargs) -> str:
     import torch
     from peft import LoraConfig, get_peft_model
 
-    config = LoraConfig(init_lora_weights=False, modules_to_save=["memory"], **kwargs)
+    model = case.model_class.from_pretrained(base)
+    targets = {"target_modules": model.adapter_targets, **kwargs}
     torch.manual_seed(3)
-    model = get_peft_model(case.model_class.from_pretrained(base), config)
+    model = get_peft_model(model, LoraConfig(init_lora_weights=False, modules_to_save=["memory"], **targets))
     with torch.no_grad():
         for name, value in model.named_parameters():
             if "modules_to_save" in name:
