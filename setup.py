@@ -43,7 +43,7 @@ setup(
     long_description_content_type="text/markdown",
     author="The hf_memaug authors",
     license="Apache-2.0",
-    packages=find_packages(include=["hf_memaug", "hf_memaug.*"]),
+    packages=find_packages(include=["hf_memaug", "hf_memaug.*", "hf_memaug_cli"]),
     package_data={
         "hf_memaug": ["py.typed"],
         "hf_memaug.app": ["page.css", "page.html"],
@@ -65,7 +65,7 @@ setup(
         "transformers>=5.17,<6",
         "typer>=0.15",
     ],
-    entry_points={"console_scripts": ["hf-memaug = hf_memaug.cli.app:main"]},
+    entry_points={"console_scripts": ["hf-memaug = hf_memaug_cli.app:main"]},
     extras_require=EXTRAS,
     classifiers=[
         "Development Status :: 3 - Alpha",

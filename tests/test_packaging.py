@@ -43,7 +43,8 @@ def wheel(tmp_path_factory) -> Path:
 def test_the_wheel_has_every_file_and_nothing_else(wheel):
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     kinds = (".py", ".css", ".js")
-    sources = {str(path.relative_to(ROOT)) for path in (ROOT / "hf_memaug").rglob("*") if path.suffix in kinds}
+    files = [path for name in ("hf_memaug", "hf_memaug_cli") for path in (ROOT / name).rglob("*")]
+    sources = {str(path.relative_to(ROOT)) for path in files if path.suffix in kinds}
     assert packed == sources
 
 

@@ -69,7 +69,7 @@ def test_the_recipe_says_how_to_run_it(name):
 
 @pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe["command"] != "pretrain"])
 def test_the_recipe_gives_jobs(name, tmp_path, monkeypatch, capsys, backbones):
-    from hf_memaug.cli.app import main
+    from hf_memaug_cli.app import main
 
     recipe = RECIPES[name]
     if "smiles" in recipe:

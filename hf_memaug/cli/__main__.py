@@ -4,7 +4,7 @@
 
 import sys
 
-from hf_memaug.cli.app import main
+from hf_memaug_cli.app import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,8 +5,8 @@
 import dataclasses
 
 from hf_memaug.cli.compare import compare
-from hf_memaug.cli.options import CompareOptions
 from hf_memaug.cli.recipes import Resolved
+from hf_memaug_cli.options import CompareOptions
 
 METHODS = ["erm", "+memory", "mil", "hma"]
 # For an untrained encoder of two layers.

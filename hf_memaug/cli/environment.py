@@ -10,12 +10,12 @@ from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
-from hf_memaug.cli.options import DataOptions
 from hf_memaug.cli.recipes import SET_BY_THE_COMMAND
 from hf_memaug.registry import BACKBONES, FAMILIES
 from hf_memaug.runs.errors import UsageError
 from hf_memaug.runs.settings import TRAINERS, Setting, model_settings, settings_of, trainer_settings
 from hf_memaug.suggestions import of_these
+from hf_memaug_cli.options import DataOptions
 
 COLUMNS = "columns"
 NEEDED = ("torch", "transformers", "accelerate", "safetensors", "tokenizers", "huggingface_hub", "typer", "numpy")

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli.options import NOT_IN_RECIPE
 from hf_memaug.runs.errors import UsageError
 from hf_memaug.runs.settings import Setting, option_name, settings_of
 from hf_memaug.suggestions import nearest
+from hf_memaug_cli.options import NOT_IN_RECIPE
 
 COMMAND, METHOD_SETTINGS = "command", "method_settings"
 # What a command sets itself, and what the user gives instead.

@@ -3,7 +3,6 @@
 """What can go wrong, and the exit code of each."""
 
 OK, FAILED, USAGE, DATA, INTERRUPTED = 0, 1, 2, 3, 130
-EXIT_CODES = "Exit codes: 0 done, 1 a job failed, 2 wrong usage, 3 data refused, 130 interrupted."
 
 
 class CommandError(Exception):

@@ -102,7 +102,7 @@ def test_a_space_of_an_adapter_holds_the_merged_model(tmp_path):
 
 
 def test_an_adapter_is_published_by_peft_and_its_space_by_us(tmp_path, capsys):
-    from hf_memaug.cli.app import main
+    from hf_memaug_cli.app import main
 
     (tmp_path / "adapter_config.json").write_text("{}")
     assert main(["push", str(tmp_path), "me/adapter"]) == 2

@@ -59,7 +59,7 @@ def command(tmp_path, monkeypatch, capsys):
     """`command(*words)` runs `hf-memaug` in a fresh folder: (exit code, stdout, stderr)."""
     import transformers
 
-    from hf_memaug.cli.app import main
+    from hf_memaug_cli.app import main
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["hf-memaug"])

@@ -91,10 +91,10 @@ def test_the_recipe_of_a_run_gives_the_same_jobs(command, columns, quick, memory
     assert len(jobs) == 2 * 2 * 3 and jobs[1]["job"]["learning_rate"] == 1e-4
     assert jobs[0]["job"]["balanced_batches"] is False and "learning_rate" not in jobs[0]["job"]
 
-    from hf_memaug.cli.options import CompareOptions
     from hf_memaug.cli.recipes import resolve
     from hf_memaug.runs.folder import write_recipe
     from hf_memaug.runs.settings import all_settings
+    from hf_memaug_cli.options import CompareOptions
 
     given = {"data": columns[1], "label": "stars", "domain": "shop", "methods": "erm,mil", "seeds": "4,1"}
     of_all = {"max_steps": "2", "memory_slots": "8", "memory_key_size": "8"}

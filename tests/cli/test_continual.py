@@ -62,8 +62,8 @@ class TestRows:
 
     @staticmethod
     def source(words) -> dict:
-        from hf_memaug.cli.options import ContinualOptions
         from hf_memaug.runs import rows
+        from hf_memaug_cli.options import ContinualOptions
 
         names = {"data": str(words[1]), "split": words[3], "test_split": words[5]}
         return rows.source_of(ContinualOptions(**names))

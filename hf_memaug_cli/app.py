@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The commands of `hf-memaug`. A command imports torch when it runs; `--help` does not."""
+"""The table of commands, and the function that runs them."""
 
 import dataclasses
 import importlib
@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hf_memaug.cli import options as own
-from hf_memaug.files import full_disk, is_full
-from hf_memaug.runs.errors import DATA, EXIT_CODES, FAILED, INTERRUPTED, OK, USAGE, CommandError
+from hf_memaug_cli import options as own
 
 if TYPE_CHECKING:
     from hf_memaug.runs.settings import Setting
 
 WIDTH = 100
 HELP = ("-h", "--help")
+EXIT_CODES = "Exit codes: 0 done, 1 a job failed, 2 wrong usage, 3 data refused, 130 interrupted."
 
 
 @dataclass(frozen=True)
@@ -275,7 +274,9 @@ def _folded(example: str) -> str:
 def _run(name: str, command: Command, line: str, given: dict, given_settings: dict, arguments: dict) -> int:
     """Runs a command and turns errors into messages and exit codes."""
     from hf_memaug.cli.recipes import resolve
+    from hf_memaug.files import full_disk, is_full
     from hf_memaug.inference.errors import InferenceError, InputError
+    from hf_memaug.runs.errors import DATA, FAILED, INTERRUPTED, OK, USAGE, CommandError
 
     try:
         resolved = resolve(name, command.options, given, given_settings, command.settings())
@@ -309,5 +310,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         make_app(words)(args=words, prog_name="hf-memaug")
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else USAGE if end.code else OK
-    return OK
+        return int(end.code or 0)
+    return 0
