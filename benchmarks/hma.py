@@ -1,21 +1,17 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-What HMA costs, each ratio in one run: `read` is the real memory read forward and backward, beside attention over the
-queue repeated for each row, as the paper writes it (section 4.2). On a GPU, `read_fp32` and `read_tf32` are the same
-without autocast, and `read_graphed` has ours recorded as a CUDA graph, which is how examples/hma trains on images.
-`train` and `train_no_momentum` are training steps of a ViT with HMA beside the same ViT.
-`queue_...` and `batch_...` are how much longer a read takes, and how much more memory, when queue or batch grow to
-that; linear growth is given beside it. Memory is what a read takes beside its weights, rows and queue. On a GPU,
-`..._kernels` is the time of all kernels, copies and fills of a step: what the GPU does, whatever the host;
-`..._launches` is how many they are.
+What HMA costs: the read of its real memory, and a training step of a ViT with HMA beside the same ViT.
+
+`read` is forward and backward pass of the read, beside attention over the queue repeated for each row, as the paper
+writes it (section 4.2). `queue_...` and `batch_...` say how time and memory grow with the queue and the batch. `train`
+and `train_no_momentum` are training steps with and without momentum encoder.
 
     python benchmarks/hma.py --output docs/results/benchmarks/hma_h200.json     # on a GPU
     python benchmarks/hma.py --output docs/results/benchmarks/hma_cpu.json      # on a CPU
 """
 
 import argparse
-import contextlib
 
 from record import write_result
 from timing import compare, compare_kernels, peak, training_step
@@ -74,14 +70,6 @@ def reads(batch: int, queue: int, width: int, device: str, autocast):
     return ours, repeated
 
 
-def graphed(read):
-    """The same, recorded once and replayed."""
-    from hf_memaug.kernels.cuda_graphs import GraphedFunction
-
-    run = GraphedFunction(lambda inputs: read())
-    return lambda: run({})
-
-
 def vit_step(options, device: str, images: int, autocast, **kwargs):
     """One training step; without `kwargs`, of the backbone and a linear head."""
     import torch
@@ -123,12 +111,6 @@ def main() -> None:
     rows.append(compare("read", against, repeated, ours, device, rounds, repeats))
     if on_gpu:
         rows.append(memory_row("read_memory", against, peak(repeated, beside=True), peak(ours, beside=True)))
-        rows.append(compare("read_graphed", against, repeated, graphed(ours), device, rounds, repeats))
-        exact, slow = reads(batch, queue, width, device, contextlib.nullcontext)
-        for what, how in (("read_fp32", "highest"), ("read_tf32", "high")):
-            torch.set_float32_matmul_precision(how)
-            rows.append(compare(what, against, slow, exact, device, rounds, repeats))
-        rows.append(memory_row("read_fp32_memory", against, *(peak(one, beside=True) for one in (slow, exact))))
     for what, larger in (
         (f"queue_{32 * queue}", (batch, 32 * queue)),
         (f"batch_{8 * batch}", (8 * batch, queue)),

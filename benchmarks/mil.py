@@ -72,7 +72,7 @@ def measure(what: str, model, rows, options, graphs: bool) -> tuple[float, float
     import torch
     from transformers import TrainerCallback
 
-    from hf_memaug import BilevelTrainer, BilevelTrainingArguments, DomainTrainer, DomainTrainingArguments, RunGuard
+    from hf_memaug import BilevelTrainer, BilevelTrainingArguments, DomainTrainer, DomainTrainingArguments
     from hf_memaug.data.collators import PaddingCollator
 
     on_gpu = torch.cuda.is_available()
@@ -113,12 +113,10 @@ def measure(what: str, model, rows, options, graphs: bool) -> tuple[float, float
         else:
             arguments = BilevelTrainingArguments(**common, episodes=total, episode_steps=1, hypergradient=what)
             trainer = BilevelTrainer(model=model, args=arguments, **given)
-            trainer = trainer._meta_trainer()
-        trainer.remove_callback(RunGuard)
         if on_gpu:
             torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats()
-        trainer.train()
+        trainer.train() if what == "erm" else trainer.meta_train()
     rounds = [(after - before) / steps for before, after in zip(clock.marks, clock.marks[1:], strict=False)]
     peak = torch.cuda.max_memory_allocated() if on_gpu else 0
     print(
