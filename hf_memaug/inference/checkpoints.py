@@ -51,13 +51,18 @@ def read_config(name: str, argument: str = "checkpoint"):
     try:
         return AutoConfig.from_pretrained(name)
     except (OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = "There is no such folder." if _is_path(name) else str(error).splitlines()[0]
         if "progressive_columns" in str(error):
             reason = (
                 "the columns of progressive networks have no `Auto` class. Load them with "
                 "`hf_memaug.training.continual.progressive.ProgressiveColumns`, or choose another strategy."
             )
         raise CheckpointError(f"`{argument}` {name!r} cannot be loaded: {reason}") from None
+
+
+def _is_path(name: str) -> bool:
+    """Whether it can only be a path here, and no repository of the hub."""
+    return not os.path.exists(name) and (os.path.isabs(name) or name.startswith(".") or name.count("/") > 1)
 
 
 def kind_of(config) -> str | None:
@@ -165,7 +170,7 @@ def beside_checkpoint(name: str, file: str) -> Path | None:
         folder = Path(name)
         around = [folder.resolve().parent] if folder.resolve().name == "checkpoint" else []
         return next((one / file for one in (folder, *around) if (one / file).is_file()), None)
-    if os.path.isabs(name) or name.startswith(".") or name.count("/") > 1:
+    if _is_path(name):
         return None
     from transformers.utils import cached_file
 

@@ -281,7 +281,7 @@ def test_checkpoints_that_cannot_be_loaded(tmp_path):
     (tmp_path / "broken" / "config.json").write_text("{")
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     for name, said in {
-        "missing": "cannot be loaded",
+        "missing": "There is no such folder",
         "nothing": "has no `config.json`",
         "run": "Did you mean .*mil.checkpoint",
         "bare": "has no tokenizer",
