@@ -47,7 +47,7 @@ setup(
     package_data={
         "hf_memaug": ["py.typed"],
         "hf_memaug.app": ["page.css", "page.html"],
-        "hf_memaug.reporting.html": ["report.css", "report.js"],
+        "hf_memaug.reporting.html": ["report.html.jinja", "report.css", "report.js"],
     },
     python_requires=">=3.10",
     install_requires=[
@@ -55,6 +55,7 @@ setup(
         "datasets>=3.0",
         "evaluate>=0.4.3",
         "huggingface_hub>=1.0",
+        "jinja2>=3.1",
         "numpy>=1.24",
         "peft>=0.18",
         "pillow>=10.0",

@@ -35,7 +35,7 @@ def text_run(folder: Path, methods=("erm", "mil", "hma"), seeds=(0, 1, 2, 3, 4),
                 lines.append(_line(method, target, seed, scores, settings, validation=90 + luck))
                 job = folder / "jobs" / lines[-1]["name"]
                 _write_log(job, generator, {"erm": 0.9, "mil": 0.75, "hma": 0.8}[method])
-                if features and seed < 2:
+                if features and seed < 2 and target == TEXT_DOMAINS[0]:
                     _write_features(job, TEXT_DOMAINS, target, 0.3 if method == "mil" else 1.5, generator)
                 if method != "erm" and seed == 0:
                     _write_slots(job, TEXT_DOMAINS, 100 if method == "mil" else 12, method == "hma", generator)

@@ -108,7 +108,7 @@ def score_table(
     """A table of scores, one row per method.
 
     A cell is a number or a list with one number per seed; a list shows as mean ± std (n - 1), a list of one as its
-    value, a missing cell as "-". The best mean of each column is marked (`*` in text, bold in Markdown and LaTeX), all
+    value, a missing cell as "-", a text as it is. The best mean of each column is marked (`*` in text, bold in Markdown and LaTeX), all
     of them where the shown digits tie, none where only one row has a value.
 
     Args:
@@ -135,17 +135,21 @@ def score_table(
         (row, column): _summary(row, column, cells.get(column), points)
         for row, cells in rows.items()
         for column in columns
+        if not isinstance(cells.get(column), str)
     }
     for column in columns:
-        means = [summaries[row, column].mean for row in rows if summaries[row, column] is not None]
+        means = [summaries[row, column].mean for row in rows if summaries.get((row, column)) is not None]
         means = [round(mean, digits) for mean in means if not math.isnan(mean)]
         if len(means) > 1:
             best[column] = min(means) if column in lower_is_better else max(means)
 
     lines = [[escape(str(name), style) for name in (header, *columns)]]
-    for row in rows:
+    for row, cells in rows.items():
         line = [escape(str(row), style)]
         for column in columns:
+            if isinstance(cells.get(column), str):
+                line.append(escape(cells[column], style))
+                continue
             summary = summaries[row, column]
             is_best = summary is not None and column in best and round(summary.mean, digits) == best[column]
             line.append(_cell(summary, digits, is_best, style))

@@ -12,7 +12,6 @@ What is missing is shown: "(2 of 3)" behind a mean over two of three trials, and
 """
 
 import argparse
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -68,28 +67,21 @@ class Cell:
 Cells = dict[tuple[str, ...], dict[str, Cell]]
 
 
-Asked = Mapping[str, Iterable[str]]
-
-
-def domain_cells(
-    records: Sequence[Record], selection: str, trials: int | None = None, asked: Asked | None = None
-) -> dict[tuple[str, str], Cells]:
+def domain_cells(records: Sequence[Record], selection: str, trials: int | None = None) -> dict[tuple[str, str], Cells]:
     """
     The tables as numbers: (data set, setting) -> row -> column -> `Cell`.
 
     Args:
         records: of any data sets, algorithms and models.
         selection: "training", "leave_one_out" or "oracle".
-        trials (*optional*): how many there should be. Default: as many as the records of the data set have.
-        asked (*optional*): data set -> domains that were to be left out, if one of them has no record yet.
+        trials (*optional*): the expected number of trials. Default: as many as the records of the data set have.
     """
     tables: dict[tuple[str, str], Cells] = {}
     for dataset, setting in dict.fromkeys((record.dataset, record.setting) for record in records):
         own = [record for record in records if (record.dataset, record.setting) == (dataset, setting)]
         choices = choose(own, selection)
         seeds = sorted({record.trial_seed for record in own} | set(range(trials or 0)))
-        domains = _columns(own, (asked or {}).get(dataset, ()))
-        # Rows without any choice are shown, too: they have begun.
+        domains = _columns(own)
         rows: Cells = {_row(record): {} for record in own}
         for row, cells in rows.items():
             of_row: dict[int, dict[str, float]] = {seed: {} for seed in seeds}
@@ -97,7 +89,7 @@ def domain_cells(
                 if _row(choice.record) == row:
                     of_row[choice.record.trial_seed][choice.test_env] = choice.accuracy
                     if choice.source is not None:
-                        # How it does at home, beside the others and not in their average.
+                        # The domain trained on is shown, and has no part in the average.
                         of_row[choice.record.trial_seed][choice.source] = choice.record.accuracy[choice.source]["out"]
             tested = [name for name in domains if setting == "multi_source" or name != row[-1]]
             for name in domains:
@@ -115,31 +107,27 @@ def domain_report(
     selection: str = "training",
     style: str = "markdown",
     trials: int | None = None,
-    asked: Asked | None = None,
 ) -> str:
-    """All tables, one for each data set, and one of the averages where there are several; arguments as above."""
+    """A table for each data set, and one of the averages where there are several. Arguments as in `domain_cells`."""
     check_name("selection", selection, SELECTIONS)
     check_name("format", style, FORMATS)
     records, unfinished = split_finished(records)
     if not records:
-        raise ValueError(
-            f"`records` has no finished run ({len(unfinished)} records of others): there is nothing to show."
-        )
-    tables = domain_cells(records, selection, trials, asked)
+        raise ValueError(f"`records` has no finished run ({len(unfinished)} records of unfinished ones).")
+    tables = domain_cells(records, selection, trials)
     sections = [_explained(selection, style)]
     for (dataset, setting), rows in tables.items():
         own = [record for record in records if (record.dataset, record.setting) == (dataset, setting)]
         single = " (trained on one domain)" if setting == "single_source" else ""
         sections += [_heading(f"{dataset}{single}", style), _table(rows, style)]
-        sections.append(_gaps(own, selection, rows, style, (asked or {}).get(dataset, ())))
+        sections.append(_gaps(own, selection, rows, style))
     several = {dataset: rows for (dataset, setting), rows in tables.items() if setting == "multi_source"}
     if len(several) > 1:
-        names = list(dict.fromkeys(row for rows in several.values() for row in rows))
-        empty = {dataset: Cell((), next(iter(rows.values()))["average"].expected) for dataset, rows in several.items()}
-        averages: Cells = {
-            row: {data: several[data][row]["average"] if row in several[data] else empty[data] for data in several}
-            for row in names
-        }
+        averages: Cells = {}
+        for row in dict.fromkeys(row for rows in several.values() for row in rows):
+            for dataset, rows in several.items():
+                missing = {"average": Cell((), next(iter(rows.values()))["average"].expected)}
+                averages.setdefault(row, {})[dataset] = rows.get(row, missing)["average"]
         sections += [_heading("Averages", style), _table(averages, style)]
     if unfinished:
         names = sorted({record.args["job"] for record in unfinished})
@@ -147,26 +135,13 @@ def domain_report(
     return "\n\n".join(section for section in sections if section) + "\n"
 
 
-def _columns(records: Sequence[Record], asked: Iterable[str] = ()) -> list[str]:
-    """The domains that runs leave out alone, or were to. Where each run trains on one domain, all of them."""
+def _columns(records: Sequence[Record]) -> list[str]:
+    """The domains that runs leave out alone; where each run trains on one domain, all of them."""
     domains = list(dict.fromkeys(name for record in records for name in record.accuracy))
     if any(record.setting == "single_source" for record in records):
         return domains
-    wanted = {*asked, *(env for record in records if len(record.test_envs) == 1 for env in record.test_envs)}
-    return [name for name in domains if name in wanted] or domains
-
-
-def asked_domains(paths: Iterable[str | Path]) -> dict[str, set[str]]:
-    """data set -> domains that the jobs in folders of sweeps leave out alone, whether they have run or not."""
-    asked: dict[str, set[str]] = {}
-    for file in (file for path in paths for file in Path(path).glob("jobs/*/job.json")):
-        try:
-            job = json.loads(file.read_text(encoding="utf-8"))
-            if len(job["test_envs"]) == 1:
-                asked.setdefault(job["dataset"], set()).update(job["test_envs"])
-        except (OSError, ValueError, KeyError, TypeError):
-            continue
-    return asked
+    left_out = {record.test_envs[0] for record in records if len(record.test_envs) == 1}
+    return [name for name in domains if name in left_out] or domains
 
 
 def _row(record: Record) -> tuple[str, ...]:
@@ -184,10 +159,9 @@ def _table(rows: Mapping[tuple[str, ...], Mapping[str, Cell]], style: str) -> st
     best = {}
     for column in columns:
         means = [round(cells[column].mean, 1) for cells in rows.values() if cells[column].mean is not None]
-        # A row that lacks trials may stand first by luck, but where one alone has a value there is nothing to compare.
         if len(means) > 1:
             best[column] = max(means)
-    # Of rows trained on different domains, none is the best.
+    # Rows trained on different domains are not compared.
     compares = all(len(row) == 2 for row in rows)
     lines = [[escape(name, style) for name in ("algorithm", *columns)]]
     for row, cells in rows.items():
@@ -200,8 +174,8 @@ def _table(rows: Mapping[tuple[str, ...], Mapping[str, Cell]], style: str) -> st
     return lay_out(lines, style)
 
 
-def _gaps(records: Sequence[Record], selection: str, rows: Cells, style: str, asked: Iterable[str] = ()) -> str:
-    """What is missing: trials without a choice, and trials that chose among fewer draws than others."""
+def _gaps(records: Sequence[Record], selection: str, rows: Cells, style: str) -> str:
+    """Trials without a complete set of runs, and trials that chose among fewer draws than others."""
     gaps = []
     draws: dict[tuple, set[int]] = {}
     for record in records:
@@ -209,9 +183,8 @@ def _gaps(records: Sequence[Record], selection: str, rows: Cells, style: str, as
             draws.setdefault((_row(record), env, record.trial_seed), set()).add(record.hparams_seed)
     most = max(len(seeds) for seeds in draws.values())
     chosen = {(_row(choice.record), choice.test_env, choice.record.trial_seed) for choice in choose(records, selection)}
-    domains = _columns(records, asked)
     for row in rows:
-        for env in domains:
+        for env in _columns(records):
             if env == row[-1] and len(row) == 3:
                 continue
             for trial in sorted({record.trial_seed for record in records}):
@@ -253,12 +226,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "--selection", default="training", choices=list(SELECTIONS), help="how to choose (default: %(default)s)"
     )
     parser.add_argument("--format", default="markdown", choices=FORMATS, help="default: %(default)s")
-    parser.add_argument("--trials", type=int, help="how many there should be (default: as many as any row has)")
+    parser.add_argument("--trials", type=int, help="the expected number (default: as many as any row has)")
     parser.add_argument("--output", type=Path, help="write the tables here (default: print them)")
     options = parser.parse_args(arguments)
     try:
-        records, asked = read_records(*options.paths), asked_domains(options.paths)
-        text = domain_report(records, options.selection, options.format, options.trials, asked)
+        text = domain_report(read_records(*options.paths), options.selection, options.format, options.trials)
     except (OSError, ValueError) as error:
         parser.error(str(error))
     if options.output is None:

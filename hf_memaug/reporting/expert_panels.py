@@ -64,7 +64,7 @@ def image_figure(rows: int, headings: Sequence[str], titles: Sequence[str], shap
     height = max(height, line * max(title.count("\n") + 1 for title in titles))
     height = rows * height + line * max(heading.count("\n") + 1 for heading in headings) + 0.6
     all_titles = headings + [""] * (len(headings) * (rows - 1))
-    figure, panels = plots._new_figure(width, height, titles=all_titles, rows=rows, grid=False)
+    figure, panels = plots.new_figure(width, height, all_titles, len(headings), grid=False)
     figure.get_layout_engine().set(w_pad=GAP / 2, h_pad=GAP / 2, wspace=0, hspace=0, rect=(0, 0, 1, 1 - GAP / height))
     for place, axes in enumerate(panels):
         axes.set(xticks=(), yticks=())
@@ -72,7 +72,7 @@ def image_figure(rows: int, headings: Sequence[str], titles: Sequence[str], shap
         axes.title.set_fontsize(9)
         row, column = divmod(place, len(headings))
         if column == 0:
-            axes.set_ylabel(plots._text(titles[row]), rotation=0, ha="right", va="center", fontsize=9)
+            axes.set_ylabel(plots.plain(titles[row]), rotation=0, ha="right", va="center", fontsize=9)
     return figure, panels
 
 
@@ -87,7 +87,7 @@ def draw_grid(
     figure, panels = image_figure(len(cells), headings, titles, shape)
     for axes, cell in zip(panels, flat, strict=True):
         if cell is None:
-            axes.text(0.5, 0.5, "no image", transform=axes.transAxes, ha="center", va="center", color=plots._GREY)
+            axes.text(0.5, 0.5, "no image", transform=axes.transAxes, ha="center", va="center", color=plots.GREY)
             axes.set(xlim=(0, shape[1]), ylim=(0, shape[0]), aspect="equal")
             continue
         image, chosen = cell
@@ -95,7 +95,7 @@ def draw_grid(
         if chosen is not None and numbers:
             write_numbers(axes, chosen, patch)
     expert_legend(figure, experts)
-    return plots._save(figure, path, [])
+    return plots.save(figure, path, [])
 
 
 def write_numbers(axes, experts: np.ndarray, patch: tuple[int, int]) -> None:

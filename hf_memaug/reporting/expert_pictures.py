@@ -69,7 +69,7 @@ def draw_experts(
         numbers: whether to write the expert's number on each patch. With more experts than colours it always is.
         batch_size: images at a time.
     """
-    path = plots._png_path(path)
+    path = Path(path)
     gmoe = gmoe_of(model)
     layers = _layers(gmoe, layer)
     images, titles = _titled(images, titles)
@@ -100,7 +100,7 @@ def draw_experts_across_domains(
         classes: the classes to show. By default all.
         model, processor, path, numbers, batch_size: as in `draw_experts`.
     """
-    path = plots._png_path(path)
+    path = Path(path)
     gmoe = gmoe_of(model)
     layer = _layers(gmoe, layer)[-1]
     dataset = image_dataset(dataset)
@@ -141,11 +141,11 @@ def class_expert_histogram(
         progress: whether to show a bar while counting.
         model, processor, path, batch_size: as in `draw_experts`.
     """
-    path = plots._png_path(path)
+    path = Path(path)
     layers = _layers(gmoe_of(model), layer)
     dataset = image_dataset(dataset)
     numbers = {name: sum(of_domain[name] for of_domain in dataset.counts().values()) for name in dataset.label_names}
-    names = [plots._text(f"{wrapped(name, 24)} ({number})") for name, number in numbers.items()]
+    names = [plots.plain(f"{wrapped(name, 24)} ({number})") for name, number in numbers.items()]
     # In inches: a bar with its gap, which is as high as the longest name.
     pitch = max(0.24, 0.14 * max(name.count("\n") + 1 for name in names))
     height = (pitch * len(names) + 0.75) * len(layers) + 0.8
@@ -158,7 +158,7 @@ def class_expert_histogram(
     columns = {"all domains": found.counts.sum(axis=1)} if len(found.domains) > 1 else {}
     columns |= {domain: found.counts[:, place] for place, domain in enumerate(found.domains)}
     titles = [wrapped(f"{name}, {_layer_title(one)}", 24) for one in layers for name in columns]
-    figure, panels = plots._new_figure(1.8 * len(columns) + 1.4, height, titles=titles, rows=len(layers), grid=False)
+    figure, panels = plots.new_figure(1.8 * len(columns) + 1.4, height, titles, len(columns), grid=False)
     for place, axes in enumerate(panels):
         row, column = divmod(place, len(columns))
         _draw_shares(axes, list(columns.values())[column][row])
@@ -168,7 +168,7 @@ def class_expert_histogram(
         if row == len(layers) - 1:
             axes.set_xlabel("% of choices", fontsize=8)
     expert_legend(figure, found.counts.shape[-1])
-    return plots._save(figure, path, []), found
+    return plots.save(figure, path, []), found
 
 
 def _draw_shares(axes, counts: np.ndarray) -> None:
@@ -179,7 +179,7 @@ def _draw_shares(axes, counts: np.ndarray) -> None:
     for expert in range(shares.shape[-1]):
         axes.barh(places, shares[:, expert], 0.82, starts[:, expert], **expert_style(expert))
     for missing in np.flatnonzero(totals == 0):
-        axes.text(2, missing, "no image", va="center", fontsize=7, color=plots._GREY)
+        axes.text(2, missing, "no image", va="center", fontsize=7, color=plots.GREY)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.title.set_fontsize(9)
     axes.set(xlim=(0, 100), ylim=(len(counts) - 0.5, -0.5), xticks=(0, 50, 100), yticks=())
@@ -204,8 +204,7 @@ def draw_attention(
         processor: the image processor of all models, or name -> that of each.
         images, titles, path, batch_size: as in `draw_experts`.
     """
-    path = plots._png_path(path)
-    plots._check_mapping("models", models, "{name: model}")
+    path = Path(path)
     processors = processor if isinstance(processor, Mapping) else dict.fromkeys(models, processor)
     for name in models:
         if name not in processors:
@@ -237,7 +236,7 @@ def draw_attention(
     for label, side in zip(bar.ax.get_xticklabels(), ("left", "right"), strict=True):
         label.set(ha=side, fontsize=8)
     bar.ax.tick_params(length=0)
-    return plots._save(figure, path, [])
+    return plots.save(figure, path, [])
 
 
 def _layer_title(layer: int) -> str:

@@ -1,19 +1,22 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The report of a run: one HTML file that opens anywhere, without a network.
+"""
+The report of a run: one HTML file that opens offline.
 
-`python -m hf_memaug.reporting.html_report RUN` writes it into the folder of the run.
+    python -m hf_memaug.reporting.html_report RUN
 """
 
 import argparse
 import logging
 import os
 from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 
+from hf_memaug import __version__
 from hf_memaug.evaluation.checks import check_name
 from hf_memaug.files import write_atomically
-from hf_memaug.reporting.html.page import page, sections
+from hf_memaug.reporting.html import history, memory, scores
 from hf_memaug.runs.results import FinishedRun
 
 REPORT_FILE = "report.html"
@@ -24,18 +27,52 @@ def write_report(
     run_folder: str | os.PathLike, output: str | os.PathLike | None = None, baseline: str | None = None
 ) -> Path:
     """
-    Writes the report of a run and returns where it is. What the folder lacks the report does without; what is broken in
-    it the report leaves aside, and says so.
+    Writes the report of a run and returns its path. Missing parts are left out and broken files skipped; the report
+    names both.
 
     Args:
         run_folder: the folder of a run, finished or not.
-        output (*optional*): the file to write. By default `report.html` in the folder.
-        baseline (*optional*): the method that others are tested against. By default "erm", or else the first.
+        output (*optional*): the file to write. Default: `report.html` in the folder.
+        baseline (*optional*): the method that the others are tested against. Default: "erm", or else the first.
     """
+    from jinja2 import Environment
+
     run = FinishedRun(run_folder)
     if baseline is not None:
         check_name("baseline", baseline, run.methods)
-    text = page(run, sections(run, baseline))
+    features, rows = memory.features_section(run)
+    sections = [
+        scores.comparison_section(run, baseline),
+        scores.domains_section(run, baseline),
+        history.continual_section(run),
+        history.curves_section(run),
+        features,
+        memory.distance_section(run),
+        memory.memory_section(run),
+        memory.experts_section(run),
+        scores.cost_section(run, baseline),
+        history.data_section(run),
+        history.reproduce_section(run),
+    ]
+    folder = files("hf_memaug.reporting.html")
+    template, style, script = (
+        (folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html.jinja", "css", "js")
+    )
+    text = (
+        Environment(autoescape=True, trim_blocks=True)
+        .from_string(template)
+        .render(
+            name=run.path.resolve().name,
+            summary=history.summary(run),
+            sections=[one for one in sections if one.blocks],
+            missing=[one.missing for one in sections if not one.blocks and one.missing],
+            notes=run.notes,
+            rows=rows,
+            style=style,
+            script=script,
+            version=__version__,
+        )
+    )
     for note in run.notes:
         logger.warning(note)
     path = Path(output) if output is not None else run.path / REPORT_FILE
@@ -47,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser("python -m hf_memaug.reporting.html_report", description="The report of a run.")
     parser.add_argument("run", help="the folder of a run")
     parser.add_argument("--output", help=f"the file to write (default: {REPORT_FILE} in the folder)")
-    parser.add_argument("--baseline", help="the method that others are tested against (default: erm, or the first)")
+    parser.add_argument("--baseline", help="the method that the others are tested against (default: erm, or the first)")
     options = parser.parse_args(arguments)
     try:
         print(write_report(options.run, options.output, options.baseline))

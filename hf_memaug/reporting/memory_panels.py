@@ -14,7 +14,7 @@ from hf_memaug.reporting.expert_panels import HEAT, wrapped
 from hf_memaug.reporting.memory_maps import read_by_class
 
 # Of classes whose points can be told apart, by colour and marker.
-MOST_STYLES = len(plots._COLOURS) * len(plots._MARKERS)
+MOST_STYLES = len(plots.COLOURS) * len(plots.MARKERS)
 # What lies between the darkest and the brightest colour: one row that reads itself alone would leave all others dark.
 _SCALE = (0.005, 0.995)
 # In inches, of a letter in 8 points; and how many of them a name has that is not broken into lines.
@@ -42,7 +42,7 @@ def plot_slots(
         class_names: the name of each class. By default its number.
         seed: seed of t-SNE.
     """
-    path = plots._png_path(path)
+    path = Path(path)
     slots, slot_labels = _points("slots", slots, slot_labels, "slot_labels", "train with more `synthetic_slots`")
     names = _names(class_names, slot_labels, [] if labels is None else labels)
     panels = {"synthetic slots": (slots, slot_labels, np.ones(len(slots), dtype=bool))}
@@ -63,9 +63,9 @@ def plot_slots(
             "fewer of them."
         )
 
-    figure, axes = plots._new_figure(4.2 * len(panels) + 0.4, 4.6, titles=list(panels), grid=False)
+    figure, axes = plots.new_figure(4.2 * len(panels) + 0.4, 4.6, titles=list(panels), grid=False)
     for one, (array, of_panel, is_slot) in zip(axes, panels.values(), strict=True):
-        points = plots._neighbour_embedding(array, seed)
+        points = plots.t_sne(array, seed)
         for place, label in enumerate(shown):
             # Slots come last: there are few, and they must not be hidden.
             one.scatter(*points[(of_panel == label) & ~is_slot].T, **_point_style(place, slot=False))
@@ -74,13 +74,13 @@ def plot_slots(
             if (~is_slot[of_panel == label]).any():
                 _write_name(one, names[label], np.median(points[(of_panel == label) & ~is_slot], axis=0))
         one.set(xticks=(), yticks=(), xlabel="t-SNE 1", ylabel="t-SNE 2", box_aspect=1)
-    return plots._save(figure, path, _point_handles(names, shown, features is not None))
+    return plots.save(figure, path, _point_handles(names, shown, features is not None))
 
 
 def _point_style(place: int, slot: bool) -> dict[str, Any]:
-    again, colour = divmod(place, len(plots._COLOURS))
+    again, colour = divmod(place, len(plots.COLOURS))
     # Classes of one colour have markers that are easily told apart, not one that is another turned round.
-    style = {"color": plots._COLOURS[colour], "marker": plots._MARKERS[(place - again) % len(plots._MARKERS)]}
+    style = {"color": plots.COLOURS[colour], "marker": plots.MARKERS[(place - again) % len(plots.MARKERS)]}
     if slot:
         return {**style, "s": 44, "edgecolor": "black", "linewidth": 0.9, "zorder": 3}
     return {**style, "s": 12, "alpha": 0.45, "linewidth": 0}
@@ -92,7 +92,7 @@ def _write_name(axes, name: str, place: np.ndarray) -> None:
     style = {"fontsize": 9, "fontweight": "bold", "zorder": 4, "ha": "center", "va": "center"}
     # Legible on points of all colours.
     outline = [withStroke(linewidth=2.5, foreground="white")]
-    axes.text(*place, plots._text(wrapped(name)), path_effects=outline, **style)
+    axes.text(*place, plots.plain(wrapped(name)), path_effects=outline, **style)
 
 
 def _point_handles(names: Sequence[str], shown: Sequence[int], with_rows: bool) -> list:
@@ -100,13 +100,13 @@ def _point_handles(names: Sequence[str], shown: Sequence[int], with_rows: bool) 
 
     def handle(label: str, colour: str, marker: str, slot: bool):
         edge = {"markeredgecolor": "black", "markersize": 6.5} if slot else {"markeredgewidth": 0, "markersize": 4}
-        return Line2D([], [], color=colour, marker=marker, linestyle="", label=plots._text(label), **edge)
+        return Line2D([], [], color=colour, marker=marker, linestyle="", label=plots.plain(label), **edge)
 
     styles = [_point_style(place, slot=True) for place in range(len(shown))]
     named = zip(shown, styles, strict=True)
     handles = [handle(names[label], style["color"], style["marker"], slot=True) for label, style in named]
     if with_rows:
-        handles += [handle("a slot", "white", "o", slot=True), handle("a row", plots._GREY, "o", slot=False)]
+        handles += [handle("a slot", "white", "o", slot=True), handle("a row", plots.GREY, "o", slot=False)]
     return handles
 
 
@@ -128,7 +128,7 @@ def plot_datapoint_attention(
         labels, slot_labels: the class of each row, and of each slot.
         path, class_names: as in `plot_slots`.
     """
-    path = plots._png_path(path)
+    path = Path(path)
     row_weights, labels = np.asarray(as_numpy(row_weights), dtype=np.float64), _labels("labels", labels)
     slot_weights, slot_labels = (
         np.asarray(as_numpy(slot_weights), dtype=np.float64),
@@ -153,7 +153,7 @@ def plot_datapoint_attention(
     room = 0.15 * max(name.count("\n") + 1 for name in row_names) * height / smallest
     side = min(max(0.05 * height, room, 3.6), 14.0)
     inches = min(max(side * width / height, 4.0), 14.0)
-    figure, (axes,) = plots._new_figure(inches + _width_of(row_names) + 1.2, side + 0.9, grid=False)
+    figure, (axes,) = plots.new_figure(inches + _width_of(row_names) + 1.2, side + 0.9, grid=False)
     least, most = np.quantile(drawn, _SCALE)
     # Of a memory that is read evenly, rounding must not be blown up into a pattern.
     least, most = (0.0, 2 * most) if most - least <= 1e-6 * most else (least, most)
@@ -179,7 +179,7 @@ def plot_datapoint_attention(
     bar = figure.colorbar(image, ax=axes, fraction=0.035, pad=0.015, extend="both")
     bar.set_label("attention, mean over heads", fontsize=9)
     bar.ax.tick_params(labelsize=8)
-    return plots._save(figure, path, [])
+    return plots.save(figure, path, [])
 
 
 def _groups(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -201,12 +201,12 @@ def _name_ticks(axes, places: Sequence[float], names: Sequence[str], inches: flo
         # What upright names take must not be taken from the rows.
         figure = axes.figure
         figure.set_figheight(figure.get_figheight() + _LETTER * max(map(len, shown)))
-    axes.set_xticks(places, [plots._text(name) for name in shown], fontsize=8, **slant)
+    axes.set_xticks(places, [plots.plain(name) for name in shown], fontsize=8, **slant)
 
 
 def _side_name(name: str) -> str:
     """On at most two lines."""
-    return plots._text(wrapped(name) if wrapped(name).count("\n") < 2 else _shortened(name))
+    return plots.plain(wrapped(name) if wrapped(name).count("\n") < 2 else _shortened(name))
 
 
 def _shortened(name: str) -> str:
@@ -238,7 +238,7 @@ def plot_real_memory(
         labels, slot_labels: the class of each row, and of each slot.
         path, class_names: as in `plot_slots`.
     """
-    path = plots._png_path(path)
+    path = Path(path)
     labels, slot_labels = _labels("labels", labels), _labels("slot_labels", slot_labels)
     check_same_length(labels=labels, own=own)
     names = _names(class_names, labels, slot_labels)
@@ -254,11 +254,11 @@ def plot_real_memory(
     pitch = max(0.3, 0.15 * max(name.count("\n") + 1 for name in shown))
     titles = [f"slots of each class (of {len(slot_labels)})", "% of attention, by class"]
     inches = max(3.0, 0.48 * (len(names) + 1))
-    figure, (bars, matrix) = plots._new_figure(
+    figure, (bars, matrix) = plots.new_figure(
         2 * (inches + _width_of(shown) + 0.3), max(pitch * len(names) + 1.7, 3.2), titles=titles, grid=False
     )
-    drawn = bars.barh(range(len(names)), counts, 0.75, color=plots._COLOURS[0])
-    bars.bar_label(drawn, [f"{count:,}" for count in counts], fontsize=8, padding=2, color=plots._DARK)
+    drawn = bars.barh(range(len(names)), counts, 0.75, color=plots.COLOURS[0])
+    bars.bar_label(drawn, [f"{count:,}" for count in counts], fontsize=8, padding=2, color=plots.DARK)
     bars.set_yticks(range(len(names)), shown, fontsize=8)
     bars.set(
         ylim=(len(names) - 0.5, -0.5), xlim=(0, 1.18 * max(counts.max(), 1)), xticks=(), ylabel="class of the slot"
@@ -270,7 +270,7 @@ def plot_real_memory(
     matrix.imshow(shares[asking], cmap="Blues", vmin=0, vmax=most, aspect="auto", interpolation="nearest")
     for (row, column), share in np.ndenumerate(shares[asking]):
         # Legible on pale and on dark cells.
-        colour = "white" if share > 0.6 * most else plots._DARK
+        colour = "white" if share > 0.6 * most else plots.DARK
         matrix.text(column, row, f"{100 * share:.0f}", ha="center", va="center", fontsize=8, color=colour)
     matrix.axvline(len(names) - 0.5, color="white", linewidth=3)
     _name_ticks(matrix, range(len(names) + 1), [*names, "itself"], inches / (len(names) + 1))
@@ -278,15 +278,15 @@ def plot_real_memory(
     matrix.tick_params(length=0)
     matrix.spines[:].set_visible(False)
     matrix.set(xlabel="class of the slot that is read", ylabel="class of the row that reads")
-    return plots._save(figure, path, []), shares
+    return plots.save(figure, path, []), shares
 
 
 def _points(name: str, values: Any, labels: Any, labels_name: str, mend: str) -> tuple[np.ndarray, np.ndarray]:
     array = np.asarray(as_numpy(values), dtype=np.float64)
     if array.ndim != 2 or array.shape[1] < 2:
         raise ValueError(f"`{name}` has shape {array.shape}: pass (points, feature_size), at least 2 wide.")
-    if len(array) < plots._LEAST_ROWS:
-        raise ValueError(f"`{name}` are {len(array)}, and t-SNE needs at least {plots._LEAST_ROWS}: {mend}.")
+    if len(array) < plots.LEAST_ROWS:
+        raise ValueError(f"`{name}` are {len(array)}, and t-SNE needs at least {plots.LEAST_ROWS}: {mend}.")
     if not np.isfinite(array).all():
         raise ValueError(f"`{name}` holds nan or infinity: leave such points out, here and in `{labels_name}`.")
     if labels is None:

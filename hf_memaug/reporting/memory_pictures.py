@@ -77,15 +77,15 @@ def draw_memories(
     if "slots" in pictures:
         slots = memory_maps.synthetic_slots(hma)
         kept = np.isin(slots.labels, shown)
-        if kept.sum() < plots._LEAST_ROWS:
+        if kept.sum() < plots.LEAST_ROWS:
             raise ValueError(
-                f"There are {kept.sum()} synthetic slots to show, and t-SNE needs at least {plots._LEAST_ROWS}: pass "
+                f"There are {kept.sum()} synthetic slots to show, and t-SNE needs at least {plots.LEAST_ROWS}: pass "
                 'more `classes`, train with more `synthetic_slots`, or leave "slots" out of `pictures`.'
             )
     rows = [_rows_in_turn(dataset, label, max(rows_per_class, attention_rows)) for label in shown]
-    if "slots" in pictures and sum(len(of_class[:rows_per_class]) for of_class in rows) < plots._LEAST_ROWS:
+    if "slots" in pictures and sum(len(of_class[:rows_per_class]) for of_class in rows) < plots.LEAST_ROWS:
         raise ValueError(
-            f"`dataset` has fewer than {plots._LEAST_ROWS} rows to show, and t-SNE needs as many: pass more rows, or a "
+            f"`dataset` has fewer than {plots.LEAST_ROWS} rows to show, and t-SNE needs as many: pass more rows, or a "
             'larger `rows_per_class`, or leave "slots" out of `pictures`.'
         )
     features = memory_maps.features_of(hma, processor, dataset.select(sum(rows, [])), batch_size)

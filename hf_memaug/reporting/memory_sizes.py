@@ -75,7 +75,7 @@ def plot_memory_sizes(rows: Iterable[Mapping], path: str | Path, **selection: st
     named = {f"real memory of {real:,}" if real else "no real memory": curve for real, curve in curves.items()}
     ylabel = selection.get("metric") or metrics.pop()
     log_x = any(slots > 0 for curve in curves.values() for slots in curve)
-    return plots.plot_curve(named, path, "synthetic slots of each class", plots._text(ylabel), log_x=log_x)
+    return plots.plot_curve(named, path, "synthetic slots of each class", plots.plain(ylabel), log_x=log_x)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

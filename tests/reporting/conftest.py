@@ -10,12 +10,12 @@ from hf_memaug.reporting import plots
 @pytest.fixture
 def drawn(monkeypatch):
     """The figures saved, kept open."""
-    figures, save = [], plots._save
+    figures, save = [], plots.save
 
     def keep(figure, *args):
         figures.append(figure)
         figure.clear = lambda: None
         return save(figure, *args)
 
-    monkeypatch.setattr(plots, "_save", keep)
+    monkeypatch.setattr(plots, "save", keep)
     return figures

@@ -1,31 +1,39 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Charts as SVG. Colours are classes of the style sheet (`s0` to `s6`), so that they follow light and dark.
+"""
+The charts of a report: matplotlib figures as inline SVG.
 
-All are panels of one width, which is that of a phone: letters keep their size, and wide screens show several abreast.
+matplotlib writes an artist's gid as the id of its SVG group. A gid "tip TEXT" becomes a tooltip; a gid "rows 3 5" marks
+the points of a scatter with the rows they stand for, which the page's script shows.
 """
 
-import math
-from collections.abc import Mapping, Sequence
+import importlib.util
+import io
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
+from xml.etree import ElementTree
 
-from hf_memaug.reporting.html.markup import Html, joined, number, tag
+import numpy as np
 
-WIDTH, COLOURS = 340, 7
-_LEFT, _RIGHT, _TOP, _BOTTOM = 44, 10, 8, 34
-# By which series of one colour, or of colours that are alike in print, are told apart.
-_MARKERS = ("circle", "square", "triangle", "diamond", "cross")
+from hf_memaug.reporting import plots
+from hf_memaug.reporting.html.blocks import Chart, Note
+
+WIDTH, PANELS_A_ROW = 11.0, 3
+_SVG = "{http://www.w3.org/2000/svg}"
 
 
-class Series(NamedTuple):
-    """
-    Args:
-        name: what its line is called when pointed at.
-        place: its number among the series of the page, which sets its colour.
-        points: x and y.
-        quiet: whether it stands behind the others, as one run of several.
-        dotted: whether its line is broken.
-    """
+class Spread(NamedTuple):
+    """A mean, the ends of its interval, and the values behind it."""
+
+    mean: float
+    low: float | None
+    high: float | None
+    values: Sequence[float]
+    tip: str
+
+
+class Line(NamedTuple):
+    """`place` sets the colour; `quiet` is for one run of several, `dotted` for a domain before its turn."""
 
     name: str
     place: int
@@ -34,238 +42,173 @@ class Series(NamedTuple):
     dotted: bool = False
 
 
-class Interval(NamedTuple):
-    """A mean with the ends of its interval, where it has one, and the values behind it."""
-
-    name: str
-    place: int
-    mean: float
-    low: float | None
-    high: float | None
-    values: Sequence[float]
-    text: str
-    tip: str
+def chart(label: str, draw: Callable, *args, **kwargs) -> Chart | Note:
+    """What `draw` draws as a block of the report, or a note where matplotlib is not installed."""
+    if importlib.util.find_spec("matplotlib") is None:
+        return Note(plots.NEEDS_MATPLOTLIB, "warning")
+    return Chart(_inline(draw(*args, **kwargs), label), label)
 
 
-def panel(title: str, height: float, *children: Html, label: str | None = None) -> Html:
-    """A chart under its title; `label` says to those who cannot see it what it shows."""
-    drawn = tag(
-        "svg", children, viewBox=f"0 0 {WIDTH} {height:g}", role="img", aria_label=label or title, class_="chart"
+def interval_panels(names: Sequence[str], panels: Mapping[str, Mapping[str, Spread]], limits=None):
+    """For each name a mean with its interval; small dots are single values. Panels have one scale."""
+    columns = min(len(panels), PANELS_A_ROW)
+    rows = -(-len(panels) // columns)
+    figure, all_axes = plots.new_figure(WIDTH, rows * (0.34 * len(names) + 0.9), list(panels), columns, sharey=True)
+    ends = {title: _ends(list(spreads.values())) for title, spreads in panels.items()}
+    span = max(max(1.15 * (high - low) for low, high in ends.values()), 1.0)
+    for axes, (title, spreads) in zip(all_axes, panels.items(), strict=True):
+        for name, one in spreads.items():
+            place = list(names).index(name)
+            style = plots.series_style(place, name)
+            if one.low is not None:
+                axes.plot([one.low, one.high], [place, place], color=style["color"], linewidth=2.2)
+            axes.scatter(one.values, [place + 0.28] * len(one.values), s=6, color=plots.GREY, linewidth=0)
+            axes.plot(one.mean, place, markersize=7, markeredgecolor="white", gid=f"tip {one.tip}", **style)
+        middle = sum(ends[title]) / 2
+        axes.set_xlim(*(limits or (middle - span / 2, middle + span / 2)))
+        axes.grid(False, axis="y")
+    all_axes[0].set(ylim=(len(names) - 0.4, -0.6))
+    all_axes[0].set_yticks(range(len(names)), [plots.plain(name) for name in names])
+    return figure
+
+
+def _ends(spreads: Sequence[Spread]) -> tuple[float, float]:
+    """The range to show. The interval of two seeds can be wider than any score: it may leave the panel."""
+    values = [value for one in spreads for value in one.values]
+    room = max(3 * (max(values) - min(values)), 1.0)
+    low = min(one.mean if one.low is None else one.low for one in spreads)
+    high = max(one.mean if one.high is None else one.high for one in spreads)
+    return max(low, min(values) - room), min(high, max(values) + room)
+
+
+def line_panels(panels: Mapping[str, Sequence[Line]], xlabel: str, ticks: Sequence[str] = (), legend=()):
+    """`ticks` name the places 0, 1, ... of x; `legend` names the colours."""
+    columns = min(len(panels), PANELS_A_ROW)
+    rows = -(-len(panels) // columns)
+    width = WIDTH if columns > 1 else WIDTH / 2
+    figure, all_axes = plots.new_figure(width, 2.5 * rows + 0.4, list(panels), columns)
+    for axes, lines in zip(all_axes, panels.values(), strict=True):
+        for line in lines:
+            style = {"linewidth": 0.8 if line.quiet else 1.8, "alpha": 0.45 if line.quiet else 1}
+            style |= {"linestyle": ":" if line.dotted else "-", "color": plots.COLOURS[line.place % len(plots.COLOURS)]}
+            if ticks or len(line.points) == 1:
+                style |= {"marker": plots.MARKERS[line.place % len(plots.MARKERS)], "markersize": 4}
+            x, y = zip(*line.points, strict=True)
+            axes.plot(x, y, gid=f"tip {line.name}: {y[-1]:.4g}", **style)
+        axes.set_xlabel(xlabel)
+        if ticks:
+            plots.name_ticks(axes, ticks)
+    from matplotlib.lines import Line2D
+
+    handles = [Line2D([], [], linewidth=2, **plots.series_style(place, name)) for place, name in enumerate(legend)]
+    plots.add_legend(figure, handles)
+    return figure
+
+
+def strip_panels(panels: Mapping[str, tuple[Sequence[str], np.ndarray, Sequence[int]]]):
+    """title -> row names, shares of shape (rows, slots), and the numbers of the slots: the darker, the more."""
+    heights = [0.24 * len(names) + 0.6 for names, _, _ in panels.values()]
+    figure, all_axes = plots.new_figure(
+        WIDTH, sum(heights), list(panels), 1, grid=False, gridspec_kw={"height_ratios": heights}
     )
-    return tag("figure", tag("figcaption", title), drawn, class_="panel")
+    for axes, (names, shares, numbers) in zip(all_axes, panels.values(), strict=True):
+        axes.imshow(shares, cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
+        axes.set_yticks(range(len(names)), [plots.plain(name) for name in names])
+        axes.set_xticks(range(0, len(numbers), -(-len(numbers) // 32)), numbers[:: -(-len(numbers) // 32)])
+        axes.tick_params(length=0, labelsize=8)
+    all_axes[-1].set_xlabel("slot")
+    return figure
 
 
-def panels(charts: Sequence[Html]) -> Html:
-    return tag("div", charts, class_="panels")
+def stack_panels(panels: Mapping[str, Mapping[str, Sequence[float]]], parts: Sequence[str]):
+    """For each row one bar of 100 %, divided into its parts."""
+    columns = min(len(panels), PANELS_A_ROW - 1)
+    most = max(map(len, panels.values()))
+    rows = -(-len(panels) // columns)
+    figure, all_axes = plots.new_figure(WIDTH, rows * (0.3 * most + 0.7) + 0.4, list(panels), columns, grid=False)
+    for axes, of_panel in zip(all_axes, panels.values(), strict=True):
+        values = np.array(list(of_panel.values()), dtype=float)
+        shares = 100 * values / np.maximum(values.sum(axis=1, keepdims=True), 1e-12)
+        starts = np.cumsum(shares, axis=1) - shares
+        for part, name in enumerate(parts[: shares.shape[1]]):
+            style = {
+                "color": plots.COLOURS[part % len(plots.COLOURS)],
+                "edgecolor": "white",
+                "label": plots.plain(name),
+            }
+            style["hatch"] = ("", "////", "....", "xxxx")[part // len(plots.COLOURS) % 4]
+            bars = axes.barh(range(len(shares)), shares[:, part], 0.8, starts[:, part], **style)
+            for bar, row, share in zip(bars, of_panel, shares[:, part], strict=True):
+                bar.set_gid(f"tip {name}, {row}: {share:.1f} %")
+        axes.set_yticks(range(len(of_panel)), [plots.plain(name) for name in of_panel], fontsize=9)
+        axes.set(xlim=(0, 100), ylim=(len(of_panel) - 0.5, -0.5), xlabel="%")
+        axes.spines[:].set_visible(False)
+        axes.tick_params(length=0)
+    widest = max(all_axes, key=lambda axes: len(axes.get_legend_handles_labels()[0]))
+    plots.add_legend(figure, widest.get_legend_handles_labels()[0])
+    return figure
 
 
-def legend(names: Sequence[str]) -> Html:
-    """Markers and names, in the order of their numbers."""
-    entries = []
-    for place, name in enumerate(names):
-        drawn = tag("svg", marker(7, 7, place, 5), viewBox="0 0 14 14", class_="key", aria_hidden="true")
-        entries.append(tag("li", drawn, name))
-    return tag("ul", entries, class_="legend")
+def feature_maps(maps: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray], rows: Sequence[int], target):
+    """Rows in two dimensions: colours are domains, markers are labels, a black edge is a wrong prediction."""
+    from matplotlib.lines import Line2D
+
+    figure, all_axes = plots.new_figure(WIDTH, 4.7, list(maps), grid=False)
+    domains, labels = (list(dict.fromkeys(arrays[name].tolist())) for name in ("domain", "label"))
+    colours = {name: plots.COLOURS[place % 6] for place, name in enumerate(domains)} | {target: plots.COLOURS[-1]}
+    markers = {name: plots.MARKERS[place % len(plots.MARKERS)] for place, name in enumerate(labels)}
+    wrong = (arrays["predicted"] != arrays["label"]) & (arrays["predicted"] != "") & (arrays["label"] != "")
+    for axes, points in zip(all_axes, maps.values(), strict=True):
+        axes.set(xticks=(), yticks=(), box_aspect=0.85)
+        for name in domains:
+            for label in labels:
+                for is_wrong in (False, True):
+                    chosen = (arrays["domain"] == name) & (arrays["label"] == label) & (wrong == is_wrong)
+                    gid = "rows " + " ".join(str(rows[place]) for place in np.flatnonzero(chosen))
+                    edge = {"edgecolor": "black", "linewidth": 1.2} if is_wrong else {"edgecolor": "none"}
+                    style = {"color": colours[name], "marker": markers[label], "s": 22, "alpha": 0.75, **edge}
+                    style["facecolor"] = style.pop("color")
+                    axes.scatter(*points[chosen].T, gid=gid, **style)
+    dot = {"linestyle": "", "marker": "o"}
+    named = [(f"{name} (target)" if name == target else name or "unknown", colours[name]) for name in domains]
+    handles = [Line2D([], [], color=colour, label=plots.plain(name), **dot) for name, colour in named]
+    handles += [
+        Line2D([], [], color=plots.GREY, linestyle="", marker=markers[name], label=plots.plain(name or "no label"))
+        for name in labels
+    ]
+    handles.append(Line2D([], [], color=plots.PALE, markeredgecolor="black", label="wrong prediction", **dot))
+    plots.add_legend(figure, handles)
+    return figure
 
 
-def colour(place: int) -> str:
-    return f"s{place % COLOURS}"
+def _inline(figure, label: str):
+    """The figure as SVG that can stand in a page: no ids, no metadata, as wide as the page."""
+    from markupsafe import Markup
+    from matplotlib import rc_context
 
-
-def marker(x: float, y: float, place: int, size: float, **attributes) -> Html:
-    shape, at = _MARKERS[(place + place // COLOURS) % len(_MARKERS)], {"class_": f"{colour(place)} mark", **attributes}
-    if shape == "circle":
-        return tag("circle", cx=_at(x), cy=_at(y), r=_at(size), **at)
-    corners = {
-        "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
-        "triangle": ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
-        "diamond": ((0, -1.25), (1.25, 0), (0, 1.25), (-1.25, 0)),
-        "cross": (
-            *((-0.4, -1.2), (0.4, -1.2), (0.4, -0.4), (1.2, -0.4), (1.2, 0.4), (0.4, 0.4)),
-            *((0.4, 1.2), (-0.4, 1.2), (-0.4, 0.4), (-1.2, 0.4), (-1.2, -0.4), (-0.4, -0.4)),
-        ),
-    }[shape]
-    points = " ".join(f"{_at(x + size * dx)},{_at(y + size * dy)}" for dx, dy in corners)
-    return tag("polygon", points=points, **at)
-
-
-def ticks(low: float, high: float, most: int = 5) -> list[float]:
-    """Round numbers between the two."""
-    span = high - low
-    if span <= 0 or not math.isfinite(span):
-        return [low]
-    step = 10 ** math.floor(math.log10(span / most))
-    step = next(step * factor for factor in (1, 2, 5, 10) if span / (step * factor) <= most)
-    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
-    return [round(place * step, 12) for place in range(first, last + 1)]
-
-
-def short(value: float) -> str:
-    """A number for an axis."""
-    if value and (abs(value) >= 1e5 or abs(value) < 1e-3):
-        mantissa, exponent = f"{value:.0e}".split("e")
-        return f"{mantissa}e{int(exponent)}".replace("-", "−")
-    return f"{value:g}".replace("-", "−")
-
-
-def interval_chart(title: str, intervals: Sequence[Interval], low: float, high: float) -> Html:
-    """For each entry its name, a dot at its mean and a line along its interval; small dots are single values."""
-    row, left, right = 40, 8, WIDTH - 8
-    height = row * len(intervals) + 30
-
-    def x_of(value: float) -> float:
-        return left + (right - left) * (value - low) / ((high - low) or 1)
-
-    parts = [_grid(ticks(low, high, 5), x_of, 4, height - 22)]
-    for place, one in enumerate(intervals):
-        top = row * place + 6
-        y = top + 24
-        parts.append(tag("text", _cut(one.name, 30), x=left, y=top + 10, class_="name"))
-        parts.append(tag("text", one.text, x=right, y=top + 10, class_="value"))
-        inside = [tag("rect", x=0, y=top + 12, width=WIDTH, height=24, class_="target")]
-        if one.low is not None and one.high is not None:
-            ends = (max(x_of(one.low), 0), min(x_of(one.high), WIDTH))
-            inside.append(
-                tag("line", x1=_at(ends[0]), x2=_at(ends[1]), y1=y, y2=y, class_=f"{colour(one.place)} whisker")
-            )
-        inside += [tag("circle", cx=_at(x_of(value)), cy=y + 8, r=1.8, class_="seed") for value in one.values]
-        inside.append(marker(x_of(one.mean), y, one.place, 5))
-        parts.append(tag("g", inside, data_tip=one.tip))
-    described = "; ".join(f"{one.name} {one.text}" for one in intervals)
-    return panel(title, height, *parts, label=f"{title}: {described}")
-
-
-def bar_chart(title: str, bars: Sequence[Interval], high: float) -> Html:
-    """Horizontal bars from 0, with a line for the spread."""
-    row, left, right = 40, 8, WIDTH - 8
-    height = row * len(bars) + 30
-
-    def x_of(value: float) -> float:
-        return left + (right - left) * min(max(value / (high or 1), 0), 1)
-
-    parts = [_grid(ticks(0, high, 5), x_of, 4, height - 22)]
-    for place, one in enumerate(bars):
-        top = row * place + 6
-        parts.append(tag("text", _cut(one.name, 30), x=left, y=top + 10, class_="name"))
-        parts.append(tag("text", one.text, x=right, y=top + 10, class_="value"))
-        width = _at(x_of(one.mean) - left)
-        inside = [tag("rect", x=left, y=top + 16, width=width, height=13, rx=2, class_=f"{colour(one.place)} bar")]
-        if one.low is not None and one.high is not None:
-            ends = {"x1": _at(x_of(one.low)), "x2": _at(x_of(one.high))}
-            inside.append(tag("line", y1=top + 22.5, y2=top + 22.5, class_="spread", **ends))
-        parts.append(tag("g", inside, data_tip=one.tip))
-    described = "; ".join(f"{one.name} {one.text}" for one in bars)
-    return panel(title, height, *parts, label=f"{title}: {described}")
-
-
-def line_chart(
-    title: str, series: Sequence[Series], xlabel: str, *, names: Sequence[str] | None = None, marked: bool = False
-) -> Html:
-    """
-    Args:
-        names: what stands below the x axis, where x counts things: 0 is the first.
-        marked: whether points have markers.
-    """
-    height, bottom, right = 230, 230 - _BOTTOM, WIDTH - _RIGHT
-    xs = [x for one in series for x, _ in one.points]
-    ys = [y for one in series for _, y in one.points]
-    x_low, x_high = (-0.15, len(names) - 0.85) if names else (min(xs), max(xs))
-    y_low, y_high = _widened(min(ys), max(ys))
-
-    def x_of(value: float) -> float:
-        return _LEFT + (right - _LEFT) * (value - x_low) / ((x_high - x_low) or 1)
-
-    def y_of(value: float) -> float:
-        return bottom - (bottom - _TOP) * (value - y_low) / ((y_high - y_low) or 1)
-
-    parts = []
-    for value in ticks(y_low, y_high):
-        parts.append(tag("line", x1=_LEFT, x2=right, y1=_at(y_of(value)), y2=_at(y_of(value)), class_="grid"))
-        parts.append(tag("text", short(value), x=_LEFT - 5, y=_at(y_of(value) + 4), class_="tick end"))
-    if names:
-        room = max(4, int((right - _LEFT) / len(names) / 6.5))
-        below = [(place, _cut(name, room), name) for place, name in enumerate(names)]
-    else:
-        below = [(value, short(value), None) for value in ticks(x_low, x_high)]
-    for value, text, tip in below:
-        parts.append(tag("text", text, x=_at(x_of(value)), y=bottom + 15, class_="tick middle", data_tip=tip))
-    parts.append(tag("text", xlabel, x=(_LEFT + right) / 2, y=height - 3, class_="axis middle"))
-    for one in sorted(series, key=lambda one: not one.quiet):
-        path = "M" + "L".join(f"{_at(x_of(x))} {_at(y_of(y))}" for x, y in one.points)
-        look = " ".join(filter(None, [colour(one.place), "line", one.quiet and "quiet", one.dotted and "dotted"]))
-        last = one.points[-1]
-        tip = f"{one.name}: {short(float(f'{last[1]:.4g}'))}" + (f" at {xlabel} {short(last[0])}" if not names else "")
-        parts.append(tag("path", d=path, class_=look, data_tip=tip))
-        # A line of one point has no length.
-        if marked or len(one.points) == 1:
-            parts += [
-                marker(x_of(x), y_of(y), one.place, 4, data_tip=f"{one.name}: {number(y, 2)}") for x, y in one.points
-            ]
-    described = "; ".join(f"{one.name} ends at {one.points[-1][1]:.4g}" for one in series if not one.quiet)
-    return panel(title, height, *parts, label=f"{title}: {described}")
-
-
-def strip_chart(
-    title: str, rows: Mapping[str, Sequence[float]], names: Sequence[str], *, top: float | None = None
-) -> Html:
-    """For each row a strip of cells, the stronger the larger; `top` is the strongest, by default the largest of all."""
-    top = top or max((value for row in rows.values() for value in row), default=0) or 1
-    height, left, wide = 44 * len(rows) + 6, 2, (WIDTH - 4) / max(len(names), 1)
-    gap = 1 if wide > 6 else 0.4 if wide > 3 else 0
-    parts = []
-    for place, (row, values) in enumerate(rows.items()):
-        y = 44 * place + 4
-        parts.append(tag("text", _cut(row, 44), x=left, y=y + 10, class_="name"))
-        for index, value in enumerate(values):
-            strength = f"--v:{min(max(value / top, 0), 1):.3f}"
-            tip = f"{names[index]}, {row}: {100 * value:.1f} %"
-            at = {"x": _at(left + wide * index), "y": y + 16, "width": _at(wide - gap), "height": 18}
-            parts.append(tag("rect", **at, class_="heat", style=strength, data_tip=tip))
-    return panel(title, height, *parts, label=f"{title}: {len(rows)} rows of {len(names)} cells")
-
-
-def stack_chart(title: str, rows: Mapping[str, Sequence[float]], names: Sequence[str]) -> Html:
-    """For each row one bar, divided into its parts."""
-    height, left, width = 42 * len(rows) + 4, 2, WIDTH - 4
-    parts = []
-    for place, (row, values) in enumerate(rows.items()):
-        y, x, total = 42 * place + 4, float(left), sum(values) or 1
-        parts.append(tag("text", _cut(row, 44), x=left, y=y + 10, class_="name"))
-        for index, value in enumerate(values):
-            part = width * value / total
-            tip = f"{names[index]}, {row}: {100 * value / total:.1f} %"
-            at = {"x": _at(x), "y": y + 16, "width": _at(part), "height": 18}
-            inside = [tag("rect", **at, class_=f"{colour(index)} stack")]
-            label = str(names[index]).rsplit(" ", 1)[-1]
-            # Colours come again after seven: a part that has room says its number.
-            if part > 7 * len(label) + 4:
-                inside.append(tag("text", label, x=_at(x + part / 2), y=y + 29, class_="inside middle"))
-            parts.append(tag("g", inside, data_tip=tip))
-            x += part
-    described = f"{title}: shares of {len(names)} parts in {', '.join(rows)}"
-    return panel(title, height, *parts, label=described)
-
-
-def _grid(values: Sequence[float], x_of, top: float, bottom: float) -> Html:
-    found = []
-    for value in values:
-        x = _at(x_of(value))
-        found.append(tag("line", x1=x, x2=x, y1=top, y2=bottom, class_="grid"))
-        where = "end" if x_of(value) > WIDTH - 20 else "start" if x_of(value) < 16 else "middle"
-        found.append(tag("text", short(value), x=x, y=bottom + 15, class_=f"tick {where}"))
-    return joined(found)
-
-
-def _widened(low: float, high: float) -> tuple[float, float]:
-    room = 0.06 * (high - low) or 0.05 * abs(high) or 1.0
-    # A loss that cannot be below 0 should not seem to be.
-    return (max(low - room, 0.0) if low >= 0 else low - room), high + room
-
-
-def _at(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
-
-
-def _cut(text: str, most: int) -> str:
-    text = str(text)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    buffer = io.StringIO()
+    # Texts as texts, and ids of markers and clips that depend on the chart, since charts share a page.
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": label}):
+        figure.savefig(buffer, format="svg", transparent=True)
+    ElementTree.register_namespace("", _SVG[1:-1])
+    ElementTree.register_namespace("xlink", "http://www.w3.org/1999/xlink")
+    root = ElementTree.fromstring(buffer.getvalue())
+    for metadata in root.findall(f"{_SVG}metadata"):
+        root.remove(metadata)
+    for group in list(root.iter(f"{_SVG}g")):
+        kind, _, content = group.attrib.pop("id", "").partition(" ")
+        if kind == "tip":
+            title = ElementTree.Element(f"{_SVG}title")
+            title.text = content
+            group.insert(0, title)
+        elif kind == "rows":
+            # Short outlines of few points are written out instead of reused.
+            points = list(group.iter(f"{_SVG}use")) or list(group.iter(f"{_SVG}path"))
+            for point, row in zip(points, content.split(), strict=True):
+                point.set("data-row", row)
+    width = float(root.attrib.pop("width").removesuffix("pt"))
+    del root.attrib["height"]
+    # Letters have one size in all charts; on a phone, wide charts scroll.
+    style = f"min-width:{min(0.9 * width, 640):.0f}px;max-width:{1.3 * width:.0f}px"
+    root.attrib.update({"role": "img", "aria-label": label, "style": style})
+    return Markup(ElementTree.tostring(root, encoding="unicode"))

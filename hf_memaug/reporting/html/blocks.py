@@ -1,0 +1,159 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of a report's sections, which the template lays out, and how numbers are written in them."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+
+class Section(NamedTuple):
+    """
+    Args:
+        key: the anchor.
+        title: the heading.
+        blocks: the content; an empty section is left out.
+        missing: why the section is empty, listed at the end of the report.
+    """
+
+    key: str
+    title: str
+    blocks: Sequence[Any] = ()
+    missing: str | None = None
+
+
+class Note(NamedTuple):
+    """A paragraph; `style` is "lead", "note", "warning" or "good"."""
+
+    text: str
+    style: str = "note"
+    kind = "note"
+
+
+class Heading(NamedTuple):
+    text: str
+    kind = "heading"
+
+
+class Cell(NamedTuple):
+    """
+    A cell of a table.
+
+    Args:
+        text: the main text.
+        order: the value to sort by; None comes last.
+        small: text behind it in a quieter style, such as a standard deviation.
+        mark: a superscript, such as the stars of a test.
+        tip: what hovering over the cell shows.
+        style: CSS classes.
+        heat: background strength, from 0 to 1.
+    """
+
+    text: str
+    order: Any = None
+    small: str = ""
+    mark: str = ""
+    tip: str = ""
+    style: str = ""
+    heat: float | None = None
+
+
+class Table(NamedTuple):
+    caption: str
+    headers: Sequence[str]
+    rows: Sequence[Sequence[Cell | str]]
+    kind = "table"
+
+    def numeric(self, column: int) -> bool:
+        """Whether the column holds numbers, which are aligned right and sorted by value."""
+        cells = [row[column] for row in self.rows]
+        return bool(cells) and all(isinstance(cell, Cell) and not isinstance(cell.order, str) for cell in cells)
+
+
+class Chart(NamedTuple):
+    """`svg` is markup; `label` describes it to screen readers."""
+
+    svg: Any
+    label: str
+    kind = "chart"
+
+
+class Picture(NamedTuple):
+    """An image as a data URI."""
+
+    title: str
+    source: str
+    kind = "picture"
+
+
+class Facts(NamedTuple):
+    pairs: Sequence[tuple[str, str]]
+    kind = "facts"
+
+
+class Code(NamedTuple):
+    text: str
+    kind = "code"
+
+
+class Details(NamedTuple):
+    """Blocks that are folded until the reader opens them."""
+
+    summary: str
+    blocks: Sequence[Any]
+    is_open: bool = False
+    kind = "details"
+
+
+def facts(pairs: Iterable[tuple[str, Any]]) -> Facts:
+    """The pairs whose value is known."""
+    return Facts([(name, str(value)) for name, value in pairs if value not in (None, "", [], {})])
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def number(value: Any, digits: int = 1, sign: bool = False) -> str:
+    return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−") if is_number(value) else "–"
+
+
+def mean_cell(summary: Any, digits: int = 1, **fields) -> Cell:
+    """Mean ± standard deviation of a `Summary`, or of None."""
+    if summary is None:
+        return Cell("–")
+    small = "" if summary.std is None else f" ± {number(summary.std, digits)}"
+    return Cell(number(summary.mean, digits), summary.mean, **{"small": small, **fields})
+
+
+def scaled(value: float | None, units: Sequence[tuple[float, str]]) -> str:
+    """The number in the first unit that it reaches; `units` go from large to small."""
+    if not is_number(value):
+        return "–"
+    size, unit = next((one for one in units if value >= one[0]), units[-1])
+    return f"{value / size:.1f} {unit}"
+
+
+def duration(seconds: float | None) -> str:
+    return scaled(seconds, [(3600, "h"), (60, "min"), (1, "s")])
+
+
+def byte_count(count: float | None) -> str:
+    return scaled(count, [(2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")])
+
+
+def count(value: float | None) -> str:
+    return scaled(value, [(1e9, "G"), (1e6, "M")]) if is_number(value) and value >= 1e6 else integer(value)
+
+
+def integer(value: float | None) -> str:
+    return f"{value:,.0f}" if is_number(value) else "–"
+
+
+def p_text(p_value: float) -> str:
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
+
+
+def listed(names: Sequence[str], last: str = "and") -> str:
+    names = [str(name) for name in names]
+    return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)

@@ -1,0 +1,228 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Sections about what is inside trained models: features, A-distance, memory slots, experts."""
+
+import base64
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hf_memaug.evaluation.scores import a_distance
+from hf_memaug.evaluation.statistics import summarise
+from hf_memaug.reporting import plots
+from hf_memaug.reporting.html import charts
+from hf_memaug.reporting.html.blocks import Cell, Details, Note, Picture, Section, Table, is_number, number
+from hf_memaug.runs.results import LAYERS, FinishedRun, Job
+
+MOST_MODELS, MOST_POINTS, MOST_SLOTS, MOST_PICTURES = 12, 300, 64, 6
+_OPEN_MODELS, _MOST_ROWS, _PICTURE_WIDTH = 2, 1000, 1400
+
+
+def features_section(run: FinishedRun) -> tuple[Section, list[list[str]]]:
+    """The section, and what its script shows of each row: the title, and its text or picture."""
+    key, title, drawn, contents = "features", "Features", [], {}
+    for job in _one_of_each(run, lambda one: run.features(one) is not None)[:MOST_MODELS]:
+        arrays = _some_rows(run.features(job), MOST_POINTS)
+        if len(arrays["features"]) < plots.LEAST_ROWS or arrays["features"].shape[1] < 2:
+            continue
+        kind = "picture" if "picture" in arrays else "text"
+        columns = (arrays.get(name, arrays["label"]) for name in ("domain", "label", "predicted", kind))
+        rows = []
+        for domain, label, predicted, content in zip(*columns, strict=True):
+            said = f"{domain} · label: {label or '–'} · predicted: {predicted or '–'}"
+            rows.append(contents.setdefault((said, kind, content), len(contents)))
+        points, shares = plots.principal_components(arrays["features"])
+        maps = {f"PCA ({sum(shares):.0%} of the variance)": points, "t-SNE": plots.t_sne(arrays["features"])}
+        label = f"Features of {job.title}"
+        drawn.append((job, charts.chart(label, charts.feature_maps, maps, arrays, rows, job.target)))
+    if not drawn:
+        return Section(key, title, missing="No features were kept: no job has a features.npz."), []
+    said = (
+        "Each mark is a row, at the features that the classifier reads. Point at one to see what it is. t-SNE keeps "
+        "neighbours together; distances between groups mean little."
+    )
+    blocks = [Note(said)]
+    blocks += [Details(job.title, [chart], place < _OPEN_MODELS) for place, (job, chart) in enumerate(drawn)]
+    return Section(key, title, blocks), [list(map(str, one)) for one in contents]
+
+
+def distance_section(run: FinishedRun) -> Section:
+    """A-distance between the features of the target and of the sources (MIL, Figures 4 and 6)."""
+    key, title = "distance", "A-distance"
+    found: dict[str, dict[str, list[float]]] = {}
+    for job in run.selected():
+        arrays = run.features(job) if job.target is not None else None
+        if arrays is None:
+            continue
+        arrays = _some_rows(arrays, _MOST_ROWS)
+        is_target = arrays["domain"] == job.target
+        # Of each at least one row to train the classifier on, and one to test it on.
+        if min(is_target.sum(), (~is_target).sum()) >= 2:
+            distance = a_distance(arrays["features"][~is_target], arrays["features"][is_target])
+            found.setdefault(job.target, {}).setdefault(job.method, []).append(distance)
+    if not found:
+        missing = "No A-distance: it needs features of a domain that was left out, beside those of its sources."
+        return Section(key, title, missing=missing)
+    panels = {
+        target: {method: _distance(method, found[target][method]) for method in run.methods if method in found[target]}
+        for target in sorted(found)
+    }
+    said = (
+        "How well a linear classifier tells the features of the domain left out from those of the domains trained on: "
+        "0 not at all, 2 without error. Dot: mean over seeds; line: ± standard deviation."
+    )
+    return Section(
+        key, title, [Note(said), charts.chart(title, charts.interval_panels, run.methods, panels, limits=(-0.05, 2.05))]
+    )
+
+
+def _distance(method: str, values: list[float]) -> charts.Spread:
+    one = summarise(values)
+    ends = (None, None) if one.std is None else (one.mean - one.std, one.mean + one.std)
+    spread = "" if one.std is None else f" ± {number(one.std, 2)}"
+    return charts.Spread(one.mean, *ends, values, f"{method}: {number(one.mean, 2)}{spread}")
+
+
+def memory_section(run: FinishedRun) -> Section:
+    """Which domain reads which slot."""
+    key, title, strips, stacks, rows = "memory", "Memory slots", {}, {}, []
+    jobs = _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "slots")
+    layers = any(run.memory(job).get("what") == LAYERS for job in jobs)
+    for job in jobs:
+        memory = run.memory(job)
+        for name, field in (("", "by_domain"), (", by word", "by_word")):
+            if shares := _shares(memory.get(field)):
+                panel, values, slots = _most_read(f"{job.title}{name}", np.array(list(shares.values())))
+                strips[panel] = (list(shares), values, [slot + _first(memory) for slot in slots])
+        rows += _readers(job, memory, _shares(memory.get("by_domain")))
+        real = memory.get("real") if isinstance(memory.get("real"), dict) else {}
+        of_real, classes = _shares(real.get("by_domain")), real.get("classes")
+        if of_real and isinstance(classes, list):
+            stacks.setdefault(tuple(map(str, classes)), {})[job.title] = of_real
+    if not strips and not stacks:
+        return Section(key, title, missing="No memory was recorded: no model has slots, or no job kept their reads.")
+    said = (
+        "How the reads of each domain are spread over the slots: the darker, the more. Slots that one domain reads "
+        "hold what is its own; slots that all read hold what they share."
+    )
+    if layers:
+        said += (
+            " Of G-MAP, a slot is a layer of the general encoder, counted from 1, and a read is its weight in the gate."
+        )
+    if any(title.endswith(", by word") for title in strips):
+        said += " By word: the same at the words of each type of entity, or of question, context and answer."
+    blocks: list[Any] = [Note(said)]
+    if strips:
+        blocks.append(charts.chart("Reads of the memory slots", charts.strip_panels, strips))
+    for classes, panels in stacks.items():
+        blocks.append(Note("Reads of the real memory, by the class of its rows:"))
+        blocks.append(charts.chart(f"Reads of the real memory {len(blocks)}", charts.stack_panels, panels, classes))
+    if rows:
+        headers = ["model", "domain", "slots in use", "most read", "its share", "overlap with the others"]
+        note = (
+            "Slots in use: the exponential of the reads' entropy. Overlap: what the reads of a domain have in common "
+            "with the mean of the others', from 0 to 1."
+        )
+        blocks.append(Details("Reads in numbers", [Table("Reads of the memory by domain", headers, rows), Note(note)]))
+    return Section(key, title, blocks)
+
+
+def _first(memory: dict) -> int:
+    """Layers are counted from 1, as in a configuration of G-MAP; slots from 0."""
+    return 1 if memory.get("what") == LAYERS else 0
+
+
+def _most_read(title: str, shares: np.ndarray) -> tuple[str, np.ndarray, list[int]]:
+    if shares.shape[1] <= MOST_SLOTS:
+        return title, shares, list(range(shares.shape[1]))
+    means = shares.mean(axis=0)
+    kept = np.sort(np.argsort(-means, kind="stable")[:MOST_SLOTS])
+    rest = 1 - means[kept].sum() / max(means.sum(), 1e-12)
+    title = f"{title}: the {MOST_SLOTS} slots most read of {shares.shape[1]}; the others take {rest:.0%}"
+    return title, shares[:, kept], kept.tolist()
+
+
+def _readers(job: Job, memory: dict, by_domain: dict[str, list[float]]) -> list[list]:
+    rows = []
+    owners = memory.get("owners") if isinstance(memory.get("owners"), list) else []
+    shares = {name: np.array(one) / max(sum(one), 1e-12) for name, one in by_domain.items()}
+    for name, values in shares.items():
+        used = float(np.exp(-(values[values > 0] * np.log(values[values > 0])).sum()))
+        others = [one for other, one in shares.items() if other != name]
+        overlap = float(np.minimum(values, np.mean(others, axis=0)).sum()) if others else None
+        top = int(values.argmax())
+        owner = f" ({owners[top]})" if top < len(owners) else ""
+        cells = [
+            Cell(number(used), used),
+            Cell(f"{_first(memory) + top}{owner}", top),
+            Cell(f"{values[top]:.1%}", float(values[top])),
+        ]
+        rows.append([job.title, name, *cells, Cell(number(overlap, 2), overlap)])
+    return rows
+
+
+def experts_section(run: FinishedRun) -> Section:
+    """Which experts read the patches of each domain, and where."""
+    key, title, panels, paths = "experts", "Experts over patches", {}, []
+    for job in _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "experts" or run.patches(one)):
+        memory = run.memory(job) or {}
+        by_layer = memory.get("by_layer") if isinstance(memory.get("by_layer"), dict) else {}
+        found = {f"{job.title}, layer {layer}": of_layer for layer, of_layer in by_layer.items()}
+        found = {**(found or {job.title: memory.get("by_domain")}), f"{job.title}, by class": memory.get("by_class")}
+        panels |= {name: shares for name, one in found.items() if (shares := _shares(one))}
+        paths += [(job, path) for path in run.patches(job)]
+    pictures = [one for job, path in paths[:MOST_PICTURES] if (one := _picture(run, job, path)) is not None]
+    if not panels and not pictures:
+        return Section(key, title)
+    blocks: list[Any] = [Note("The share of patches that each expert was chosen for.")] if panels else []
+    if panels:
+        most = max(len(values) for shares in panels.values() for values in shares.values())
+        experts = [f"expert {place}" for place in range(most)]
+        blocks.append(charts.chart("Shares of the experts", charts.stack_panels, panels, experts))
+    if len(paths) > MOST_PICTURES:
+        pictures.append(Note(f"{len(paths) - MOST_PICTURES} more pictures are in the folders of the jobs."))
+    return Section(key, title, [*blocks, *pictures])
+
+
+def _picture(run: FinishedRun, job: Job, path: Path) -> Picture | None:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            image = image.convert("RGB")
+            image.thumbnail((_PICTURE_WIDTH, 4 * _PICTURE_WIDTH))
+            buffer = io.BytesIO()
+            image.save(buffer, format="JPEG", quality=85)
+    except Exception as error:  # Pillow raises many kinds of errors for a broken file
+        run.notes.append(f"{path.name} of {job.name} cannot be read and is skipped: {error}.")
+        return None
+    source = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
+    return Picture(f"{job.title}: patches in the colours of their experts", source)
+
+
+def _one_of_each(run: FinishedRun, wanted: Callable[[Job], Any]) -> list[Job]:
+    """The job of the first seed of each method, backbone and target that has what is wanted."""
+    found: dict[tuple, Job] = {}
+    for job in run.selected():
+        key = (job.method, job.backbone, job.target)
+        if key not in found and wanted(job):
+            found[key] = job
+    return list(found.values())
+
+
+def _shares(found: Any) -> dict[str, list[float]]:
+    """name -> numbers, all of one length; empty where it is anything else."""
+    if not isinstance(found, dict):
+        return {}
+    rows = {str(name): values for name, values in found.items() if isinstance(values, list) and values}
+    whole = all(is_number(one) for values in rows.values() for one in values)
+    return rows if whole and len({len(values) for values in rows.values()}) == 1 else {}
+
+
+def _some_rows(arrays: dict[str, np.ndarray], most: int) -> dict[str, np.ndarray]:
+    count = len(arrays["features"])
+    kept = np.sort(np.random.default_rng(0).permutation(count)[:most])
+    return {name: array[kept] for name, array in arrays.items()}
