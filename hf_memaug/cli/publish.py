@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`hf-memaug push`, `pull`, `report` and `app`: what others get to see."""
+"""`hf-memaug push`, `pull`, `report` and `app`."""
 
 import json
 import tempfile
@@ -8,13 +8,16 @@ from pathlib import Path
 
 from hf_memaug.runs.errors import CommandError, UsageError
 
+# Files of training that a repository does not need.
+NOT_PUSHED = ["_stages/*", "checkpoint-*/*", "*.bin", "*.pt"]
+
 
 def report(call) -> int:
-    folder = Path(call.arguments["run"])
-    if not (folder / "run.json").is_file():
-        raise UsageError(f"`run` {folder} is no run folder: it has no run.json. Give the `--output` of a command.")
     from hf_memaug.reporting.html_report import write_report
 
+    folder = Path(call.arguments["run"])
+    if not (folder / "run.json").is_file():
+        raise UsageError(f"`run` {folder} has no run.json. Use the `--output` folder of a command.")
     print(write_report(folder, output=call.options.output))
     return 0
 
@@ -24,92 +27,73 @@ def app(call) -> int:
     try:
         from hf_memaug.app import launch
 
-        # What it stands on may be imported as late as here.
+        # It imports Gradio.
         launch(call.arguments["checkpoint"], port=options.port, share=options.share, baseline=options.baseline)
     except ImportError as error:
-        raise CommandError(f"The app cannot be served: {error}. `pip install 'hf_memaug[app]'`.") from None
+        raise CommandError(f"The app needs Gradio ({error}). Run `pip install 'hf_memaug[app]'`.") from None
     return 0
 
 
 def push(call) -> int:
+    from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    checkpoint, repository = Path(call.arguments["checkpoint"]), call.arguments["repository"]
+    options, repository = call.options, call.arguments["repository"]
+    checkpoint, api = Path(call.arguments["checkpoint"]), HfApi()
     is_adapter = (checkpoint / "adapter_config.json").is_file()
-    if is_adapter and not call.options.space:
-        raise UsageError(
-            f"`checkpoint` {checkpoint} holds an adapter, which PEFT publishes: `model.push_to_hub`. A Space "
-            "that serves it is made by `--space`."
-        )
+    if is_adapter and not options.space:
+        raise UsageError(f"`checkpoint` {checkpoint} is an adapter. Use PEFT's `push_to_hub`, or `--space`.")
     if not is_adapter and not (checkpoint / "config.json").is_file():
-        raise UsageError(f"`checkpoint` {checkpoint} has no config.json: give the folder of a checkpoint.")
-    try:
-        url = _push_space(call, checkpoint) if call.options.space else _push_model(call, checkpoint)
-    except (HfHubHTTPError, OfflineModeIsEnabled, ConnectionError) as error:
-        raise CommandError(f"{repository} could not be pushed: {str(error).splitlines()[0]}") from None
-    print(url)
+        raise UsageError(f"`checkpoint` {checkpoint} has no config.json. Use the folder of a checkpoint.")
+    kind = {"repo_type": "space", "space_sdk": "gradio"} if options.space else {"repo_type": "model"}
+    with tempfile.TemporaryDirectory() as folder:
+        # The card takes its title from the name of the folder.
+        prepared = Path(folder) / repository.split("/")[-1]
+        if options.space:
+            source = _space(checkpoint, prepared)
+        else:
+            source = _model(checkpoint, prepared, repository, options.with_code)
+        try:
+            api.create_repo(repository, private=options.private or None, exist_ok=True, **kind)
+            api.upload_folder(
+                repo_id=repository,
+                repo_type=kind["repo_type"],
+                folder_path=source,
+                commit_message=options.message or "Upload with hf-memaug",
+                ignore_patterns=NOT_PUSHED,
+            )
+        except (HfHubHTTPError, OfflineModeIsEnabled, ConnectionError) as error:
+            raise CommandError(f"{repository} cannot be pushed: {str(error).splitlines()[0]}") from None
+    print(f"{api.endpoint}/{'spaces/' * options.space}{repository}")
     return 0
 
 
-def _push_model(call, checkpoint: Path) -> str:
-    from huggingface_hub import HfApi
-    from transformers import AutoConfig
-
-    import hf_memaug  # noqa: F401  (registers the families)
-    from hf_memaug.registry import FAMILIES
-
-    options, repository = call.options, call.arguments["repository"]
-    is_ours = AutoConfig.from_pretrained(checkpoint).model_type in FAMILIES
-    api = HfApi()
-    api.create_repo(repository, private=options.private or None, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder:
-        source = checkpoint
-        if is_ours and (options.with_code or not (checkpoint / "README.md").is_file()):
-            source = _prepared(checkpoint, Path(folder) / repository.split("/")[-1], repository, options.with_code)
-        elif options.with_code:
-            raise UsageError("`--with-code` is for models of hf_memaug; this one is of transformers: leave it out.")
-        api.upload_folder(
-            repo_id=repository,
-            folder_path=source,
-            commit_message=options.message or "Upload with hf-memaug",
-            ignore_patterns=["_stages/*", "checkpoint-*/*", "*.bin", "*.pt"],
-        )
-    return f"{api.endpoint}/{repository}"
-
-
-def _prepared(checkpoint: Path, folder: Path, repository: str, with_code: bool) -> Path:
-    """The checkpoint with its processor and its card, and with its code if that is wanted."""
+def _model(checkpoint: Path, folder: Path, repository: str, with_code: bool) -> Path:
+    """The checkpoint itself if it is complete; otherwise a copy with its processor, card and code."""
     from hf_memaug.hub import complete_folder, export_with_code
     from hf_memaug.inference import load_predictor
+    from hf_memaug.inference.checkpoints import read_config
+    from hf_memaug.registry import FAMILIES
 
+    is_ours = read_config(str(checkpoint)).model_type in FAMILIES
+    if with_code and not is_ours:
+        raise UsageError("`--with-code` is for models of hf_memaug, and this one is of transformers. Leave it out.")
+    if not with_code and (not is_ours or (checkpoint / "README.md").is_file()):
+        return checkpoint
     loaded = load_predictor(checkpoint, dtype="auto", device="cpu")
-    model, processor = loaded.model, loaded.processor
     if with_code:
-        return export_with_code(model, folder, processor)
-    model.save_pretrained(folder)
-    if processor is not None:
-        processor.save_pretrained(folder)
-    complete_folder(model, folder, repository)
+        return export_with_code(loaded.model, folder, loaded.processor)
+    loaded.model.save_pretrained(folder)
+    if loaded.processor is not None:
+        loaded.processor.save_pretrained(folder)
+    complete_folder(loaded.model, folder, repository)
     return folder
 
 
-def _push_space(call, checkpoint: Path) -> str:
-    try:
-        from hf_memaug.app import write_space
-    except ImportError as error:
-        raise CommandError(f"The Space cannot be written: {error}. `pip install 'hf_memaug[app]'`.") from None
-    from huggingface_hub import HfApi
+def _space(checkpoint: Path, folder: Path) -> Path:
+    from hf_memaug.app import write_space
 
-    options, repository = call.options, call.arguments["repository"]
-    api = HfApi()
-    with tempfile.TemporaryDirectory() as folder:
-        write_space(str(checkpoint), folder)
-        api.create_repo(
-            repository, repo_type="space", space_sdk="gradio", private=options.private or None, exist_ok=True
-        )
-        message = options.message or "Upload with hf-memaug"
-        api.upload_folder(repo_id=repository, repo_type="space", folder_path=folder, commit_message=message)
-    return f"{api.endpoint}/spaces/{repository}"
+    return write_space(str(checkpoint), folder)
 
 
 def pull(call) -> int:
@@ -119,17 +103,16 @@ def pull(call) -> int:
     repository = call.arguments["repository"]
     folder = Path(call.arguments["folder"] or repository.split("/")[-1])
     if folder.exists() and any(folder.iterdir()):
-        raise UsageError(f"`folder` {folder} is not empty: name another, or empty it.")
+        raise UsageError(f"`folder` {folder} is not empty. Choose another one.")
     try:
         snapshot_download(repository, revision=call.options.revision, local_dir=folder)
     except (HfHubHTTPError, LocalEntryNotFoundError, OfflineModeIsEnabled, ConnectionError, ValueError) as error:
-        raise CommandError(f"{repository} could not be pulled: {str(error).splitlines()[0]}") from None
-    config = (
-        json.loads((folder / "config.json").read_text(encoding="utf-8")) if (folder / "config.json").is_file() else {}
-    )
+        raise CommandError(f"{repository} cannot be pulled: {str(error).splitlines()[0]}") from None
+    file = folder / "config.json"
+    config = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     facts = config.get("run_facts") or {}
     print(f"{folder}: {', '.join(config.get('architectures') or ['no model'])}")
     if facts.get("method"):
-        left_out = f", {facts['left_out']} left out" if facts.get("left_out") else ""
+        left_out = f", without {facts['left_out']}" if facts.get("left_out") else ""
         print(f"trained as {facts['method']} on {facts.get('data')}: {', '.join(facts.get('domains') or [])}{left_out}")
     return 0

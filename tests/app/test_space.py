@@ -106,7 +106,7 @@ def test_an_adapter_is_published_by_peft_and_its_space_by_us(tmp_path, capsys):
 
     (tmp_path / "adapter_config.json").write_text("{}")
     assert main(["push", str(tmp_path), "me/adapter"]) == 2
-    assert "`model.push_to_hub`" in capsys.readouterr().err
+    assert "Use PEFT's `push_to_hub`" in capsys.readouterr().err
     assert main(["push", str(tmp_path), "me/adapter", "--space"]) == 2
     assert "does not say of which model" in capsys.readouterr().err
 

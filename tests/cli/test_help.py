@@ -29,7 +29,8 @@ def test_help_fits_a_screen_and_has_an_example(name, command, monkeypatch):
 def test_help_is_fast():
     # A second process, because this one has imported torch.
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    line = [sys.executable, "-X", "importtime", "-c", "import sys; from hf_memaug_cli.app import main; sys.exit(main())", "compare", "--help"]
+    code = "import sys; from hf_memaug_cli.app import main; sys.exit(main())"
+    line = [sys.executable, "-X", "importtime", "-c", code, "compare", "--help"]
     before = os.times()
     done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=60)
     after = os.times()
