@@ -1,3 +1,3 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`hf-memaug`: everything the library can do, without writing Python. Nothing imports this room."""
+"""The commands of `hf-memaug`. `hf_memaug_cli` parses the command line and calls them."""
