@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from small_encoder import make_small_encoder
 from transformers import AutoTokenizer, DataCollatorWithPadding, HfArgumentParser, Trainer, TrainingArguments, set_seed
 
-from hf_memaug import GMAPForSequenceClassification, RunGuard, load_domains
+from hf_memaug import GMAPForSequenceClassification, ModelCardCallback, RunGuard, load_domains
 from hf_memaug.data import check_overlap, generated_reviews
 from hf_memaug.evaluation import classification_scores
 
@@ -96,7 +96,7 @@ def main() -> None:
         data_collator=DataCollatorWithPadding(tokenizer),
         processing_class=tokenizer,
         compute_metrics=classification_scores,
-        callbacks=[RunGuard()],
+        callbacks=[RunGuard(), ModelCardCallback()],
     )
     trainer.train()
     metrics = trainer.predict(test).metrics

@@ -26,7 +26,13 @@ from transformers import (
     set_seed,
 )
 
-from hf_memaug import RobertaWithKVMemoryForSequenceClassification, RunGuard, leave_one_domain_out, load_domains
+from hf_memaug import (
+    ModelCardCallback,
+    RobertaWithKVMemoryForSequenceClassification,
+    RunGuard,
+    leave_one_domain_out,
+    load_domains,
+)
 from hf_memaug.data import generated_reviews
 from hf_memaug.evaluation import classification_scores, paired_t_test, score_table
 
@@ -97,7 +103,7 @@ def main() -> None:
                 data_collator=DataCollatorWithPadding(tokenizer),
                 processing_class=tokenizer,
                 compute_metrics=classification_scores,
-                callbacks=[RunGuard()],
+                callbacks=[RunGuard(), ModelCardCallback()],
             )
             trainer.train()
             for domain, part in {**dev.by_domain(), f"{target} (unseen)": test}.items():

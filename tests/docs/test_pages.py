@@ -29,7 +29,7 @@ def test_scripts_and_modules_exist(page):
 
 
 def test_commands_exist():
-    from hf_memaug.cli.app import COMMANDS
+    from hf_memaug_cli.app import COMMANDS
 
     used = {m for page in PAGES for b in blocks(page, "bash") for m in re.findall(r"^hf-memaug ([a-z]+)", b.code, re.M)}
     assert used <= set(COMMANDS)
