@@ -14,41 +14,13 @@ from hf_memaug.suggestions import nearest
 
 @dataclass
 class DomainTrainingArguments(TrainingArguments):
-    """
-    Arguments of [`DomainTrainer`].
-
-    Args:
-        algorithm (`str`, *optional*, defaults to `"erm"`):
-            What is minimised: `"erm"`, `"irm"`, `"vrex"`, `"group_dro"`, `"mixup"`, `"dann"` (invariance learning
-            without a memory), `"coral"` (Deep CORAL), `"mmd"`, `"mldg"`, `"fish"`, `"fishr"` or `"swad"`.
-        algorithm_kwargs (`dict` or JSON, *optional*):
-            Options of the algorithm, such as `{"alpha": 0.2}` of `"mixup"`. Each algorithm's class names its own.
-        penalty_weight (`float`, *optional*):
-            Weight of the algorithm's penalty. By default the algorithm's own.
-        penalty_anneal_steps (`int`, *optional*, defaults to 0):
-            Optimizer steps before the penalty sets in.
-        memory_learning_rate (`float`, *optional*):
-            Learning rate of the memory. By default `learning_rate`.
-        discriminator_learning_rate (`float`, *optional*, defaults to 1e-3):
-            Learning rate of the domain discriminators.
-        discriminator_hidden_size (`int`, *optional*, defaults to 256):
-            Width of a discriminator's hidden layer; 0 makes it linear.
-        balanced_batches (`bool`, *optional*, defaults to `True`):
-            Whether every batch holds the domains in equal shares. `False` leaves the order to
-            `train_sampling_strategy`.
-        augment_images (`bool`, *optional*, defaults to `False`):
-            Whether to vary images in training as DomainBed does: a random crop, a flip, other colours, or none. What
-            is scored is never varied.
-        cuda_graphs (`bool`, *optional*, defaults to `False`):
-            Whether to record the forward and backward pass as CUDA graphs, one for each multiple of 32 tokens. For
-            small encoders, for which a GPU otherwise waits for Python; for one GPU, without
-            accumulation and without fp16.
-    """
+    """Arguments of [`DomainTrainer`], beside those of `TrainingArguments`."""
 
     algorithm: str = field(
         default="erm",
         metadata={
-            "help": "What is minimised: erm, irm, vrex, group_dro, mixup, dann, coral, mmd, mldg, fish, fishr or swad."
+            "help": "What is minimised: erm, irm, vrex, group_dro, mixup, dann (invariance learning without a memory), "
+            "coral (Deep CORAL), mmd, mldg, fish, fishr or swad."
         },
     )
     algorithm_kwargs: dict[str, Any] | str | None = field(
@@ -68,14 +40,21 @@ class DomainTrainingArguments(TrainingArguments):
         default=256, metadata={"help": "Width of a discriminator's hidden layer; 0 makes it linear."}
     )
     balanced_batches: bool = field(
-        default=True, metadata={"help": "Whether every batch holds the domains in equal shares."}
+        default=True,
+        metadata={
+            "help": "Whether every batch holds the domains in equal shares; else `train_sampling_strategy` orders rows."
+        },
     )
     augment_images: bool = field(
-        default=False, metadata={"help": "Whether to vary images in training by crops, flips and colours."}
+        default=False,
+        metadata={"help": "Whether to vary images in training as DomainBed does, by crops, flips and colours."},
     )
     cuda_graphs: bool = field(
         default=False,
-        metadata={"help": "Whether to record the training step as CUDA graphs (small encoders, one GPU)."},
+        metadata={
+            "help": "Whether to record forward and backward pass as CUDA graphs, one for each multiple of 32 tokens. "
+            "Pays for small encoders. Needs one GPU, no accumulation and no fp16."
+        },
     )
 
     def __post_init__(self):
@@ -121,6 +100,11 @@ class DomainTrainingArguments(TrainingArguments):
                 f'`train_sampling_strategy="{self.train_sampling_strategy}"` orders the rows, and so does '
                 "`balanced_batches`: set `balanced_batches=False`, or leave the strategy out."
             )
+        if self.train_sampling_strategy == "group_by_length":
+            raise ValueError(
+                '`train_sampling_strategy="group_by_length"` is not supported: it also reorders the rows to score, '
+                "whose domains would get lost. Leave it out."
+            )
         algorithm.check(self)
         if self.cuda_graphs:
             self._check_cuda_graphs()
@@ -140,7 +124,7 @@ class DomainTrainingArguments(TrainingArguments):
         }
         for reason, holds in reasons.items():
             if holds:
-                raise ValueError(f"`cuda_graphs=True` cannot be had: {reason}. Leave it out, or mend that.")
+                raise ValueError(f"`cuda_graphs=True` is not supported: {reason}. Leave it out, or change that.")
 
 
 @dataclass
@@ -148,25 +132,6 @@ class BilevelTrainingArguments(DomainTrainingArguments):
     """
     Arguments of [`BilevelTrainer`]. Those of `TrainingArguments` hold for both phases, but for `num_train_epochs`,
     `max_steps`, evaluation and selection, which are the meta-test's: how long meta-training takes is said here.
-
-    Args:
-        episodes (`int`, *optional*, defaults to 30):
-            How many times a meta-target domain is drawn.
-        episode_steps (`int`, *optional*, defaults to 20):
-            `T`, the steps of the memory in an episode.
-        inner_steps (`int`, *optional*, defaults to 1):
-            `L`, the steps of encoder and head before each step of the memory.
-        hypergradient (`str`, *optional*, defaults to `"first_order"`):
-            `"first_order"` takes the updated encoder as given; `"exact"` also differentiates through its update, which
-            costs more, and keeps the attention in its eager form while the memory is learned.
-        meta_target_batch_size (`int`, *optional*):
-            Rows of the meta-target beside each batch of `per_device_train_batch_size` rows of the other domains. By
-            default as many.
-        meta_test_batches (`str`, *optional*, defaults to `"balanced"`):
-            `"balanced"` draws the meta-test's batches in equal shares from the source domains; `"one_domain"` is
-            Algorithm 3 as printed: `episode_steps` batches from one domain, then from another.
-        memory_learning_rate (`float`, *optional*, defaults to 1e-3):
-            `gamma * eta`, the learning rate of the memory.
     """
 
     memory_learning_rate: float = field(default=1e-3, metadata={"help": "Learning rate of the memory."})
@@ -176,14 +141,20 @@ class BilevelTrainingArguments(DomainTrainingArguments):
         default=1, metadata={"help": "L, the steps of encoder and head before each step of the memory."}
     )
     hypergradient: str = field(
-        default="first_order", metadata={"help": "first_order, or exact: differentiate through the encoder's update."}
+        default="first_order",
+        metadata={
+            "help": "first_order: take the updated encoder as given; exact: differentiate through its update (slower)."
+        },
     )
     meta_target_batch_size: int | None = field(
-        default=None, metadata={"help": "Rows of the meta-target in a batch (default: per_device_train_batch_size)."}
+        default=None,
+        metadata={"help": "Rows of the meta-target beside each batch (default: per_device_train_batch_size)."},
     )
     meta_test_batches: str = field(
         default="balanced",
-        metadata={"help": "balanced, or one_domain: episode_steps batches from one domain at a time."},
+        metadata={
+            "help": "balanced: equal shares of the source domains; one_domain: episode_steps batches of one at a time."
+        },
     )
 
     def __post_init__(self):
@@ -204,17 +175,12 @@ class BilevelTrainingArguments(DomainTrainingArguments):
         if self.memory_learning_rate is None:
             raise ValueError("`memory_learning_rate` is None; the memory needs a rate of its own, such as 1e-3.")
         if self.algorithm != "erm":
-            raise ValueError(
-                f'`algorithm="{self.algorithm}"` is for `DomainTrainer`; MIL has a game of its own. Leave it out.'
-            )
+            raise ValueError(f'`BilevelTrainer` requires `algorithm="erm"`, not "{self.algorithm}". Leave it out.')
         if self.hypergradient == "exact" and self.fp16:
-            raise ValueError(
-                '`hypergradient="exact"` cannot be had with `fp16`, whose gradients are scaled. Use `bf16`.'
-            )
-        if self.hypergradient == "exact" and self.gradient_checkpointing:
-            raise ValueError(
-                '`hypergradient="exact"` cannot be had with `gradient_checkpointing`. Leave one of them out.'
-            )
+            raise ValueError('`hypergradient="exact"` does not support `fp16`, whose gradients are scaled. Use `bf16`.')
+        for name in ("gradient_checkpointing", "cuda_graphs"):
+            if self.hypergradient == "exact" and getattr(self, name):
+                raise ValueError(f'`hypergradient="exact"` does not support `{name}`. Leave one of them out.')
         refused = {
             "augment_images": (self.augment_images, "a key-value memory is for texts"),
             "ignore_data_skip": (self.ignore_data_skip, "the rows of a step say which domain is the meta-target"),
@@ -226,7 +192,7 @@ class BilevelTrainingArguments(DomainTrainingArguments):
         }
         for name, (holds, reason) in refused.items():
             if holds:
-                raise ValueError(f"`{name}={getattr(self, name)}` cannot be had here: {reason}. Leave it out.")
+                raise ValueError(f"`{name}={getattr(self, name)}` is not supported here: {reason}. Leave it out.")
 
     @property
     def meta_steps(self) -> int:
@@ -239,45 +205,31 @@ class ContinualTrainingArguments(DomainTrainingArguments):
     """
     Arguments of [`ContinualTrainer`]. Those of `TrainingArguments` hold for each domain anew: `num_train_epochs` passes
     over each, with a schedule and, unless `keep_optimizer_state`, an optimizer of its own.
-
-    Args:
-        strategy (`str`, *optional*, defaults to `"f"`):
-            How each domain is taken in: `"f"` (fine-tuning), `"f+m"` (the memory grows), `"f+v"` (the vocabulary does),
-            `"f+m+v"`, `"f+h"` (the hidden state grows), `"f+h+v"`, `"ewc"`, `"progressive"`, `"replay"` or `"lwf"`; or
-            one of the references `"in_domain"` and `"multi_task"`.
-        strategy_kwargs (`dict` or JSON, *optional*):
-            Options of the strategy, such as `{"slots": 500}` of `"f+m"`. Each strategy's class names its own.
-        domains (`list[str]`, *optional*):
-            The domains in the order of their training. By default the order in which `train_dataset` has them.
-        matrix_metric (`str`, *optional*, defaults to `"accuracy"`):
-            Which of the scores the matrix R holds.
-        figures (`list[str]`, *optional*):
-            What to report of R: `"acc"`, `"bwt"`, `"fwt"`, `"forgetting"`. A figure that is named here and that one
-            domain alone does not have is refused before training. By default all that are defined.
-        keep_optimizer_state (`bool`, *optional*, defaults to `False`):
-            Whether a domain begins with the optimizer's moments of the domain before. New parameters, and new rows of
-            old ones, begin with none. By default each domain has a fresh optimizer, as in the paper.
-        max_length (`int`, *optional*):
-            The longest text in tokens, where the trainer tokenizes. By default what the tokenizer says.
     """
 
     strategy: str = field(
         default="f",
         metadata={
-            "help": "How each domain is taken in: f, f+m, f+v, f+m+v, f+h, f+h+v, ewc, progressive, replay, lwf, "
-            "in_domain or multi_task."
+            "help": "How each domain is learned: f (fine-tuning), f+m (the memory grows), f+v (the vocabulary grows), "
+            "f+m+v, f+h (the hidden state grows), f+h+v, ewc, progressive, replay or lwf; or a reference: in_domain, "
+            "multi_task."
         },
     )
     strategy_kwargs: dict[str, Any] | str | None = field(
         default=None, metadata={"help": "Options of the strategy, as JSON, such as '{\"slots\": 500}' of f+m."}
     )
-    domains: list[str] | None = field(default=None, metadata={"help": "The domains in the order of their training."})
+    domains: list[str] | None = field(
+        default=None, metadata={"help": "The domains in the order of their training (default: as in the data)."}
+    )
     matrix_metric: str = field(default="accuracy", metadata={"help": "Which of the scores the matrix R holds."})
     figures: list[str] | None = field(
         default=None, metadata={"help": "What to report of R: acc, bwt, fwt, forgetting (default: all defined)."}
     )
     keep_optimizer_state: bool = field(
-        default=False, metadata={"help": "Whether a domain begins with the optimizer's moments of the one before."}
+        default=False,
+        metadata={
+            "help": "Whether a domain begins with the optimizer's moments of the one before, or with a fresh optimizer."
+        },
     )
     max_length: int | None = field(
         default=None, metadata={"help": "The longest text in tokens, where the trainer tokenizes."}
@@ -305,10 +257,10 @@ class ContinualTrainingArguments(DomainTrainingArguments):
                 "it out."
             )
         if self.cuda_graphs:
-            raise ValueError("`cuda_graphs=True` cannot be had here: models grow. Leave it out.")
+            raise ValueError("`cuda_graphs=True` is not supported here: models grow. Leave it out.")
         if self.keep_optimizer_state and strategy.restarts:
             raise ValueError(
-                f'`keep_optimizer_state=True` cannot be had with `strategy="{self.strategy}"`, which begins every '
+                f'`keep_optimizer_state=True` does not support `strategy="{self.strategy}"`, which begins every '
                 "domain from the same weights. Leave it out."
             )
 

@@ -3,14 +3,18 @@
 """What our trainers add to `Trainer`: memory updates, model cards, exact resuming, and means in the logs."""
 
 import os
+from functools import partial
 from typing import Any
 
 import torch
 from accelerate.utils import DistributedType
+from torch.utils.data import DataLoader, Sampler
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer import TRAINING_ARGS_NAME
+from transformers.trainer_utils import seed_worker
 
 from hf_memaug.hub.provenance import record_run
+from hf_memaug.training.callbacks import EpochOrder
 from hf_memaug.training.memory_updates import MemoryUpdateCallback
 from hf_memaug.training.model_cards import ModelCardCallback, facts_from_trainer, is_family, write_card
 from hf_memaug.training.resuming import last_complete_checkpoint
@@ -22,8 +26,8 @@ METHOD_STATE = "method_state.pt"
 class BaseTrainer(Trainer):
     """
     [`Trainer`] that updates memories after each step, writes the library's model card, and resumes to the same final
-    weights. A subclass that remembers more than model, optimizer and
-    scheduler returns it from `method_state` and takes it back in `load_method_state`. `log_mean` adds to the logs.
+    weights. A subclass that remembers more than model, optimizer and scheduler returns it from `method_state` and takes
+    it back in `load_method_state`. `log_mean` adds to the logs.
     """
 
     # Trainers of one phase of a run leave the card to the trainer of the whole run.
@@ -32,10 +36,39 @@ class BaseTrainer(Trainer):
     def __init__(self, *args, callbacks=None, **kwargs):
         self._sums: dict[str, torch.Tensor] = {}
         self._counts: dict[str, int] = {}
+        # The order of the training rows, where it is our own.
+        self.train_sampler: Sampler | None = None
         given = [one for one in callbacks or () if not isinstance(one, (MemoryUpdateCallback, ModelCardCallback))]
         super().__init__(*args, callbacks=[MemoryUpdateCallback(), *given], **kwargs)
         if self.writes_card_after_training:
             self.add_callback(ModelCardCallback(self))
+        self.add_callback(EpochOrder(self))
+
+    # Rows
+
+    @property
+    def data_seed(self) -> int:
+        return self.args.seed if self.args.data_seed is None else self.args.data_seed
+
+    def loader_of(self, dataset, sampler: Sampler | None, batch_size: int) -> DataLoader:
+        """Training rows in the order of `sampler`, by the data-loader settings of `args`."""
+        args = self.args
+        self.train_sampler = sampler
+        has_order = {} if sampler is None else {"sampler": sampler, "drop_last": args.dataloader_drop_last}
+        loader = DataLoader(
+            dataset,
+            batch_size=batch_size,
+            collate_fn=self.data_collator,
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory,
+            persistent_workers=args.dataloader_persistent_workers,
+            prefetch_factor=args.dataloader_prefetch_factor,
+            multiprocessing_context=args.dataloader_multiprocessing_context,
+            in_order=args.dataloader_in_order,
+            worker_init_fn=partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
+            **has_order,
+        )
+        return self.accelerator.prepare(loader)
 
     # Resuming
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
+from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback
 from transformers.trainer import DEFAULT_CALLBACKS
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
@@ -206,15 +207,13 @@ class BilevelTrainer(DomainTrainer):
         set_seed(self.args.seed)
         return super().train(resume_from_checkpoint=last, **kwargs)
 
-    def _get_train_sampler(self, train_dataset=None):
+    def get_train_dataloader(self) -> DataLoader:
         args = self.args
         if args.meta_test_batches == "balanced":
-            return super()._get_train_sampler(train_dataset)
+            return super().get_train_dataloader()
         rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size * args.episode_steps
-        train_dataset = self.train_dataset if train_dataset is None else train_dataset
-        seed = args.seed if args.data_seed is None else args.data_seed
-        self._sampler = OneDomainSampler(domains_of(train_dataset, "train_dataset"), rows, seed)
-        return self._sampler
+        sampler = OneDomainSampler(domains_of(self.train_dataset, "train_dataset"), rows, self.data_seed)
+        return self.loader_of(self.train_dataset, sampler, self._train_batch_size)
 
     def _checkpoint_of(self, memory: str | os.PathLike, resume: str | os.PathLike | bool | None) -> str | None:
         """The checkpoint of the meta-test to go on from, if any. One that was trained with another memory is none."""
@@ -246,6 +245,7 @@ class BilevelTrainer(DomainTrainer):
     def _meta_trainer(self) -> MetaTrainer:
         args = copy.copy(self.args)
         args.output_dir = str(self.meta_folder)
+        args.remove_unused_columns = self.removes_columns
         args.max_steps = args.meta_steps
         args.eval_strategy = IntervalStrategy.NO
         args.load_best_model_at_end = False

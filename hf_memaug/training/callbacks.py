@@ -49,5 +49,5 @@ class EpochOrder(TrainerCallback):
         self.trainer = trainer
 
     def on_epoch_begin(self, args, state, control, **kwargs):
-        if self.trainer._sampler is not None:
-            self.trainer._sampler.set_epoch(int(state.epoch or 0))
+        if hasattr(self.trainer.train_sampler, "set_epoch"):
+            self.trainer.train_sampler.set_epoch(int(state.epoch or 0))

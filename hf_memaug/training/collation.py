@@ -2,9 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which collator makes the batches of a `DomainTrainer`, and what it could make none of."""
 
+import inspect
 from collections.abc import Callable, Iterable
 
 from transformers import PreTrainedTokenizerBase, default_data_collator
+from transformers.utils import find_labels
 
 from hf_memaug.data.augmentation import SEED_COLUMN
 from hf_memaug.data.collators import PaddingCollator
@@ -68,14 +70,18 @@ def check_tokenized(**datasets) -> None:
             )
 
 
-def columns_to_collate(args, data_collator: Callable, is_given: bool, of_model: list[str]) -> list[str] | None:
-    """The columns of a row that the collator sees; `None` for all of them."""
+def columns_to_collate(model, data_collator: Callable, keeps_all: bool) -> list[str] | None:
+    """The columns of a row that the collator sees: those that the model takes; `None` for all of them."""
+    if keeps_all:
+        return None
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    # Progressive networks take what their columns take.
+    of_model = [*inspect.signature(getattr(model, "column", model).forward).parameters]
+    of_model += ["label", "label_ids", *find_labels(type(model))]
     if isinstance(data_collator, ImageCollator):
         # What an image is decoded of, called and varied by, no model takes.
         return [*of_model, "image", "domain", SEED_COLUMN]
-    if isinstance(data_collator, GraphCollator):
-        return [*of_model, "graph"]
-    return None if is_given and not args.remove_unused_columns else of_model
+    return [*of_model, "graph"] if isinstance(data_collator, GraphCollator) else of_model
 
 
 def _check_augmentation(args, data_collator: Callable | None, processing_class) -> None:

@@ -26,7 +26,7 @@ from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.pushing import push_stage
 from hf_memaug.training.continual.record import RECORD_FILE, ContinualRecord, drop_old_facts, write_facts
 from hf_memaug.training.continual.rows import check_all_labels, check_dev_rows, check_domains, rows_by_domain
-from hf_memaug.training.continual.stage import ColumnsOfInnerModel, StageTrainer, named_state
+from hf_memaug.training.continual.stage import StageTrainer, named_state
 from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.guard import RunGuard, check_labelled, refuse_for_phases
 from hf_memaug.training.resuming import last_complete_checkpoint
@@ -39,7 +39,7 @@ OPTIMIZER = "_optimizer.pt"
 SEEDS_APART = 10_000
 
 
-class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
+class ContinualTrainer(DomainTrainer):
     """
     Trains a model on one domain after another, each without the rows of the others, by the strategy of `args`. After
     each domain all are scored: that is a row of the matrix R (`trainer.record`), of which ACC, BWT, FWT and forgetting
@@ -251,6 +251,7 @@ class ContinualTrainer(ColumnsOfInnerModel, DomainTrainer):
     def _stage_trainer(self, folder: Path, domains: Sequence[str], rows: DomainDataset, seed: int) -> StageTrainer:
         args = copy.copy(self.args)
         args.output_dir, args.push_to_hub, args.seed = str(folder), False, seed
+        args.remove_unused_columns = self.removes_columns
         if args.data_seed is not None:
             args.data_seed += seed - self.args.seed
         if self.strategy.balanced_batches is not None:

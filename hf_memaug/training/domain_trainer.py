@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """`DomainTrainer`: any classifier, trained on several domains to do well on one that it has not seen."""
 
+import copy
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 
 import numpy as np
 import torch
-from torch.utils.data import Sampler, SequentialSampler
+from torch.utils.data import DataLoader
 from transformers import EvalPrediction
 
 from hf_memaug.data.collators import DomainCollator
@@ -21,7 +22,7 @@ from hf_memaug.registry import row_name
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.base_trainer import BaseTrainer
-from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
+from hf_memaug.training.callbacks import AlgorithmCallback
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, domains_of, joined
 from hf_memaug.training.forward_pass import ForwardPass, feature_size, loss_of
 from hf_memaug.training.guard import RunGuard, check_precision, check_resumable, check_texts, is_known
@@ -78,6 +79,9 @@ class DomainTrainer(BaseTrainer):
             raise ValueError(f"`{name}` cannot be had with scores per domain. Leave it out.")
         if kwargs.get("compute_loss_func") is not None:
             raise ValueError("`compute_loss_func` has no place here: `args.algorithm` says what is minimised.")
+        # The collator drops what the model does not take, after it has read the domain.
+        self.removes_columns, args = args.remove_unused_columns, copy.copy(args)
+        args.remove_unused_columns = False
         eval_dataset = joined(eval_dataset)
         self.domains = sorted(set(domains_of(train_dataset, "train_dataset"))) if train_dataset is not None else []
         check_selection(args, self.domains, eval_dataset, callbacks or ())
@@ -109,8 +113,8 @@ class DomainTrainer(BaseTrainer):
         self._scored_domains: list[str] | None = None
         # Those of the last evaluation.
         self.evaluated_domains: set[str] = set()
-        self._set_signature_columns_if_needed()
-        columns = columns_to_collate(args, self.data_collator, is_given, self._signature_columns)
+        keeps_columns = is_given and not self.removes_columns
+        columns = columns_to_collate(self.model, self.data_collator, keeps_columns)
         self.data_collator = DomainCollator(self.data_collator, self.domains, columns)
         with self.seeded():
             algorithm = ALGORITHMS[args.algorithm](args, self.domains, feature_size(self.model))
@@ -128,10 +132,7 @@ class DomainTrainer(BaseTrainer):
                 "it is recorded, a batch is run several times, and they would count it each time. Leave it out."
             )
         self.add_callback(AlgorithmCallback(self))
-        self._sampler: Sampler | None = None
-        self.add_callback(EpochOrder(self))
         self._graphed_loss = GraphedFunction(self._loss_and_gradients)
-        self._grad_norm: torch.Tensor | None = None
         # Of the last forward pass, where `loss` is more than that.
         self._own_loss: torch.Tensor | None = None
 
@@ -149,32 +150,20 @@ class DomainTrainer(BaseTrainer):
 
     # Training
 
-    def _remove_unused_columns(self, dataset, description=None):
-        # The collator drops what the model does not take, after it has read the domain.
-        return dataset
-
-    def _get_collator_with_removed_columns(self, data_collator, description=None):
-        return data_collator
-
-    def _get_dataloader(self, dataset, *args, is_training: bool = False, **kwargs):
-        if is_training and self.args.augment_images:
-            dataset = SeededRows(dataset)
-        return super()._get_dataloader(dataset, *args, is_training=is_training, **kwargs)
-
-    def _get_train_sampler(self, train_dataset=None):
-        train_dataset = self.train_dataset if train_dataset is None else train_dataset
-        seed = self.args.seed if self.args.data_seed is None else self.args.data_seed
+    def get_train_dataloader(self) -> DataLoader:
+        dataset = self.train_dataset
+        if not self.args.balanced_batches and not self.args.augment_images:
+            return super().get_train_dataloader()
         if not self.args.balanced_batches:
-            sampler = super()._get_train_sampler(train_dataset)
+            sampler = self._get_train_sampler(dataset)
         elif self.algorithm.one_domain_a_step:
             rows = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
-            sampler = DomainAfterDomainSampler(domains_of(train_dataset, "train_dataset"), rows, seed)
+            sampler = DomainAfterDomainSampler(domains_of(dataset, "train_dataset"), rows, self.data_seed)
         else:
-            sampler = DomainBalancedSampler(domains_of(train_dataset, "train_dataset"), seed)
+            sampler = DomainBalancedSampler(domains_of(dataset, "train_dataset"), self.data_seed)
         if self.args.augment_images:
-            sampler = SeededRowsSampler(sampler, seed)
-        self._sampler = sampler if hasattr(sampler, "set_epoch") else None
-        return sampler
+            dataset, sampler = SeededRows(dataset), SeededRowsSampler(sampler, self.data_seed)
+        return self.loader_of(dataset, sampler, self._train_batch_size)
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         if not self.args.cuda_graphs:
@@ -186,7 +175,7 @@ class DomainTrainer(BaseTrainer):
         # The penalty sets in at a step that Python knows of and the graph does not.
         has_penalty = self.state.global_step >= self.args.penalty_anneal_steps
         found = self._graphed_loss(self._prepare_inputs(inputs), key=has_penalty)
-        loss, gradients, self._grad_norm, waiting, own_loss = found
+        loss, gradients, waiting, own_loss = found
         self._log_own_loss(own_loss)
         for parameter, gradient in zip(self._learners, gradients, strict=True):
             parameter.grad = gradient
@@ -208,19 +197,14 @@ class DomainTrainer(BaseTrainer):
         return modules_with_pending_rows(self.model)
 
     def _loss_and_gradients(self, inputs: dict) -> tuple:
-        """The loss, the learners' gradients, the model's norm of them, rows that wait to be written, `_own_loss`."""
+        """The loss, the learners' gradients, the queued rows of a memory that is written, and `_own_loss`."""
         for parameter in self._learners:
             parameter.grad = None
         with self.compute_loss_context_manager():
             loss = self.compute_loss(self.model_wrapped, dict(inputs))
         loss.backward()
-        # Clipped here, in the graph, as `Trainer` would clip: the model's gradients, not the algorithm's.
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.args.max_grad_norm or torch.inf)
         waiting = [memory.take_pending() for memory in self._written]
-        return loss.detach(), [parameter.grad for parameter in self._learners], norm, waiting, self._own_loss
-
-    def _clip_grad_norm(self, model):
-        return self._grad_norm if self.args.cuda_graphs else super()._clip_grad_norm(model)
+        return loss.detach(), [parameter.grad for parameter in self._learners], waiting, self._own_loss
 
     def floating_point_ops(self, inputs: dict) -> float:
         # `Trainer` counts the parameters again at each step, which takes as long as a small encoder's forward pass.
@@ -284,10 +268,6 @@ class DomainTrainer(BaseTrainer):
     def prediction_step(self, model, inputs, *args, **kwargs):
         inputs = {name: value for name, value in inputs.items() if name != "domain_ids"}
         return super().prediction_step(model, inputs, *args, **kwargs)
-
-    def _get_eval_sampler(self, eval_dataset):
-        # In the order of the rows, so that the domain of each prediction is known.
-        return SequentialSampler(eval_dataset)
 
     def get_eval_dataloader(self, eval_dataset=None):
         if eval_dataset is not None and not isinstance(eval_dataset, str):

@@ -3,12 +3,11 @@
 """Masked language modelling with less work: the vocabulary is scored for the masked tokens alone."""
 
 from torch import nn
-from torch.utils.data import IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer
 
 from hf_memaug.data.sampling import SeededRows, SeededRowsSampler, SeededStream
 from hf_memaug.training.base_trainer import BaseTrainer
-from hf_memaug.training.callbacks import EpochOrder
 from hf_memaug.training.guard import places_of
 
 
@@ -34,25 +33,15 @@ class MaskedLMTrainer(BaseTrainer):
         self.model_accepts_loss_kwargs = True
         self._head = _masked_lm_head(self.model)
         self._draws_masks = getattr(self.data_collator, "seed", 0) is None
-        self._sampler: SeededRowsSampler | None = None
-        self.add_callback(EpochOrder(self))
 
-    def _get_dataloader(self, dataset, *args, is_training: bool = False, **kwargs):
-        if is_training and self._draws_masks:
-            if not isinstance(dataset, IterableDataset):
-                dataset = SeededRows(dataset)
-            elif not hasattr(dataset, "__len__"):
-                dataset = SeededStream(dataset, self._data_seed())
-        return super()._get_dataloader(dataset, *args, is_training=is_training, **kwargs)
-
-    def _get_train_sampler(self, train_dataset=None):
-        sampler = super()._get_train_sampler(train_dataset)
-        if self._draws_masks and sampler is not None:
-            sampler = self._sampler = SeededRowsSampler(sampler, self._data_seed())
-        return sampler
-
-    def _data_seed(self) -> int:
-        return self.args.seed if self.args.data_seed is None else self.args.data_seed
+    def get_train_dataloader(self) -> DataLoader:
+        dataset = self.train_dataset
+        if not self._draws_masks or (isinstance(dataset, IterableDataset) and hasattr(dataset, "__len__")):
+            return super().get_train_dataloader()
+        if isinstance(dataset, IterableDataset):
+            return self.loader_of(SeededStream(dataset, self.data_seed), None, self._train_batch_size)
+        sampler = SeededRowsSampler(self._get_train_sampler(dataset), self.data_seed)
+        return self.loader_of(SeededRows(dataset), sampler, self._train_batch_size)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if not model.training or return_outputs or "labels" not in inputs:

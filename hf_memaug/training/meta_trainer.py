@@ -2,11 +2,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """MIL's meta-training (Jia and Zhang, 2023, Algorithm 2): episodes that teach the memory to bridge domains."""
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
+import torch.distributed.nn.functional as differentiable
 from torch.func import functional_call
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.data import DataLoader
 from transformers import TrainerCallback, get_scheduler
 
 from hf_memaug.data.sampling import EpisodeSampler
@@ -18,13 +21,12 @@ from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.hypergradient import (
     InnerStep,
-    SecondDerivatives,
-    copied,
+    Tensors,
+    optimizer_groups,
     optimizer_states,
     random_states,
-    second_order_term,
+    unroll,
 )
-from hf_memaug.training.recordable_attention import RECORDABLE
 
 _NOT_FOR_ENCODERS = ("labels", "domain_ids")
 
@@ -45,6 +47,8 @@ class MetaTrainer(DomainTrainer):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         check_memory_is_last(self.model)
+        args = self.args
+        self.exact = args.hypergradient == "exact"
         self.encoder = self.model.base_model
         # The task loss must not teach the memory (line 6 to 8), and its gradients need not be computed.
         self.model.freeze_memory()
@@ -52,35 +56,35 @@ class MetaTrainer(DomainTrainer):
         self.memory = {name: value for name, value in self.model.named_parameters() if id(value) in is_memory}
         with self.seeded():
             self.discriminators = DomainDiscriminators(
-                self.domains, self.model.config.hidden_size, self.args.discriminator_hidden_size
-            ).to(self.args.device)
-        # float64 models are for checks of the arithmetic; everything else plays in float32.
+                self.domains, self.model.config.hidden_size, args.discriminator_hidden_size
+            ).to(args.device)
+        # float64 models are for checks of the arithmetic; all others have discriminators in float32.
         if self.model.dtype == torch.float64:
             self.discriminators.double()
         self.outer_optimizer = torch.optim.AdamW(
             [
-                {"params": list(self.memory.values()), "lr": self.args.memory_learning_rate, "maximize": True},
-                {"params": list(self.discriminators.parameters()), "lr": self.args.discriminator_learning_rate},
+                {"params": list(self.memory.values()), "lr": args.memory_learning_rate, "maximize": True},
+                {"params": list(self.discriminators.parameters()), "lr": args.discriminator_learning_rate},
             ],
-            betas=(self.args.adam_beta1, self.args.adam_beta2),
-            eps=self.args.adam_epsilon,
+            betas=(args.adam_beta1, args.adam_beta2),
+            eps=args.adam_epsilon,
             weight_decay=0.0,
         )
         self.outer_scheduler = get_scheduler(
-            self.args.lr_scheduler_type,
+            args.lr_scheduler_type,
             self.outer_optimizer,
-            num_warmup_steps=self.args.get_warmup_steps(self.args.meta_steps) // self.args.inner_steps,
-            num_training_steps=self.args.meta_steps // self.args.inner_steps,
-            scheduler_specific_kwargs=self.args.lr_scheduler_kwargs,
+            num_warmup_steps=args.get_warmup_steps(args.meta_steps) // args.inner_steps,
+            num_training_steps=args.meta_steps // args.inner_steps,
+            scheduler_specific_kwargs=args.lr_scheduler_kwargs,
         )
         self.slots_ever_used: torch.Tensor | None = None
-        self._batches: list[dict] = []
+        self._outer_batches: list[dict] = []
+        # One for all targets: they share the memory of their graphs.
+        self._graphed_gradients = GraphedFunction(lambda batch: self.discriminator_gradients(batch, self.meta_target))
+        # For the exact hyper-gradient: what the inner steps since the last outer step began with, and did.
+        self._before: tuple[Tensors, dict] | None = None
         self._inner_steps: list[InnerStep] = []
-        self._replays: list[tuple] = []
-        self._second_derivatives = SecondDerivatives(self._replayed_loss, graphed=self.args.cuda_graphs)
-        # One for all targets, of which one plays at a time: they share the memory of their graphs.
-        self._graphed_play = GraphedFunction(lambda batch: self.play(batch, self.meta_target))
-        self._attention = self.model.config._attn_implementation
+        self._inner_batches: list[tuple] = []
         self.add_callback(_OuterSteps(self))
 
     # Rows
@@ -93,39 +97,26 @@ class MetaTrainer(DomainTrainer):
     def target_rows(self) -> int:
         return self.args.meta_target_batch_size or self._train_batch_size
 
-    def _get_train_sampler(self, train_dataset=None):
+    def get_train_dataloader(self) -> DataLoader:
         args = self.args
         self.episodes = EpisodeSampler(
-            domains_of(self.train_dataset if train_dataset is None else train_dataset, "train_dataset"),
+            domains_of(self.train_dataset, "train_dataset"),
             episodes=args.episodes,
             episode_steps=args.episode_steps,
             inner_steps=args.inner_steps,
             source_rows=self.source_rows,
             target_rows=self.target_rows,
             batches_per_step=args.gradient_accumulation_steps * args.world_size,
-            seed=args.seed if args.data_seed is None else args.data_seed,
+            seed=self.data_seed,
         )
-        return self.episodes
-
-    def get_train_dataloader(self):
-        return self._get_dataloader(
-            dataset=self.train_dataset,
-            description="Meta-training",
-            batch_size=self.source_rows + self.target_rows,
-            sampler_fn=self._get_train_sampler,
-            is_training=True,
-        )
+        return self.loader_of(self.train_dataset, self.episodes, self.source_rows + self.target_rows)
 
     # Inner step
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
-        if self.args.hypergradient == "exact":
-            # Fused attention has no forward-mode derivative.
-            self.model.set_attn_implementation(RECORDABLE)
-        try:
+        # Fused attention cannot be differentiated twice.
+        with sdpa_kernel(SDPBackend.MATH) if self.exact else nullcontext():
             return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
-        finally:
-            self.model.set_attn_implementation(self._attention)
 
     @property
     def is_outer_step(self) -> bool:
@@ -134,18 +125,14 @@ class MetaTrainer(DomainTrainer):
     def training_step(self, model, inputs, num_items_in_batch=None):
         inputs = self._prepare_inputs(inputs)
         if self.is_outer_step:
-            self._batches.append({name: value for name, value in inputs.items() if name not in _NOT_FOR_ENCODERS})
+            self._outer_batches.append({n: value for n, value in inputs.items() if n not in _NOT_FOR_ENCODERS})
         source = {
             name: value[: self.source_rows] if isinstance(value, torch.Tensor) else value
             for name, value in inputs.items()
         }
-        exact = self.args.hypergradient == "exact"
-        if exact:
-            inputs = {name: value for name, value in source.items() if name != "domain_ids"}
-            self._replays.append((inputs, random_states(self.args.device)))
+        if self.exact:
+            self._remember_batch({name: value for name, value in source.items() if name != "domain_ids"})
         loss = super().training_step(model, source, num_items_in_batch)
-        if exact and self.accelerator.sync_gradients:
-            self._inner_steps.append(self._remember_step())
         # `Trainer` has divided it by the accumulation steps.
         self.log_mean("task_loss", loss * self.current_gradient_accumulation_steps)
         return loss
@@ -158,65 +145,62 @@ class MetaTrainer(DomainTrainer):
 
     def outer_step(self) -> None:
         """Eq. 9, lines 9 to 11: the discriminator lowers the domain loss, the memory raises it."""
-        target, graphed = self.meta_target, self.args.cuda_graphs
-        gradients: dict[str, torch.Tensor] = {}
-        for batch in self._batches:
-            found, seen = self._graphed_play(batch, key=target) if graphed else self.play(batch, target)
-            for name, gradient in found.items():
-                share = gradient / len(self._batches) if len(self._batches) > 1 else gradient
-                gradients[name] = gradients[name] + share if name in gradients else share
-            self.log_mean(f"domain_loss_{target}", seen["domain_loss"])
-            self.log_mean(f"discriminator_accuracy_{target}", seen["accuracy"])
-            self.log_mean("slot_entropy", seen["slot_entropy"])
-            used = seen["slots_used"]
-            self.slots_ever_used = used.clone() if self.slots_ever_used is None else self.slots_ever_used | used
+        target = self.meta_target
+        gradients: Tensors = {}
+        with self._memory_learns():
+            updated = self._updated_parameters() if self.exact else None
+            for batch in self._outer_batches:
+                if self.args.cuda_graphs:
+                    found, seen = self._graphed_gradients(batch, key=target)
+                else:
+                    found, seen = self.discriminator_gradients(batch, target, updated)
+                for name, gradient in found.items():
+                    share = gradient / len(self._outer_batches) if len(self._outer_batches) > 1 else gradient
+                    gradients[name] = gradients[name] + share if name in gradients else share
+                self.log_mean(f"domain_loss_{target}", seen["domain_loss"])
+                self.log_mean(f"discriminator_accuracy_{target}", seen["accuracy"])
+                self.log_mean("slot_entropy", seen["slot_entropy"])
+                used = seen["slots_used"]
+                self.slots_ever_used = used.clone() if self.slots_ever_used is None else self.slots_ever_used | used
         gradients = self.mean_over_processes(gradients)
-        players = self._players(target)
-        for name, parameter in players.items():
+        learners = self._learners_of_outer_step(target)
+        for name, parameter in learners.items():
             parameter.grad = gradients[name]
-        if self._inner_steps:
-            adjoint = {name: gradients[name] for name in self._inner_steps[-1].parameters}
-            for name, term in self._second_order_term(adjoint).items():
-                self.memory[name].grad += term
         guard = next((one for one in self.callback_handler.callbacks if isinstance(one, RunGuard)), None)
         if guard is not None:
             # Before it is in the memory, and in the next checkpoint.
-            guard.check([parameter.grad for parameter in players.values()], self.args, self.state)
+            guard.check([parameter.grad for parameter in learners.values()], self.args, self.state)
         self.outer_optimizer.step()
         self.outer_scheduler.step()
-        for parameter in players.values():
+        for parameter in learners.values():
             parameter.grad = None
-        self._batches.clear()
-        self._inner_steps.clear()
+        self._outer_batches.clear()
 
-    def _players(self, target: str) -> dict[str, torch.nn.Parameter]:
+    def _learners_of_outer_step(self, target: str) -> dict[str, torch.nn.Parameter]:
         """The memory and the meta-target's discriminator, by name."""
         adversary = self.discriminators.discriminators[self.domains.index(target)]
         return {**self.memory, **{f"discriminator {name}": value for name, value in adversary.named_parameters()}}
 
-    def play(self, batch: dict, target: str) -> tuple[dict, dict]:
+    def discriminator_gradients(self, batch: dict, target: str, updated: Tensors | None = None) -> tuple[Tensors, dict]:
         """
-        Eq. 4 on one batch, whose first `source_rows` rows come from the meta-source domains.
-
-        Returns its gradients by the players (and by encoder and head, for the exact hyper-gradient), and what to log.
+        Eq. 4 on one batch, whose first `source_rows` rows come from the meta-source domains: its gradients by memory
+        and discriminator, and what to log. `updated` are encoder and head as a function of the memory, for the exact
+        hyper-gradient; without it they are taken as given.
         """
-        by = self._players(target)
-        exact = self.args.hypergradient == "exact"
-        if exact:
-            live = dict(self.model.named_parameters())
-            by |= {name: live[name] for name in self._inner_steps[-1].parameters}
         was_training = self.model.training
-        # The features as they will be classified, without the noise of dropout. Nothing is differentiated twice here.
+        # The features as they will be classified, without the noise of dropout.
         self.model.eval()
-        if exact:
-            self.model.set_attn_implementation(self._attention)
         # The memory is the last thing that the features meet: only the exact gradient needs a graph of the encoder.
         # `Trainer`'s mixed precision sits in the whole model's forward, which is not what is called here.
-        with torch.set_grad_enabled(exact), self.accelerator.autocast():
-            features = self.encoder(**batch).features
-        if exact:
-            self.model.set_attn_implementation(RECORDABLE)
+        with torch.set_grad_enabled(updated is not None), self.accelerator.autocast():
+            if updated is None:
+                features = self.encoder(**batch).features
+            else:
+                prefix = f"{self.model.base_model_prefix}."
+                of_encoder = {n.removeprefix(prefix): value for n, value in updated.items() if n.startswith(prefix)}
+                features = functional_call(self.encoder, of_encoder, kwargs=batch).features
         self.model.train(was_training)
+        learners = self._learners_of_outer_step(target)
         with self._memory_learns():
             augmented, _, weights = self.encoder.augment(features)
             logits = self.discriminators(augmented, target)
@@ -224,7 +208,7 @@ class MetaTrainer(DomainTrainer):
             is_target[self.source_rows :] = 1.0
             # The mean: as a sum, the steps would depend on the size of the batch.
             loss = F.binary_cross_entropy_with_logits(logits, is_target)
-            gradients = torch.autograd.grad(loss, list(by.values()), allow_unused=True, materialize_grads=True)
+            gradients = torch.autograd.grad(loss, list(learners.values()), retain_graph=updated is not None)
         weights = weights.detach()
         used = torch.zeros(weights.shape[-1], dtype=torch.bool, device=weights.device)
         seen = {
@@ -234,7 +218,7 @@ class MetaTrainer(DomainTrainer):
             "slot_entropy": slot_entropy(weights).mean(),
             "slots_used": used.index_fill(0, weights.argmax(dim=-1).flatten(), True),
         }
-        return dict(zip(by, gradients, strict=True)), seen
+        return dict(zip(learners, gradients, strict=True)), seen
 
     @contextmanager
     def _memory_learns(self):
@@ -246,39 +230,41 @@ class MetaTrainer(DomainTrainer):
 
     # The exact hyper-gradient
 
-    def _remember_step(self) -> InnerStep:
-        live = {name: p for name, p in self.model.named_parameters() if p.requires_grad and p.grad is not None}
+    def _remember_batch(self, inputs: dict) -> None:
+        live = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
         optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
-        states, groups = optimizer_states(optimizer, live)
-        replays, self._replays = self._replays, []
-        limit, clipped = self.args.max_grad_norm, None
-        if self.args.cuda_graphs and limit:
-            # The graph has clipped them already.
-            clipped = ((self._grad_norm + 1e-6) / limit).clamp(min=1.0)
-        return InnerStep(
-            parameters=copied(live),
-            gradients=copied({name: parameter.grad for name, parameter in live.items()}, times=clipped),
-            states=states,
-            groups=groups,
-            replays=replays,
-        )
+        if self._before is None:
+            copies = {name: value.detach().clone() for name, value in live.items()}
+            self._before = copies, optimizer_states(optimizer, live)
+        self._inner_batches.append((inputs, random_states(self.args.device)))
+        if self.accelerator.sync_gradients:
+            self._inner_steps.append(InnerStep(optimizer_groups(optimizer, live), self._inner_batches))
+            self._inner_batches = []
 
-    def _replayed_loss(self, parameters: dict, memory: dict, inputs: dict) -> torch.Tensor:
-        with self.compute_loss_context_manager():
-            outputs = functional_call(self.model, {**parameters, **memory}, kwargs=inputs)
-            return self._task_loss(outputs, inputs)
+    def _updated_parameters(self) -> Tensors:
+        """`theta_g'` as a function of the memory, by the inner steps since the last outer step."""
 
-    def _second_order_term(self, adjoint: dict) -> dict:
-        memory = {name: parameter.detach() for name, parameter in self.memory.items()}
+        def task_loss(parameters: Tensors, inputs: dict) -> torch.Tensor:
+            with self.compute_loss_context_manager(), self.accelerator.autocast():
+                outputs = functional_call(self.model, {**parameters, **self.memory}, kwargs=inputs)
+                return self._task_loss(outputs, inputs)
+
+        def mean(tensors: Tensors) -> Tensors:
+            processes = self.args.world_size
+            if processes == 1:
+                return tensors
+            return {name: differentiable.all_reduce(value) / processes for name, value in tensors.items()}
+
+        (parameters, states), steps = self._before, self._inner_steps
+        self._before, self._inner_steps = None, []
         self.model.train()
-        given = (self.args.max_grad_norm, self._second_derivatives, self.mean_over_processes)
-        return second_order_term(self._inner_steps, memory, adjoint, *given)
+        return unroll(task_loss, steps, parameters, states, self.args.max_grad_norm, mean)
 
     # Logs
 
     def log(self, logs: dict, *args, **kwargs) -> None:
         # Each process has drawn rows of the same meta-targets, so all have the same names of means.
-        if self._sums and "loss" in logs and self.slots_ever_used is not None:
+        if "loss" in logs and self.slots_ever_used is not None:
             used = self.mean_over_processes({"used": self.slots_ever_used.float()})["used"]
             logs["slots_used"] = int((used > 0).sum())
         super().log(logs, *args, **kwargs)

@@ -67,12 +67,12 @@ def test_negative_rates_are_refused(arguments_class, name):
 
 class TestCudaGraphs:
     def refused(self, reason, **kwargs):
-        with pytest.raises(ValueError, match=f"`cuda_graphs=True` cannot be had: {reason}. Leave it out, or mend that"):
+        with pytest.raises(ValueError, match=f"`cuda_graphs=True` is not supported: {reason}. Leave it out, or"):
             make(DomainTrainingArguments, cuda_graphs=True, **kwargs)
 
     @both
     def test_without_a_gpu(self, arguments_class):
-        with pytest.raises(ValueError, match="`cuda_graphs=True` cannot be had: there is no CUDA device"):
+        with pytest.raises(ValueError, match="`cuda_graphs=True` is not supported: there is no CUDA device"):
             make(arguments_class, cuda_graphs=True)
 
     @pytest.fixture
@@ -101,15 +101,11 @@ class TestCudaGraphs:
     def test_one_gpu_without_any_of_that(self, gpu):
         assert make(DomainTrainingArguments, cuda_graphs=True, bf16=True).cuda_graphs
 
-    @pytest.mark.parametrize("hypergradient", ["first_order", "exact"])
-    def test_with_either_hypergradient(self, gpu, hypergradient):
-        assert make(BilevelTrainingArguments, cuda_graphs=True, hypergradient=hypergradient).cuda_graphs
-
 
 class TestBilevel:
     @pytest.mark.parametrize("algorithm", ["dann", "irm", "coral"])
-    def test_it_has_a_game_of_its_own(self, algorithm):
-        with pytest.raises(ValueError, match=f'`algorithm="{algorithm}"` is for `DomainTrainer`.*Leave it out'):
+    def test_it_has_its_own_loss(self, algorithm):
+        with pytest.raises(ValueError, match=f'`BilevelTrainer` requires.*"{algorithm}". Leave it out'):
             make(BilevelTrainingArguments, algorithm=algorithm)
 
     def test_an_unknown_hypergradient_is_refused_and_the_nearest_suggested(self):
@@ -117,7 +113,7 @@ class TestBilevel:
             make(BilevelTrainingArguments, hypergradient="exakt")
 
     def test_exact_is_not_for_scaled_gradients(self):
-        with pytest.raises(ValueError, match='`hypergradient="exact"` cannot be had with `fp16`.*Use `bf16`'):
+        with pytest.raises(ValueError, match='`hypergradient="exact"` does not support `fp16`.*Use `bf16`'):
             make(BilevelTrainingArguments, hypergradient="exact", fp16=True)
         assert make(BilevelTrainingArguments, hypergradient="exact", bf16=True).hypergradient == "exact"
 
@@ -165,13 +161,10 @@ class TestOnTheCommandLine:
         )
         assert {name: getattr(parsed, name) for name in names} == {name: VALUES[name][1] for name in names}
 
-    def test_every_field_of_their_own_has_help_and_a_docstring(self, arguments_class):
+    def test_every_field_of_their_own_has_help(self, arguments_class):
         shown = " ".join(HfArgumentParser(arguments_class).format_help().split())
-        ours = [ancestor for ancestor in arguments_class.__mro__ if ancestor.__module__.startswith("hf_memaug")]
-        docs = "".join(ancestor.__doc__ for ancestor in ours)
         for field in own_fields(arguments_class):
             assert field.metadata["help"] in shown, field.name
-            assert f"        {field.name} (`" in docs, field.name
 
 
 def test_a_penalty_without_one_to_weigh_is_refused():
@@ -187,7 +180,7 @@ def test_what_meta_training_cannot_do_is_refused():
         ({"ignore_data_skip": True}, "say which domain is the meta-target"),
         ({"auto_find_batch_size": True}, "laid out for one batch size"),
         ({"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}, "no evaluation to watch"),
-        ({"hypergradient": "exact", "gradient_checkpointing": True}, "cannot be had with `gradient_checkpointing`"),
+        ({"hypergradient": "exact", "gradient_checkpointing": True}, "does not support `gradient_checkpointing`"),
     ):
         with pytest.raises(ValueError, match=reason):
             make(BilevelTrainingArguments, **own)

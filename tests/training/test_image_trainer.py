@@ -29,7 +29,7 @@ def pixels(trainer, epoch: int = 0) -> torch.Tensor:
     """All training images of an epoch, in their order."""
     loader = trainer.get_train_dataloader()
     loader.set_epoch(epoch)
-    trainer._sampler.set_epoch(epoch)
+    trainer.train_sampler.set_epoch(epoch)
     return torch.cat([batch["pixel_values"] for batch in loader])
 
 
@@ -42,7 +42,8 @@ class TestBatches:
     def test_they_are_what_the_processor_makes_of_the_rows(self, tmp_path):
         trainer = image_trainer("vit", tmp_path)
         expected = processed(digits())
-        order = list(trainer._get_train_sampler())
+        trainer.get_train_dataloader()
+        order = list(trainer.train_sampler)
         assert torch.equal(pixels(trainer), expected[order]) and sorted(order) == list(range(24))
         batch = next(iter(trainer.get_train_dataloader()))
         assert set(batch) == {"pixel_values", "labels", "domain_ids"}
@@ -87,7 +88,8 @@ class TestAugmentation:
 
         first = run()
         plain = image_trainer("vit", tmp_path)
-        order = list(plain._get_train_sampler())
+        plain.get_train_dataloader()
+        order = list(plain.train_sampler)
         still = processed(digits())[order]
         assert first.shape == still.shape
         assert all(not torch.equal(one, other) for one, other in zip(first, still, strict=True))
@@ -103,7 +105,7 @@ class TestAugmentation:
         by_row = []
         for epoch in range(2):
             found = pixels(trainer, epoch)
-            order = [row for row, _ in trainer._sampler]
+            order = [row for row, _ in trainer.train_sampler]
             by_row.append(dict(zip(order, found, strict=True)))
         assert all(not torch.equal(by_row[0][row], by_row[1][row]) for row in range(24))
 

@@ -12,19 +12,7 @@ from hf_memaug.training.forward_pass import ForwardPass
 OptimizerState = dict[str, dict[str, Any]]
 
 
-class ColumnsOfInnerModel:
-    """For models around another model, whose own `forward` names no inputs."""
-
-    def _set_signature_columns_if_needed(self):
-        whole = self.model
-        self.model = getattr(whole, "column", whole)
-        try:
-            super()._set_signature_columns_if_needed()
-        finally:
-            self.model = whole
-
-
-class StageTrainer(ColumnsOfInnerModel, DomainTrainer):
+class StageTrainer(DomainTrainer):
     """
     Args:
         strategy (`FineTuning`): what is minimised.
