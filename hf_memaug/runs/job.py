@@ -37,8 +37,8 @@ from hf_memaug.runs.methods import Parts, chosen, local_backbone
 from hf_memaug.runs.processors import processor_of
 from hf_memaug.runs.progress import Say, Steps, Stop, end_with_the_parent
 from hf_memaug.runs.tasks import REPLIES, TASKS, trainer_of
+from hf_memaug.training.checks import check_positions, tokens_of
 from hf_memaug.training.costs import clock_in, has_tensorboard, parameter_counts, peak_memory, tensorboard_in
-from hf_memaug.training.guard import check_places, tokens_of
 from hf_memaug.training.resuming import last_complete_checkpoint
 
 # The mark of a line that is an event and not something that a library has printed.
@@ -139,7 +139,7 @@ def prepare(rows: DomainDataset, processor, max_length: int | None) -> DomainDat
 def check_lengths(model, *several: DomainDataset) -> None:
     """Of rows to score too, before anything is trained."""
     try:
-        check_places(model, tokens_of(*several))
+        check_positions(model, tokens_of(*several))
     except ValueError as error:
         raise DataRefused(data.as_options(error)) from error
 

@@ -15,13 +15,12 @@ _EXPORTS = {
     "continual_trainer": ("ContinualTrainer",),
     "domain_trainer": ("DomainTrainer",),
     "growth": ("grow_optimizer",),
-    "guard": ("NonFiniteGradientError", "RunGuard"),
+    "callbacks": ("BestInMemory", "NonFiniteGradientError", "RunGuard"),
     "layer_search": ("candidate_layers", "search_memory_layers"),
     "masked_lm": ("MaskedLMTrainer", "fitting_length"),
     "memory_updates": ("MemoryUpdateCallback",),
     "meta_trainer": ("MetaTrainer",),
     "model_cards": ("ModelCardCallback",),
-    "selection": ("BestInMemory",),
 }
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _EXPORTS)

@@ -22,13 +22,12 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
 
 from hf_memaug.data.sampling import OneDomainSampler
 from hf_memaug.training.arguments import BilevelTrainingArguments
-from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
+from hf_memaug.training.callbacks import AlgorithmCallback, BestInMemory, EpochOrder, RunGuard
+from hf_memaug.training.checks import refuse_for_phases
 from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
-from hf_memaug.training.guard import RunGuard, refuse_for_phases
 from hf_memaug.training.meta_trainer import MetaTrainer, check_memory_is_last
 from hf_memaug.training.resuming import last_complete_checkpoint
-from hf_memaug.training.selection import BestInMemory
 
 META_TRAIN = "meta_train"
 START = "start.safetensors"

@@ -1,16 +1,151 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What `DomainTrainer` does between the steps of `Trainer`."""
+"""What happens between the steps of `Trainer`: checks, the algorithm's own steps, and the best weights in memory."""
 
+import os
+from contextlib import suppress
+
+import torch
 from transformers import TrainerCallback
 
-from hf_memaug.training.selection import refuse_unseen_domains
+from hf_memaug.data.general_cache import cached_parts
+from hf_memaug.training import checks
+from hf_memaug.training.algorithms import ALGORITHMS
+from hf_memaug.training.resuming import last_complete_checkpoint
+
+
+class NonFiniteGradientError(RuntimeError):
+    """The loss or a gradient became NaN or infinite."""
+
+
+class RunGuard(TrainerCallback):
+    """
+    For any `Trainer`: `Trainer(..., callbacks=[RunGuard()])`.
+
+    Before the first step it checks that `output_dir` can be written, that the model has a logit for every label, that
+    no text of a `DomainDataset` is longer than the model's positions or has tokens beyond its vocabulary, and that
+    cached states of a general encoder are of the model's (rows to score: at their first batch). A model without label
+    names takes those of the rows. At each step it checks the gradient before the optimizer uses it, so that a NaN loss
+    ends the run with the weights, and the last checkpoint, as they were.
+
+    Args:
+        patience (`int`, *optional*, defaults to 20):
+            How many non-finite steps in a row are allowed under fp16, whose loss scaling finds its scale by
+            overflowing.
+    """
+
+    def __init__(self, patience: int = 20):
+        self.patience = patience
+        self.non_finite_steps = 0
+        self._compared: set[str] = set()
+
+    def on_train_begin(self, args, state, control, model=None, train_dataloader=None, processing_class=None, **kwargs):
+        if args.should_save:
+            with suppress(OSError):
+                os.makedirs(args.output_dir, exist_ok=True)
+            if not os.path.isdir(args.output_dir) or not os.access(args.output_dir, os.W_OK):
+                raise PermissionError(f"`output_dir` ({args.output_dir}) is not writable. Choose another folder.")
+        rows = getattr(train_dataloader, "dataset", None)
+        algorithm = ALGORITHMS.get(getattr(args, "algorithm", None))
+        every_row = args.algorithm if algorithm is not None and algorithm.reads_labels else None
+        checks.check_labels(rows, getattr(model.config, "num_labels", None), every_row)
+        checks.share_label_names(model, rows)
+        if checks.is_known(getattr(train_dataloader, "collate_fn", None)):
+            checks.check_texts(model, rows)
+        checks.check_frozen_encoders(model)
+        checks.check_padding_side(model, processing_class)
+        checks.check_batches(train_dataloader)
+        self._compared.clear()
+        self._check_cached(model, rows)
+
+    def on_prediction_step(self, args, state, control, model=None, eval_dataloader=None, **kwargs):
+        # In another precision the weights differ.
+        if not (args.fp16_full_eval or args.bf16_full_eval):
+            self._check_cached(model, getattr(eval_dataloader, "dataset", None))
+
+    def _check_cached(self, model: torch.nn.Module, rows) -> None:
+        """Refuses states of a general encoder (G-MAP) that another than the model's has computed."""
+        for part in cached_parts(rows):
+            # Once for each folder: the encoder is frozen, and reading all its weights takes a second.
+            if str(part.folder) not in self._compared:
+                part.check_model(model)
+                self._compared.add(str(part.folder))
+
+    def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+        self.check([parameter.grad for parameter in model.parameters() if parameter.grad is not None], args, state)
+
+    def check(self, gradients: list[torch.Tensor], args, state) -> None:
+        """Raises `NonFiniteGradientError` if one of the gradients is not finite."""
+        # One number for all of them: one pass over the memory and one wait for the device.
+        if not gradients or torch.isfinite(torch.nn.utils.get_total_norm(gradients)):
+            self.non_finite_steps = 0
+            return
+        self.non_finite_steps += 1
+        if self.non_finite_steps <= (self.patience if args.fp16 else 0):
+            return
+        last = last_complete_checkpoint(args.output_dir)
+        kept = f"The last good checkpoint is `{last}`." if last else "No checkpoint had been saved yet."
+        raise NonFiniteGradientError(
+            f"The loss or a gradient is NaN or infinite at step {state.global_step + 1}. Training stops before the "
+            f"optimizer uses it. {kept} Lower `learning_rate` ({args.learning_rate}), set `max_grad_norm` "
+            f"({args.max_grad_norm}), or use `bf16` instead of `fp16`; then `resume_from_checkpoint`."
+        )
+
+
+class BestInMemory(TrainerCallback):
+    """
+    Keeps the weights of the best evaluation in memory, and restores them when training ends: what
+    `load_best_model_at_end` does, without writing a checkpoint at each evaluation. For many short runs; a run that must
+    survive a kill needs the checkpoints.
+
+    Args:
+        metric (`str`, *optional*, defaults to `"eval_f1"`):
+            The score to maximise. Of several evaluations with the same score, the first is kept.
+    """
+
+    def __init__(self, metric: str = "eval_f1"):
+        self.metric = metric
+        self.best_score: float | None = None
+        self.best_step: int | None = None
+        self._weights: dict[str, torch.Tensor] = {}
+        self._trains = False
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        if getattr(args, "algorithm", "erm") == "swad":
+            raise ValueError('`algorithm="swad"` chooses its weights itself: leave `BestInMemory` out.')
+        self._trains = True
+        self.best_score, self.best_step, self._weights = None, None, {}
+
+    def on_evaluate(self, args, state, control, model=None, metrics=None, **kwargs):
+        # Evaluations after training, and of other data in between, choose nothing.
+        if not self._trains or self.metric not in metrics:
+            return
+        trained, seen = (_domains(kwargs.get(name)) for name in ("train_dataloader", "eval_dataloader"))
+        checks.refuse_unseen_domains(trained, seen, "`BestInMemory`")
+        if self.best_score is None or metrics[self.metric] > self.best_score:
+            self.best_score, self.best_step = metrics[self.metric], state.global_step
+            self._weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
+
+    def on_train_end(self, args, state, control, model=None, **kwargs):
+        self._trains = False
+        if self.best_score is None:
+            raise KeyError(
+                f"`metric` is {self.metric!r}, and no evaluation gave it. Name a score that is logged, and set "
+                "`eval_strategy` and `eval_dataset`."
+            )
+        model.load_state_dict(self._weights)
+        self._weights = {}
+
+
+def _domains(loader) -> set[str]:
+    dataset = getattr(loader, "dataset", None)
+    return set(dataset["domain"]) if "domain" in (getattr(dataset, "column_names", None) or ()) else set()
 
 
 class AlgorithmCallback(TrainerCallback):
     """
-    An algorithm's parameters lie outside the model: what is done to a model's gradients is done to theirs here. It
-    also hears what has happened to the model.
+    An algorithm's parameters are outside the model: what is done to a model's gradients is done to theirs here. It
+    also calls the algorithm's methods around steps, evaluations and training.
     """
 
     def __init__(self, trainer):
@@ -29,11 +164,13 @@ class AlgorithmCallback(TrainerCallback):
         self.trainer.algorithm.after_step(self.trainer.model, is_last=state.global_step + 1 >= state.max_steps)
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
+        trainer, algorithm = self.trainer, self.trainer.algorithm
         # Not when somebody scores a domain after training.
-        if self.trainer.is_in_train:
-            if self.trainer.algorithm.chooses_by_evaluation:
-                refuse_unseen_domains(self.trainer.domains, self.trainer.evaluated_domains)
-            self.trainer.algorithm.after_evaluation(metrics)
+        if trainer.is_in_train:
+            if algorithm.chooses_by_evaluation:
+                reason = f'`algorithm="{args.algorithm}"`'
+                checks.refuse_unseen_domains(trainer.domains, trainer.evaluated_domains, reason)
+            algorithm.after_evaluation(metrics)
 
     def on_train_end(self, args, state, control, **kwargs):
         self.trainer.algorithm.after_training(self.trainer.model)

@@ -21,14 +21,14 @@ from transformers.trainer_utils import TrainOutput, set_seed
 from hf_memaug.data import DomainDataset
 from hf_memaug.evaluation.continual import DEFINITIONS, check_figures
 from hf_memaug.training.arguments import ContinualTrainingArguments
-from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder
+from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder, RunGuard
+from hf_memaug.training.checks import check_labelled, refuse_for_phases
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.pushing import push_stage
 from hf_memaug.training.continual.record import RECORD_FILE, ContinualRecord, drop_old_facts, write_facts
 from hf_memaug.training.continual.rows import check_all_labels, check_dev_rows, check_domains, rows_by_domain
 from hf_memaug.training.continual.stage import StageTrainer, named_state
 from hf_memaug.training.domain_trainer import DomainTrainer
-from hf_memaug.training.guard import RunGuard, check_labelled, refuse_for_phases
 from hf_memaug.training.resuming import last_complete_checkpoint
 
 # `Trainer` pushes nothing that begins with "_".

@@ -22,13 +22,18 @@ from hf_memaug.registry import row_name
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments
 from hf_memaug.training.base_trainer import BaseTrainer
-from hf_memaug.training.callbacks import AlgorithmCallback
+from hf_memaug.training.callbacks import AlgorithmCallback, RunGuard
+from hf_memaug.training.checks import (
+    check_precision,
+    check_resumable,
+    check_selection,
+    check_texts,
+    is_known,
+    share_label_names,
+)
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, domains_of, joined
 from hf_memaug.training.forward_pass import ForwardPass, feature_size, loss_of
-from hf_memaug.training.guard import RunGuard, check_precision, check_resumable, check_texts, is_known
-from hf_memaug.training.label_names import share_label_names
 from hf_memaug.training.memory_updates import modules_with_pending_rows
-from hf_memaug.training.selection import check_selection
 
 
 class DomainTrainer(BaseTrainer):
@@ -76,7 +81,7 @@ class DomainTrainer(BaseTrainer):
             raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `DomainTrainingArguments`.")
         if args.batch_eval_metrics or not args.eval_do_concat_batches:
             name = "batch_eval_metrics" if args.batch_eval_metrics else "eval_do_concat_batches=False"
-            raise ValueError(f"`{name}` cannot be had with scores per domain. Leave it out.")
+            raise ValueError(f"`{name}` is not supported with scores per domain. Leave it out.")
         if kwargs.get("compute_loss_func") is not None:
             raise ValueError("`compute_loss_func` has no place here: `args.algorithm` says what is minimised.")
         # The collator drops what the model does not take, after it has read the domain.
@@ -128,7 +133,7 @@ class DomainTrainer(BaseTrainer):
             )
         if args.cuda_graphs and any(getattr(one, "track_running_stats", False) for one in self.model.modules()):
             raise ValueError(
-                "`cuda_graphs=True` cannot be had with norms that keep running statistics, such as a ResNet's: before "
+                "`cuda_graphs=True` does not support norms that keep running statistics, such as a ResNet's: before "
                 "it is recorded, a batch is run several times, and they would count it each time. Leave it out."
             )
         self.add_callback(AlgorithmCallback(self))

@@ -8,12 +8,12 @@ from transformers import Trainer
 
 from hf_memaug.data.sampling import SeededRows, SeededRowsSampler, SeededStream
 from hf_memaug.training.base_trainer import BaseTrainer
-from hf_memaug.training.guard import places_of
+from hf_memaug.training.checks import positions_of
 
 
 def fitting_length(length: int, tokenizer, model: nn.Module) -> int:
     """`length`, or as many tokens as the tokenizer makes and the model has places for."""
-    return min([length, tokenizer.model_max_length, *places_of(model)])
+    return min([length, tokenizer.model_max_length, *positions_of(model)])
 
 
 class MaskedLMTrainer(BaseTrainer):

@@ -16,9 +16,9 @@ from hf_memaug.data.sampling import EpisodeSampler
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.layers.discriminator import DomainDiscriminators
 from hf_memaug.layers.kv_memory import slot_entropy
+from hf_memaug.training.callbacks import RunGuard
 from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
-from hf_memaug.training.guard import RunGuard
 from hf_memaug.training.hypergradient import (
     InnerStep,
     Tensors,

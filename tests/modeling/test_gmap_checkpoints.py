@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModel
 
 import hf_memaug
-from hf_memaug.training.guard import check_frozen_encoders
+from hf_memaug.training.checks import check_frozen_encoders
 
 HEADS = ["GMAPModel", "GMAPForSequenceClassification", "GMAPForMaskedLM"]
 every_kind = pytest.mark.parametrize("kind", ["roberta", "bert"])

@@ -299,7 +299,7 @@ class TestSWAD:
         steps = {"algorithm": "swad", "eval_strategy": "steps", "eval_steps": 2, "save_steps": 2}
         with pytest.raises(ValueError, match="leave `load_best_model_at_end` out"):
             domain_trainer("bert", tmp_path, load_best_model_at_end=True, save_strategy="steps", **steps)
-        with pytest.raises(ValueError, match='algorithm="swad"` would choose by them'):
+        with pytest.raises(ValueError, match='algorithm="swad"` .*chooses the weights by them'):
             domain_trainer("bert", tmp_path, evaluate=rows(6, domains=("games",)), **steps)
         with pytest.raises(ValueError, match="give `eval_dataset` as one dataset"):
             domain_trainer("bert", tmp_path, evaluate={"one": rows(6)}, max_steps=2, **steps).train()

@@ -143,13 +143,13 @@ class TestRefusals:
 
     def test_a_model_that_would_be_made_anew(self, tmp_path):
         given = make_trainer(tmp_path)
-        with pytest.raises(ValueError, match="`model_init` cannot be had here.*Give `model`"):
+        with pytest.raises(ValueError, match="`model_init` is not supported.*Give `model`"):
             BilevelTrainer(args=given.args, model_init=lambda: given.model, train_dataset=given.train_dataset)
 
     def test_a_schedule_that_would_be_dropped(self, tmp_path):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0)
-        with pytest.raises(ValueError, match="`optimizers` cannot be had here.*Give `optimizer_cls_and_kwargs`"):
+        with pytest.raises(ValueError, match="`optimizers` is not supported.*Give `optimizer_cls_and_kwargs`"):
             self.trainer(tmp_path, optimizers=(None, schedule))
 
     def test_steps_that_would_be_lost(self, tmp_path):

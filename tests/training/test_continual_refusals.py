@@ -34,7 +34,7 @@ class TestRefusals:
         ):
             with pytest.raises(ValueError, match=message):
                 ContinualTrainingArguments(output_dir=str(tmp_path), **wrong)
-        with pytest.raises(ValueError, match="`optimizers` cannot be had here"):
+        with pytest.raises(ValueError, match="`optimizers` is not supported"):
             optimizer = torch.optim.SGD(tiny_model("kv").parameters(), lr=0.1)
             arguments = ContinualTrainingArguments(output_dir=str(tmp_path))
             ContinualTrainer(tiny_model("kv"), arguments, train_dataset=rows(), optimizers=(optimizer, None))

@@ -86,11 +86,6 @@ class TestLabels:
 
 
 class TestModels:
-    def test_nothing_that_learns(self, tmp_path):
-        model = tiny_model("kv").requires_grad_(False)
-        with pytest.raises(ValueError, match="All weights of `model` are frozen"):
-            domain_trainer("kv", tmp_path, model=model).train()
-
     def test_bfloat16_is_said(self, tmp_path):
         with pytest.warns(UserWarning, match='learns in bfloat16.*`dtype="float32"`'):
             domain_trainer("kv", tmp_path, model=tiny_model("kv").to(torch.bfloat16))
@@ -149,10 +144,10 @@ def test_rows_to_choose_by_that_were_put_there_later(tmp_path):
     best = {**Known.BEST, "load_best_model_at_end": True, "max_steps": 8}
     trainer = domain_trainer("kv", tmp_path, evaluate=rows(12, 2), **best)
     trainer.eval_dataset = rows(16, domains=(*DOMAINS, "hotels"))
-    with pytest.raises(ValueError, match="`eval_dataset` has rows of hotels.*`load_best_model_at_end` would choose"):
+    with pytest.raises(ValueError, match="`eval_dataset` has rows of hotels.*`load_best_model_at_end` chooses"):
         trainer.train()
 
 
 def test_scores_by_the_batch(tmp_path):
-    with pytest.raises(ValueError, match="`eval_do_concat_batches=False` cannot be had with scores per domain"):
+    with pytest.raises(ValueError, match="`eval_do_concat_batches=False` is not supported with scores per domain"):
         domain_trainer("kv", tmp_path, eval_do_concat_batches=False)

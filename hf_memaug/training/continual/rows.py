@@ -9,7 +9,7 @@ from transformers.utils import logging
 
 from hf_memaug.data import DomainDataset, load_domains
 from hf_memaug.data.messages import did_you_mean, listed
-from hf_memaug.training.guard import check_labels
+from hf_memaug.training.checks import check_labels
 
 logger = logging.get_logger(__name__)
 
