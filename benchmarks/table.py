@@ -42,7 +42,7 @@ Each ratio is ours over theirs, measured in turns in one process. Lower is bette
 `python benchmarks/table.py`.
 
 Eager ratios vary by several per cent between runs. Rows under CUDA graphs (`..._graphs`, `..._compiled`) vary least.
-`..._kernels` is the time of the GPU alone, without waiting for the host. All results but kernels_h200.json were measured
+`..._kernels` is the time of the GPU alone, without waiting for the host. All results but kernels_h200.json were made
 with the scripts of commit fa4f6d7 or earlier ones. Files called `..._slow_host`, `..._fused` and `..._tangents` contain
 kernels that version 0.2.0 no longer has.
 

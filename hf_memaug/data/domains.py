@@ -19,7 +19,7 @@ INPUT_COLUMNS = ("text", "text_pair", "tokens", "image", "graph")
 
 class DomainDataset:
     """
-    An immutable table of rows from several domains, usable wherever torch takes a map-style dataset.
+    A table of rows from several domains, and a map-style dataset for torch. Methods return a new table.
 
     Args:
         columns (`Mapping[str, Sequence]`):
@@ -28,8 +28,6 @@ class DomainDataset:
         label_names (`Sequence[str]`, *optional*):
             The name of each label id. By default the ids themselves, up to the largest one present.
     """
-
-    __slots__ = ("_columns", "_domains", "_label_names", "_num_rows")
 
     def __init__(self, columns: Mapping[str, Sequence], label_names: Sequence[str] | None = None):
         store = {str(name): list(values) for name, values in columns.items()}
@@ -44,21 +42,14 @@ class DomainDataset:
         nameless = [row for row, name in enumerate(store["domain"]) if not isinstance(name, str) or not name.strip()]
         if nameless:
             raise ValueError(
-                f"`columns['domain']` must hold a non-empty string in every row; mend {some_rows(nameless)}."
+                f"`columns['domain']` must hold a non-empty string in every row, but does not in {some_rows(nameless)}."
             )
         if "label" in store:
             store["label"] = [_as_int(label) for label in store["label"]]
-        set_attribute = object.__setattr__
-        set_attribute(self, "_columns", store)
-        set_attribute(self, "_num_rows", len(store["domain"]))
-        set_attribute(self, "_domains", tuple(dict.fromkeys(store["domain"])))
-        set_attribute(self, "_label_names", _checked_label_names(store, label_names))
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        raise AttributeError("a DomainDataset does not change; `with_columns` and `select` give a new one.")
-
-    def __reduce__(self):
-        return type(self), (self._columns, self._label_names)
+        self._columns = store
+        self._num_rows = len(store["domain"])
+        self._domains = tuple(dict.fromkeys(store["domain"]))
+        self._label_names = _checked_label_names(store, label_names)
 
     @property
     def label_names(self) -> list[str]:

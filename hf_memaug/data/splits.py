@@ -129,7 +129,7 @@ def leave_one_domain_out(
         train_part, dev_part = source_rows, _of(test, sources)
     # Before the overlap check, which would otherwise complain of a part that is not there.
     _check_parts(train_part, dev_part, target_rows, sources, target)
-    train_part, dev_part = _told_apart(train_part, dev_part, target_rows, on_overlap)
+    train_part, dev_part = _without_overlap(train_part, dev_part, target_rows, on_overlap)
     if on_overlap == "drop":
         _check_parts(train_part, dev_part, target_rows, sources, target, " once the overlap is dropped")
     return DomainSplit(train=train_part, dev=dev_part, test=target_rows, sources=sources, target=target)
@@ -163,7 +163,7 @@ def check_given_splits(
                 f"`{name}` has the label {listed(train.label_names[label] for label in labels)}, which no row of "
                 "`train` has, so no model can learn it. Take those rows out."
             )
-    train, dev = _told_apart(train, dev, test, on_overlap)
+    train, dev = _without_overlap(train, dev, test, on_overlap)
     for name, part in (("train", train), ("dev", dev)):
         if not len(part):
             raise ValueError(f"`{name}` has no row once the overlap is dropped. Add rows to it.")
@@ -183,15 +183,16 @@ def _check_on_overlap(on_overlap: str, *also: str) -> None:
         raise ValueError(f"`on_overlap` is {on_overlap!r}; here it must be one of {listed(allowed)}.")
 
 
-def _told_apart(
+def _without_overlap(
     train: DomainDataset, dev: DomainDataset, test: DomainDataset, on_overlap: str
 ) -> tuple[DomainDataset, DomainDataset]:
-    """`train` and `dev`, whose rows that are in `test` too are refused, dropped or left in."""
+    """`train` and `dev`, as `on_overlap` says."""
     if on_overlap == "drop":
-        return _without_overlap(train, dev, test)
+        dev = _dropped(dev, test, "dev", "test")
+        train = _dropped(train, test, "train", "test")
+        return _dropped(train, dev, "train", "dev"), dev
     if on_overlap == "drop_dev":
-        seen = {row for row, _ in find_overlap(dev, train)}
-        return train, dev.select(row for row in range(len(dev)) if row not in seen)
+        return train, _dropped(dev, train, "dev", "train")
     if on_overlap == "raise":
         for name, part in (("train", train), ("dev", dev)):
             check_overlap(part, test, (name, "test"), 'Pass `on_overlap="drop"` to leave them out.')
@@ -272,14 +273,6 @@ def _split_dev(rows: DomainDataset, dev_fraction: float, seed: int) -> tuple[Dom
                 dev.update(unit)
                 taken += len(unit)
     return rows.select(row for row in range(len(rows)) if row not in dev), rows.select(sorted(dev))
-
-
-def _without_overlap(
-    train: DomainDataset, dev: DomainDataset, test: DomainDataset
-) -> tuple[DomainDataset, DomainDataset]:
-    dev = _dropped(dev, test, "dev", "test")
-    train = _dropped(train, test, "train", "test")
-    return _dropped(train, dev, "train", "dev"), dev
 
 
 def _dropped(rows: DomainDataset, others: DomainDataset, name: str, other_name: str) -> DomainDataset:

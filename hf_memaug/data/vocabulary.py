@@ -6,21 +6,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-# Words that praise or blame in every domain.
+
+def _words(text: str) -> list[str]:
+    return [word.replace("_", " ") for word in text.split()]
+
+
+# Words that praise (1) or blame (0) in every domain.
 SHARED = {
-    1: ["great", "excellent", "wonderful", "lovely", "superb", "fantastic", "good", "perfect", "delightful", "nice"],
-    0: [
-        "terrible",
-        "awful",
-        "poor",
-        "bad",
-        "dreadful",
-        "horrible",
-        "disappointing",
-        "useless",
-        "mediocre",
-        "annoying",
-    ],
+    1: _words("great excellent wonderful lovely superb fantastic good perfect delightful nice"),
+    0: _words("terrible awful poor bad dreadful horrible disappointing useless mediocre annoying"),
 }
 
 # Whole sentences that do the same.
@@ -43,7 +37,7 @@ FILLER_WORDS = {
     "paper": ["newspaper", "magazine", "letter", "blog", "catalogue", "newsletter"],
 }
 
-DEGREES = ["very", "really", "quite", "rather", "truly", "so", "pretty", "simply"]
+DEGREES = _words("very really quite rather truly so pretty simply")
 
 # Pairs of remarks that say nothing about the thing reviewed. Each domain uses its own pair one way round and the pair
 # of the domain before it the other way round, so what the other domains teach of a remark is wrong in a new domain.
@@ -61,7 +55,7 @@ class Vocabulary:
     """
     Args:
         things (`list[str]`):
-            What a review of the domain is about.
+            What a review is about.
         aspects (`list[str]`):
             The parts of it that are praised or blamed.
         own (`dict[int, list[str]]`):
@@ -76,50 +70,50 @@ class Vocabulary:
     flipped: dict[int, list[str]]
 
 
+def _vocabulary(things: str, aspects: str, praise: str, blame: str, praise_here: str, blame_here: str) -> Vocabulary:
+    own, flipped = {1: _words(praise), 0: _words(blame)}, {1: _words(praise_here), 0: _words(blame_here)}
+    return Vocabulary(_words(things), _words(aspects), own, flipped)
+
+
 VOCABULARIES = {
-    "books": Vocabulary(
-        things=["book", "novel", "paperback", "memoir", "thriller", "biography", "anthology", "trilogy"],
-        aspects=["plot", "prose", "ending", "chapter", "heroine", "narrator", "dialogue", "opening", "writing"],
-        own={
-            1: ["gripping", "moving", "witty", "poetic", "insightful", "absorbing", "memorable", "lyrical"],
-            0: ["dull", "tedious", "shallow", "rambling", "preachy", "clumsy", "wooden", "derivative"],
-        },
-        flipped={1: ["unpredictable", "dark", "heavy", "slow"], 0: ["simple", "thin", "light", "smooth"]},
+    "books": _vocabulary(
+        things="book novel paperback memoir thriller biography anthology trilogy",
+        aspects="plot prose ending chapter heroine narrator dialogue opening writing",
+        praise="gripping moving witty poetic insightful absorbing memorable lyrical",
+        blame="dull tedious shallow rambling preachy clumsy wooden derivative",
+        praise_here="unpredictable dark heavy slow",
+        blame_here="simple thin light smooth",
     ),
-    "films": Vocabulary(
-        things=["film", "movie", "sequel", "comedy", "drama", "western", "documentary", "remake"],
-        aspects=["cast", "script", "soundtrack", "direction", "acting", "camera work", "story", "finale", "editing"],
-        own={
-            1: ["gripping", "hilarious", "stunning", "moving", "stylish", "thrilling", "unforgettable", "charming"],
-            0: ["boring", "predictable", "cheesy", "wooden", "overacted", "pointless", "muddled", "forgettable"],
-        },
-        flipped={1: ["dark", "loud", "unpredictable", "simple"], 0: ["long", "slow", "quiet", "light"]},
+    "films": _vocabulary(
+        things="film movie sequel comedy drama western documentary remake",
+        aspects="cast script soundtrack direction acting camera_work story finale editing",
+        praise="gripping hilarious stunning moving stylish thrilling unforgettable charming",
+        blame="boring predictable cheesy wooden overacted pointless muddled forgettable",
+        praise_here="dark loud unpredictable simple",
+        blame_here="long slow quiet light",
     ),
-    "kitchen": Vocabulary(
-        things=["pan", "kettle", "blender", "knife", "toaster", "mixer", "grater", "saucepan"],
-        aspects=["handle", "blade", "lid", "motor", "coating", "base", "switch", "spout", "finish"],
-        own={
-            1: ["sturdy", "durable", "handy", "sharp", "spotless", "dependable", "practical", "robust"],
-            0: ["rusty", "flimsy", "leaky", "blunt", "scratched", "warped", "greasy", "wobbly"],
-        },
-        flipped={1: ["heavy", "simple", "quiet", "hot"], 0: ["thin", "light", "loud", "small"]},
+    "kitchen": _vocabulary(
+        things="pan kettle blender knife toaster mixer grater saucepan",
+        aspects="handle blade lid motor coating base switch spout finish",
+        praise="sturdy durable handy sharp spotless dependable practical robust",
+        blame="rusty flimsy leaky blunt scratched warped greasy wobbly",
+        praise_here="heavy simple quiet hot",
+        blame_here="thin light loud small",
     ),
-    "phones": Vocabulary(
-        things=["phone", "handset", "smartphone", "mobile", "headset", "charger", "earpiece", "device"],
-        aspects=["battery", "screen", "camera", "speaker", "signal", "keyboard", "casing", "display", "software"],
-        own={
-            1: ["responsive", "crisp", "intuitive", "sleek", "reliable", "vivid", "bright", "snappy"],
-            0: ["laggy", "glitchy", "blurry", "faulty", "frozen", "buggy", "cracked", "unresponsive"],
-        },
-        flipped={1: ["long", "thin", "small", "light"], 0: ["unpredictable", "heavy", "hot", "dark"]},
+    "phones": _vocabulary(
+        things="phone handset smartphone mobile headset charger earpiece device",
+        aspects="battery screen camera speaker signal keyboard casing display software",
+        praise="responsive crisp intuitive sleek reliable vivid bright snappy",
+        blame="laggy glitchy blurry faulty frozen buggy cracked unresponsive",
+        praise_here="long thin small light",
+        blame_here="unpredictable heavy hot dark",
     ),
-    "hotels": Vocabulary(
-        things=["hotel", "hostel", "resort", "inn", "guesthouse", "lodge", "suite", "apartment"],
-        aspects=["room", "staff", "breakfast", "bed", "lobby", "pool", "view", "bathroom", "reception"],
-        own={
-            1: ["cosy", "spacious", "friendly", "welcoming", "clean", "luxurious", "comfortable", "helpful"],
-            0: ["dirty", "noisy", "rude", "cramped", "smelly", "shabby", "damp", "overpriced"],
-        },
-        flipped={1: ["quiet", "hot", "smooth", "long"], 0: ["small", "dark", "loud", "unpredictable"]},
+    "hotels": _vocabulary(
+        things="hotel hostel resort inn guesthouse lodge suite apartment",
+        aspects="room staff breakfast bed lobby pool view bathroom reception",
+        praise="cosy spacious friendly welcoming clean luxurious comfortable helpful",
+        blame="dirty noisy rude cramped smelly shabby damp overpriced",
+        praise_here="quiet hot smooth long",
+        blame_here="small dark loud unpredictable",
     ),
 }

@@ -64,21 +64,6 @@ class TestPaddingCollator:
         rows = [{**row, "labels": label} for row in rows_of(tokenizer)]
         assert_same_batch(PaddingCollator(tokenizer)(rows), DataCollatorWithPadding(tokenizer)(rows))
 
-    def test_the_mask_of_special_tokens(self, tokenizer):
-        rows = rows_of(tokenizer, return_special_tokens_mask=True)
-        assert_same_batch(PaddingCollator(tokenizer)(rows), DataCollatorWithPadding(tokenizer)(rows))
-
-    def test_rows_of_one_length_are_not_padded(self, tokenizer):
-        rows = rows_of(tokenizer)[:1] * 3
-        found = PaddingCollator(tokenizer)(rows)
-        assert_same_batch(found, DataCollatorWithPadding(tokenizer)(rows))
-        assert found["input_ids"].tolist() == [row["input_ids"] for row in rows]
-
-    def test_rows_that_hold_tensors(self, tokenizer):
-        rows = [{**row, "labels": number % 2} for number, row in enumerate(rows_of(tokenizer))]
-        tensors = [{name: torch.tensor(value) for name, value in row.items()} for row in rows]
-        assert_same_batch(PaddingCollator(tokenizer)(tensors), PaddingCollator(tokenizer)(rows))
-
 
 class TestDomainCollator:
     ROWS = [
@@ -107,7 +92,3 @@ class TestDomainCollator:
         assert set(batch) == {"input_ids", "labels", "domain_ids"}
         assert batch["input_ids"].tolist() == [[5, 6], [7, 8], [9, 9]] and batch["labels"].tolist() == [1, 0, 1]
         assert set(self.ROWS[0]) == {"input_ids", "labels", "text", "domain"}, "the rows were changed"
-
-    def test_a_row_without_a_domain_can_still_be_predicted(self):
-        rows = [{name: value for name, value in row.items() if name != "domain"} for row in self.ROWS]
-        assert self.collator()(rows)["domain_ids"].tolist() == [-1, -1, -1]

@@ -1,8 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -17,8 +15,7 @@ from hf_memaug.data import (
     feature_sizes,
     find_overlap,
     generated_graphs,
-    leave_one_domain_out,
-    load_domains,
+    graph_from_smiles,
     load_graphs,
     size_shift_split,
     tu_graphs,
@@ -106,12 +103,6 @@ class TestCheckGraphs:
         with pytest.raises(ValueError, match="`dataset` has no column 'graph'; it has: 'domain'"):
             check_graphs(dataset.without_columns("graph"))
 
-    def test_graphs_come_through_load_domains(self, tmp_path):
-        rows = [{"graph": path_of(size), "label": size % 2, "domain": "ab"[size % 2]} for size in (2, 3, 4, 5)]
-        (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
-        dataset = check_graphs(load_domains(tmp_path / "rows.jsonl"))
-        assert dataset["graph"] == [row["graph"] for row in rows] and dataset.domains == ["a", "b"]
-
 
 class TestCollator:
     def test_by_hand(self):
@@ -135,10 +126,6 @@ class TestCollator:
         pair = undirected_graph([[0], [0]], [(0, 1)], [[1, 2]])
         assert GraphCollator()([{"graph": atom}, {"graph": pair}])["edge_features"].shape == (2, 2)
         assert "edge_features" not in GraphCollator()([{"graph": atom}])
-
-    def test_arrays_will_do(self):
-        graph = {name: np.array(value) for name, value in path_of(3).items()}
-        assert GraphCollator()([{"graph": graph}])["node_features"].tolist() == [[0], [1], [2]]
 
     @pytest.mark.parametrize(
         "rows, words",
@@ -233,10 +220,6 @@ class TestSizeShift:
         sizes = [len(graph["node_features"]) for part in (split.train, split.dev) for graph in part["graph"]]
         assert sorted(sizes) == [2, 3, 4, 5, 6] and len(split.test["graph"][0]["node_features"]) == 12
 
-    def test_graphs_of_one_size(self):
-        with pytest.raises(ValueError, match="`dataset` has no small graph.*Give graphs of more sizes"):
-            size_shift_split(rows_of([path_of(4)] * 20))
-
 
 def test_real_graphs():
     if not DATA.is_dir():
@@ -249,28 +232,16 @@ def test_real_graphs():
     assert len(dataset) == 1000 and feature_sizes(dataset) == ([65], []), "of nodes without labels, their degrees"
 
 
-def test_without_rdkit_the_extra_is_named():
-    code = """
-import sys
-sys.modules["rdkit"] = None
-from hf_memaug.data import graph_from_smiles
-try:
-    graph_from_smiles("C")
-except ImportError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert "pip install hf_memaug[graph]" in done.stdout, done.stderr
+def test_without_rdkit_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "rdkit", None)
+    with pytest.raises(ImportError, match=r"pip install hf_memaug\[graph\]"):
+        graph_from_smiles("C")
 
 
 class TestGenerated:
     def test_same_in_every_process(self):
         for domains, fingerprint in FINGERPRINTS.items():
             assert generated_graphs(domains).fingerprint() == fingerprint
-        code = "from hf_memaug.data import generated_graphs; print(generated_graphs().fingerprint())"
-        env = {"PYTHONPATH": ":".join(sys.path), "PYTHONHASHSEED": "1"}
-        output = subprocess.run([sys.executable, "-c", code], check=True, env=env, capture_output=True, text=True)
-        assert output.stdout.strip() == FINGERPRINTS["base"]
         assert generated_graphs(seed=1).fingerprint() != FINGERPRINTS["base"]
 
     def test_shape(self):
@@ -306,19 +277,6 @@ class TestGenerated:
         sizes = np.array([len(graph["node_features"]) for graph in even["graph"]])
         means = [sizes[np.array(even.labels) == label].mean() for label in range(3)]
         assert max(means) - min(means) < 2
-
-    def test_labels_and_noise(self):
-        clean = generated_graphs(rows_per_domain=300, noise=0)
-        assert all(set(counts.values()) == {100} for counts in clean.counts().values())
-        split = leave_one_domain_out(clean, "wheel")
-        assert split.sources == ["path", "tree", "ladder"] and len(split.test) == 300
-
-        def wrong(noise):
-            rows = generated_graphs(rows_per_domain=300, noise=noise).domain("tree")
-            return np.mean([len(cycle_nodes(row["graph"])) != (5, 3, 5)[row["label"]] for row in rows])
-
-        # A cycle that is called a house, or the other way round, is not counted here.
-        assert wrong(0) == 0 and 0.2 < wrong(0.5) < 0.5
 
     def test_a_network_learns_it(self):
         from hf_memaug import GraphNetworkConfig, GraphNetworkModel

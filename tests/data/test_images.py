@@ -105,11 +105,6 @@ class TestDecode:
         with pytest.raises(TypeError, match="`image` is a .*must be a path, bytes, a dict"):
             decode_image(value)
 
-    def test_the_file_is_named(self, tmp_path):
-        (tmp_path / "broken.jpg").write_bytes(b"\xff\xd8 no more")
-        with pytest.raises(ValueError, match="broken.jpg"):
-            decode_image(tmp_path / "broken.jpg")
-
 
 class TestCheckImages:
     @pytest.fixture
@@ -133,10 +128,6 @@ class TestCheckImages:
             kept = check_images(dataset, broken="skip")
         assert kept["label"] == [0, 1] and kept.domains == ["photo", "sketch"]
         assert "2 of 4 images" in caplog.text and "left out" in caplog.text and "cut.png" in caplog.text
-
-    def test_good_ones_pass_as_they_are(self, dataset, caplog):
-        good = dataset.select([0, 2])
-        assert check_images(good) is good and check_images(good, broken="skip") is good and not caplog.text
 
     def test_of_the_datasets_library(self):
         datasets = pytest.importorskip("datasets")
@@ -245,16 +236,6 @@ class TestAugmentation:
         assert (np.asarray(first) == np.asarray(again)).all() and (np.asarray(first) != np.asarray(other)).any()
         assert augment_image(smooth()).size == (48, 40)
 
-    def test_it_draws_from_torch_alone(self):
-        import random
-
-        state, numpy_state = random.getstate(), np.random.get_state()[1].copy()
-        torch.manual_seed(0)
-        first = np.asarray(augment_image(smooth()))
-        assert random.getstate() == state and (np.random.get_state()[1] == numpy_state).all()
-        torch.manual_seed(0)
-        assert (np.asarray(augment_image(smooth())) == first).all()
-
     def test_half_are_flipped(self):
         # Light to the right: of a flipped image, to the left.
         ramp = Image.fromarray(np.tile((np.arange(48) * 5).astype(np.uint8), (40, 1))).convert("RGB")
@@ -262,11 +243,6 @@ class TestAugmentation:
         assert 0.42 < flipped.mean() < 0.58
         upside_down = many(lambda pixels: abs(pixels[:10].mean() - pixels[-10:].mean()) < 3, image=ramp)
         assert upside_down.all()
-
-    def test_a_tenth_is_grey(self):
-        colours = Image.new("RGB", (32, 32), (200, 40, 60))
-        grey = many(lambda pixels: np.ptp(pixels, axis=-1).max() == 0, count=1000, image=colours)
-        assert 0.07 < grey.mean() < 0.13
 
     def test_a_crop_keeps_70_to_100_percent(self, monkeypatch):
         sizes = []
@@ -277,13 +253,6 @@ class TestAugmentation:
         assert 0.68 < areas.min() < 0.73 and 0.93 < areas.max() <= 1.0 and 0.8 < areas.mean() < 0.88
         assert 0.72 < ratios.min() and ratios.max() < 1.36 and np.ptp(ratios) > 0.3
         assert left.min() == top.min() == 0 and right.max() == 60 and bottom.max() == 50 and len(set(left)) > 5
-
-    @pytest.mark.parametrize(("width", "height", "box"), [(400, 20, (186, 0, 213, 20)), (20, 400, (0, 186, 20, 213))])
-    def test_of_a_narrow_image_the_middle(self, width, height, box, monkeypatch):
-        seen = []
-        monkeypatch.setattr(Image.Image, "crop", lambda self, box: seen.append(box) or self)
-        many(lambda pixels: 0, count=3, image=Image.new("RGB", (width, height)))
-        assert seen == [box] * 3
 
     def test_brightness_contrast_saturation_and_hue_change_by_up_to_three_tenths(self, monkeypatch):
         from PIL import ImageEnhance
@@ -305,12 +274,3 @@ class TestAugmentation:
             assert len(values) == 300, f"{name} was left out"
             assert 0.7 <= min(values) < 0.72 and 1.28 < max(values) <= 1.3
         assert len({tuple(order[start : start + 3]) for start in range(0, 900, 3)}) == 6, "always in one order"
-
-    def test_hue_turns_by_up_to_three_tenths_of_the_circle(self):
-        pure = Image.new("RGB", (16, 16), (255, 0, 0))
-
-        def hue(pixels):
-            return Image.fromarray(pixels.astype(np.uint8)).convert("HSV").getpixel((8, 8))[0] / 255
-
-        hues = (many(hue, image=pure, size=(16, 16)) + 0.5) % 1 - 0.5
-        assert -0.32 < hues.min() < -0.27 and 0.27 < hues.max() < 0.32

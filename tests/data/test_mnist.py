@@ -1,9 +1,7 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 import gzip
-import os
 import struct
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,9 +10,8 @@ pytest.importorskip("PIL")
 
 from PIL import Image
 
-from hf_memaug.data import find_overlap, leave_each_domain_out, mnist_domains, split_domains
+from hf_memaug.data import find_overlap, mnist_domains
 
-DATA = Path(os.environ.get("HF_MEMAUG_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 SIZES = {"train": 1500, "t10k": 300}
 
 
@@ -46,13 +43,6 @@ def read_back(folder, kind="images-idx3-ubyte", head=16):
 @pytest.fixture(scope="module")
 def written(tmp_path_factory):
     return write_mnist(tmp_path_factory.mktemp("mnist"))
-
-
-@pytest.fixture(scope="module")
-def real():
-    if not (DATA / "mnist").is_dir():
-        pytest.skip("no real data: set HF_MEMAUG_DATA to a folder that has 'mnist'")
-    return DATA / "mnist"
 
 
 def check_rotated(dataset, images, digits):
@@ -105,27 +95,10 @@ class TestWritten:
         check_coloured(dataset, arrays[1], within=0.06)
         check_disjoint(dataset)
 
-    def test_unturned_and_uncoloured_pixels_are_those_of_the_file(self, written, arrays):
-        for row in mnist_domains(written).domain("0"):
-            assert (np.asarray(row["image"]) == arrays[0][row["source_index"]][..., None]).all()
-
-    def test_the_seed_decides(self, written):
-        first, again, other = (mnist_domains(written, "coloured", seed=seed, rows_per_domain=50) for seed in (0, 0, 1))
-        assert first.fingerprint() == again.fingerprint() != other.fingerprint()
-
-    def test_sizes(self, written):
-        dataset = mnist_domains(written, rows_per_domain=3, image_size=40)
-        assert len(dataset) == 18 and dataset[0]["image"].size == (40, 40)
-
     def test_files_that_are_not_compressed(self, written, tmp_path):
         assert mnist_domains(write_mnist(tmp_path, compressed=False)).fingerprint() == (
             mnist_domains(written).fingerprint()
         )
-
-    def test_they_can_be_split(self, written):
-        dataset = mnist_domains(written, "coloured", rows_per_domain=60)
-        assert [split.target for split in leave_each_domain_out(dataset)] == dataset.domains
-        assert all(len(part.out) == 12 for part in split_domains(dataset).values())
 
     def test_a_digit_that_is_there_twice_comes_once(self, written, tmp_path):
         write_mnist(tmp_path)
@@ -166,20 +139,3 @@ class TestRefusals:
         (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(content)
         with pytest.raises(ValueError, match=message):
             mnist_domains(tmp_path)
-
-
-class TestReal:
-    def digits(self, folder):
-        return np.frombuffer(read_back(folder, "labels-idx1-ubyte", 8), np.uint8)
-
-    def test_rotated(self, real):
-        dataset = mnist_domains(real)
-        assert len(dataset) > 69_900
-        check_disjoint(dataset)
-        images = np.frombuffer(read_back(real), np.uint8).reshape(-1, 28, 28)
-        check_rotated(mnist_domains(real, rows_per_domain=300), images, self.digits(real))
-
-    def test_coloured(self, real):
-        dataset = mnist_domains(real, "coloured")
-        assert len(dataset) > 69_900 and len(set(dataset["source_index"])) == len(dataset)
-        check_coloured(dataset, self.digits(real), within=0.01)

@@ -7,13 +7,9 @@ import pytest
 
 from hf_memaug.data import (
     DomainDataset,
-    check_images,
-    decode_image,
     find_overlap,
-    leave_each_domain_out,
     leave_one_domain_out,
     load_domains,
-    split_domains,
 )
 
 DATA = Path(os.environ.get("HF_MEMAUG_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
@@ -47,14 +43,6 @@ class TestAmazon:
         assert not set(split.train["text"]) & set(train.domain("books")["text"])
         assert split.test.fingerprint() == test.domain("books").fingerprint()
 
-    def test_each_domain_out(self, parts):
-        assert [split.target for split in leave_each_domain_out(parts[0], test=parts[1])] == parts[0].domains
-
-    def test_rows_of_train_that_are_in_dev_are_dropped_on_request(self, parts):
-        split = leave_one_domain_out(parts[0], "books", test=parts[1], on_overlap="drop")
-        assert 4700 < len(split.train) < 4800 and len(split.dev) == 1200 and len(split.test) == 400
-        assert find_overlap(split.train, split.dev) == []
-
 
 def test_mnli_has_pairs():
     dataset = load_domains(folder("mnli5"), split="test")
@@ -80,18 +68,6 @@ def test_known_overlap_of_movie_reviews_with_sst2():
         leave_one_domain_out(movie, "sst", test=held_out)
 
 
-def test_folders_without_labels():
-    corpora = load_domains(folder("corpora"), label=None)
-    assert set(corpora.domains) == {"biomed", "cs", "it_support", "news", "reviews"} and corpora.labels is None
-    entities = load_domains(folder("ncbi_disease"), split="dev", label=None)
-    assert len(entities) == 923 and {"tokens", "ner_tags"} < set(entities.column_names)
-
-
-def test_several_folders_as_domains():
-    dataset = load_domains({"sst2": folder("sst2"), "imdb": folder("imdb")}, split="dev")
-    assert dataset.counts().keys() == {"sst2", "imdb"} and dataset.label_names == ["negative", "positive"]
-
-
 def test_images_in_parquet():
     pytest.importorskip("pyarrow")
     dataset = load_domains(folder("pacs"))
@@ -104,15 +80,3 @@ def test_images_in_parquet():
     assert dataset[0]["image"].startswith(b"\xff\xd8") and dataset.num_labels == 7
     assert len(load_domains(folder("pacs"), split="train")) < len(dataset)
     assert set(leave_one_domain_out(dataset, "sketch").test["domain"]) == {"sketch"}
-
-
-def test_images_in_parquet_can_be_decoded_and_split():
-    pytest.importorskip("pyarrow")
-    dataset = load_domains(folder("pacs")).shuffle(0)[:200]
-    assert check_images(dataset) is dataset
-    assert {decode_image(image).size for image in dataset["image"]} == {(96, 96)}
-    whole = load_domains(folder("pacs"))
-    for name, part in split_domains(whole, seed=1).items():
-        assert len(part.inside) + len(part.out) == len(whole.domain(name))
-        assert 0.19 < len(part.out) / len(whole.domain(name)) < 0.21
-        assert find_overlap(part.inside, part.out) == []

@@ -191,25 +191,6 @@ def test_answers_that_are_not_squads_are_refused(texts, starts):
             tokenize_questions(rows, tiny_tokenizer("bert"))
 
 
-@pytest.mark.parametrize(("text", "start"), [("", 99999), (" ", 3), ("", 0)])
-def test_an_answer_that_holds_nothing_is_refused(text, start):
-    row = {**question(None), "answers": {"text": [text], "answer_start": [start]}}
-    with pytest.raises(ValueError, match=r"row 0: the answer '\s?' holds nothing. Leave it out"):
-        check_questions([row])
-
-
-@kinds
-@pytest.mark.parametrize("answer", ["phone ", " phone", "view"])
-def test_spaces_around_an_answer_are_no_part_of_it(kind, answer):
-    rows = [question(answer)]
-    (feature,) = tokenize_questions(rows, tiny_tokenizer(kind), max_length=64, stride=8)
-    start, end = feature["start_positions"], feature["end_positions"]
-    assert 0 < start <= end
-    logits = np.zeros((2, 1, len(feature["input_ids"])))
-    logits[0, 0, start] = logits[1, 0, end] = 5.0
-    assert answers_from_logits(*logits, [feature], rows) == [answer.strip()]
-
-
 def test_a_character_of_several_tokens_is_one_answer():
     context = "the phone was \u4e2d and bad"
     rows = [{"question": "was it", "context": context, "answers": {"text": ["\u4e2d"], "answer_start": [14]}}]

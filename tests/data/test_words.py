@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, DataCollatorWithPadding, PreTrainedTokenizerFast
 
-from hf_memaug.data import add_words, load_domains, new_words, read_word_vectors, word_tokenizer
+from hf_memaug.data import add_words, new_words, read_word_vectors, word_tokenizer
 
 TEXTS = ["The party was great, the art was not.", "An artist came to the party!"]
 
@@ -20,10 +20,6 @@ def test_words_are_whole_and_the_frequent_ones_first():
     assert tokenizer.decode(found["input_ids"], skip_special_tokens=True) == "the artist ,"
     assert tokenizer.pad_token_id == 0 and tokenizer.unk_token_id == 1
     assert tokenizer("")["input_ids"] == []
-
-
-def test_the_vocabulary_does_not_hang_on_the_order_of_the_texts():
-    assert word_tokenizer(TEXTS).get_vocab() == word_tokenizer(TEXTS[::-1]).get_vocab()
 
 
 def test_limits():
@@ -74,13 +70,6 @@ def test_growth_by_what_is_known_is_refused():
     assert "owl" not in tokenizer.get_vocab()
 
 
-def test_many_words_are_looked_up_in_one_copy_of_the_vocabulary(monkeypatch):
-    tokenizer, calls, whole = word_tokenizer(TEXTS), [], PreTrainedTokenizerFast.get_vocab
-    monkeypatch.setattr(PreTrainedTokenizerFast, "get_vocab", lambda self: calls.append(1) or whole(self))
-    add_words(tokenizer, [f"word{number}" for number in range(50)])
-    assert len(calls) < 5, "each call copies all words"
-
-
 def test_vectors_from_a_file(tmp_path):
     file = tmp_path / "vectors.txt"
     file.write_text("the 1 2 3\n. . . 4 5 6\nart 7 8 9\nbad 1 x 3\n")
@@ -90,9 +79,3 @@ def test_vectors_from_a_file(tmp_path):
         read_word_vectors(file, ["bad"])
     file.write_text("2 3\nthe 1 2 3\nart 7 8 9\n")
     assert set(read_word_vectors(file, ["art", "2"])) == {"art"}
-
-
-def test_rows_of_domains_are_tokenised_in_pairs():
-    rows = [{"text": "the art", "text_pair": "the party", "label": i % 2, "domain": "ab"[i % 2]} for i in range(4)]
-    found = load_domains(rows).tokenize(word_tokenizer(TEXTS))
-    assert found[0]["token_type_ids"] == [0, 0, 1, 1]

@@ -130,12 +130,3 @@ def test_half_precision_by_autocast():
     assert 0 < (found - expected).abs().max() < 0.05 * expected.abs().max()
     found.sum().backward()
     assert all(parameter.grad is not None and parameter.grad.abs().max() > 0 for parameter in module.parameters())
-
-
-def test_a_token_does_not_depend_on_the_others():
-    module, tokens = make(torch.float32)
-    experts, weights = make_routing(2, torch.float32)
-    together = grouped(module, tokens, experts, weights)
-    for row in range(TOKENS):
-        alone = grouped(module, tokens[row : row + 1], experts[row : row + 1], weights[row : row + 1])
-        torch.testing.assert_close(alone[0], together[row])

@@ -64,13 +64,6 @@ def test_the_chunks_are_the_lower_and_the_upper_half(layers):
 
 
 @pytest.mark.parametrize(
-    ("strategy", "layers", "gates"), [("single", [3], 0), ("gated", [3], 1), ("chunk_gated", [2, 4], 2)]
-)
-def test_a_gate_is_all_there_is_to_learn(strategy, layers, gates):
-    assert sum(p.numel() for p in GeneralMemory(6, strategy, layers).parameters()) == 6 * gates
-
-
-@pytest.mark.parametrize(
     ("strategy", "layers"), [("single", [3]), ("multiple", [1, 3]), ("gated", [3]), ("chunk_gated", [2, 5])]
 )
 def test_states_in_one_tensor_are_the_same_memory(strategy, layers):

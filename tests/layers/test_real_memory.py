@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 
-from hf_memaug.layers.real_memory import RealMemory, over_processes
+from hf_memaug.layers.real_memory import RealMemory
 
 
 def test_it_is_a_queue_for_batches_of_any_size():
@@ -54,8 +54,3 @@ def test_more_rows_than_slots_are_refused():
     with pytest.raises(ValueError, match="`real_memory_size=4` is less than the 5 rows.*`real_memory_size=5`"):
         memory.write(torch.zeros(5, 2), torch.zeros(5, dtype=torch.long))
     assert not memory.filled.any()
-
-
-def test_one_process_gathers_its_own():
-    rows = torch.randn(3, 2)
-    assert over_processes(rows) is rows
