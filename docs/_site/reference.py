@@ -15,6 +15,7 @@ ROOMS = {
     "data": "Data",
     "training": "Trainers",
     "evaluation": "Evaluation",
+    "inference": "Inference",
     "reporting": "Reporting",
     "hub": "Publishing",
 }
@@ -33,9 +34,22 @@ class Page:
         return f"# {self.title}\n\n{self.introduction}\n\n{blocks}\n"
 
 
+REGISTRY = Page(
+    "reference/registry.md",
+    "Registry",
+    "A method is one row of `hf_memaug.FAMILIES`.",
+    (
+        "hf_memaug.registration.register_family",
+        "hf_memaug.registry.Family",
+        "hf_memaug.registry.Method",
+        "hf_memaug.registry.Paper",
+    ),
+)
+
+
 @cache
 def pages() -> tuple[Page, ...]:
-    found = [*_families(), *_rooms()]
+    found = [*_families(), *_rooms(), REGISTRY]
     return (_overview(found), *found)
 
 
