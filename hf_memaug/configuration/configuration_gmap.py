@@ -7,6 +7,7 @@ from typing import Any, Literal
 from transformers import AutoConfig, PreTrainedConfig
 
 from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
+from hf_memaug.configuration.delegation import DelegatedField
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
@@ -66,6 +67,18 @@ class GMAPConfig(PreTrainedConfig):
     classifier_dropout: float | int | None = None
     tie_word_embeddings: bool = True
     run_facts: dict[str, Any] | None = None
+
+    # Sizes that both encoders share.
+    vocab_size = DelegatedField("domain", "general")
+    hidden_size = DelegatedField("domain", "general")
+    num_hidden_layers = DelegatedField("domain", "general")
+    num_attention_heads = DelegatedField("domain", "general")
+    intermediate_size = DelegatedField("domain", "general")
+    max_position_embeddings = DelegatedField("domain", "general")
+    initializer_range = DelegatedField("domain", "general")
+    pad_token_id = DelegatedField("domain", "general")
+    bos_token_id = DelegatedField("domain", "general")
+    eos_token_id = DelegatedField("domain", "general")
 
     def __post_init__(self, **kwargs):
         refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "freeze_", "general_", "strateg", "fusion"))
@@ -172,22 +185,3 @@ class GMAPConfig(PreTrainedConfig):
             )
         if layers != sorted(layers):
             raise ValueError(f"`memory_layers` is {layers}: name the layers from low to high.")
-
-
-def _of_both(name: str) -> property:
-    def get(self):
-        return getattr(self.domain, name)
-
-    def change(self, value):
-        # What shapes the one shapes the other: the second reads the first.
-        for encoder in (self.general, self.domain):
-            setattr(encoder, name, value)
-
-    return property(get, change, doc=f"The domain encoder's `{name}`; setting it sets it in both.")
-
-
-for _name in (
-    "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings "
-    "initializer_range pad_token_id bos_token_id eos_token_id"
-).split():
-    setattr(GMAPConfig, _name, _of_both(_name))

@@ -9,6 +9,7 @@ from transformers import AutoConfig, PreTrainedConfig
 
 from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
 from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
+from hf_memaug.configuration.delegation import DelegatedField
 
 # What backbones call the width of what they give, in the order in which they are asked.
 _WIDTHS = ("hidden_size", "hidden_sizes", "num_features", "d_model", "dim", "n_embd")
@@ -142,6 +143,18 @@ class HMAConfig(PreTrainedConfig):
     layer_norm_eps: float = 1e-5
     run_facts: dict[str, Any] | None = None
 
+    # Fields of the backbone.
+    vocab_size = DelegatedField("backbone_config")
+    num_hidden_layers = DelegatedField("backbone_config")
+    num_attention_heads = DelegatedField("backbone_config")
+    intermediate_size = DelegatedField("backbone_config")
+    max_position_embeddings = DelegatedField("backbone_config")
+    pad_token_id = DelegatedField("backbone_config")
+    hidden_dropout_prob = DelegatedField("backbone_config")
+    image_size = DelegatedField("backbone_config")
+    patch_size = DelegatedField("backbone_config")
+    num_channels = DelegatedField("backbone_config")
+
     def __post_init__(self, **kwargs):
         own_prefixes = ("memory_", "real_", "synthetic_", "momentum", "augment", "inference", "prompt_")
         refuse_misspelt_fields(type(self), kwargs, own_prefixes=own_prefixes)
@@ -272,23 +285,3 @@ class HMAConfig(PreTrainedConfig):
         if backbone is not None and not {"num_labels", "id2label"} & set(kwargs):
             kwargs.update(id2label=dict(backbone.id2label), label2id=dict(backbone.label2id))
         return cls(backbone_config=backbone, **kwargs)
-
-
-def _of_the_backbone(name: str) -> property:
-    def get(self):
-        if self.backbone_config is None:
-            raise AttributeError(f"`{name}` is a field of backbones, and this configuration has none.")
-        return getattr(self.backbone_config, name)
-
-    def change(self, value):
-        if self.backbone_config is not None:
-            setattr(self.backbone_config, name, value)
-
-    return property(get, change, doc=f"The backbone's `{name}`.")
-
-
-for _name in (
-    "vocab_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings pad_token_id "
-    "hidden_dropout_prob image_size patch_size num_channels"
-).split():
-    setattr(HMAConfig, _name, _of_the_backbone(_name))

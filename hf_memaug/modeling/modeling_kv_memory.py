@@ -2,14 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """RoBERTa and BERT with a key-value memory (MIL: Jia and Zhang, 2023, section 3.1)."""
 
-import inspect
-import warnings
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 from torch import nn
-from torch.nn.functional import gelu, linear
+from torch.nn.functional import gelu
 from transformers import initialization as init
 from transformers.cache_utils import Cache
 from transformers.models.bert.modeling_bert import BertModel, BertOnlyMLMHead, BertPreTrainedModel
@@ -22,61 +19,14 @@ from transformers.models.roberta.modeling_roberta import (
 from transformers.utils import auto_docstring, can_return_tuple, logging
 
 from hf_memaug.configuration.configuration_kv_memory import BertWithKVMemoryConfig, RobertaWithKVMemoryConfig
-from hf_memaug.configuration.prompting import in_label_order, normalise_verbalizer, verbalizer_token_ids
 from hf_memaug.layers.kv_memory import KeyValueMemory
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
 from hf_memaug.modeling.modeling_growth import GrowingModelMixin
-from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, lacking_lm_head
+from hf_memaug.modeling.modeling_kv_memory_outputs import KVMemoryClassifierOutput, KVMemoryOutput
+from hf_memaug.modeling.modeling_prompting import LabelWords, PromptMixin
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin
 
 logger = logging.get_logger(__name__)
-
-
-@dataclass
-class KVMemoryOutput(MemoryOutput):
-    r"""
-    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
-        The encoder's last layer, before the memory.
-    pooler_output (`torch.FloatTensor` of shape `(batch_size, hidden_size)`, *optional*):
-        The backbone's pooler, read off the augmented features.
-    augmented_features (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
-        `g_m(x)`, the balance of the next two. The pooler and the heads read this.
-    features (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
-        `g(x)`, the encoder's feature at the pooled position.
-    memory_features (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
-        `m(g(x))`, what the memory answers.
-    memory_weights (`torch.FloatTensor` of shape `(batch_size, memory_heads, memory_slots)`, *optional*):
-        The attention of each head over the slots, with `output_memory_weights=True`.
-    """
-
-    last_hidden_state: torch.FloatTensor | None = None
-    pooler_output: torch.FloatTensor | None = None
-    augmented_features: torch.FloatTensor | None = None
-    features: torch.FloatTensor | None = None
-    memory_features: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
-
-
-@dataclass
-class KVMemoryClassifierOutput(MemoryOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
-        Classification (or regression) loss.
-    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
-        Scores before the softmax.
-    augmented_features, features, memory_features, memory_weights:
-        As in [`KVMemoryOutput`].
-    """
-
-    loss: torch.FloatTensor | None = None
-    logits: torch.FloatTensor | None = None
-    augmented_features: torch.FloatTensor | None = None
-    features: torch.FloatTensor | None = None
-    memory_features: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
 
 
 class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
@@ -134,11 +84,6 @@ class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
 class KVMemoryEncoderMixin(KVMemoryMixin):
     """`g_m`: stands before a transformers encoder, which is `g`."""
 
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        # `g` without the decorators that look for outputs to record: calls that record none are spared the search.
-        cls._plain_forward = staticmethod(inspect.unwrap(super().forward))
-
     def __init__(self, config, add_pooling_layer=True):
         r"""
         add_pooling_layer (`bool`, *optional*, defaults to `True`):
@@ -171,18 +116,16 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         output_memory_weights (`bool`, *optional*):
             Whether to return each head's attention over the slots.
         """
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-            "past_key_values": past_key_values,
-        }
-        if self._records_outputs(kwargs):
-            outputs = super().forward(**inputs, **kwargs, return_dict=True)
-        else:
-            outputs = self._plain_forward(self, **inputs, **kwargs)
+        outputs = super().forward(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            token_type_ids=token_type_ids,
+            position_ids=position_ids,
+            inputs_embeds=inputs_embeds,
+            past_key_values=past_key_values,
+            return_dict=True,
+            **kwargs,
+        )
         features = self._pool(outputs.last_hidden_state, attention_mask, input_ids, inputs_embeds)
         augmented_features, memory_features, memory_weights = self.augment(features)
         return KVMemoryOutput(
@@ -203,10 +146,6 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         # Eq. 3
         augmented_features = torch.lerp(features, memory_features.to(features.dtype), float(self.config.memory_weight))
         return augmented_features, memory_features, memory_weights
-
-    def _records_outputs(self, kwargs) -> bool:
-        requested = any(value for name, value in kwargs.items() if name.startswith("output_"))
-        return requested or self.config.output_hidden_states or self.config.output_attentions
 
     def _pool(self, hidden_states, attention_mask, input_ids, inputs_embeds) -> torch.Tensor:
         """`g(x)`: the one position that the memory acts on."""
@@ -283,117 +222,6 @@ class KVMemoryClassifierMixin(KVMemoryMixin):
         )
 
 
-class LabelWords(nn.Module):
-    """
-    The verbaliser: a label's score is the mean score of its words (OpenPrompt's manual verbaliser, whose softmax over
-    all label words shifts every label alike and so leaves the classification as it is).
-    """
-
-    def __init__(self, config):
-        super().__init__()
-        self.config = config
-        token_ids, word_shares = self.padded_token_ids()
-        self.token_ids = nn.Buffer(token_ids, persistent=False)
-        self.word_shares = nn.Buffer(word_shares, persistent=False)
-
-    def padded_token_ids(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Ids and averaging weights as `(labels, words)`; rows with fewer words are filled up with weight zero."""
-        rows = self.config.verbalizer_token_ids or [[label] for label in range(self.config.num_labels)]
-        self.config.validate_prompt()
-        width = max(map(len, rows))
-        token_ids = torch.tensor([row + row[:1] * (width - len(row)) for row in rows])
-        word_shares = torch.tensor([[1 / len(row)] * len(row) + [0.0] * (width - len(row)) for row in rows])
-        return token_ids, word_shares
-
-    def forward(self, word_scores: torch.Tensor) -> torch.Tensor:
-        """`(..., labels, words)`, as `token_ids` has them, to `(..., labels)`."""
-        return (word_scores * self.word_shares.to(word_scores.dtype)).sum(dim=-1)
-
-
-def _is_plain(layer: nn.Module) -> bool:
-    """Whether its rows can be read: with an adapter, quantised, offloaded or partitioned, it has to be called."""
-    if not isinstance(layer, nn.Linear) or layer.bias is None or hasattr(layer, "_hf_hook"):
-        return False
-    weight = layer.weight
-    return weight.is_floating_point() and not weight.is_meta and len(weight) == layer.out_features
-
-
-class KVMemoryPromptMixin(KVMemoryClassifierMixin):
-    """
-    Classification as a cloze question: the memory acts at the mask, and the masked-LM head scores the label words.
-    """
-
-    def _build_verbalizer(self, config):
-        if config.verbalizer is not None and config.verbalizer_token_ids is None:
-            raise ValueError(
-                "`verbalizer` is given without `verbalizer_token_ids`. Build the model with `from_backbone`, which "
-                "looks the ids of the words up in the tokenizer."
-            )
-        # The memory sits where the question is asked, so the configuration of a prompted model cannot say otherwise.
-        config.memory_pooling = "mask"
-        self.classifier = LabelWords(config)
-        self.loss_type = "ForSequenceClassification"
-
-    def _label_scores(self, hidden: torch.Tensor) -> torch.Tensor:
-        """`hidden` is what the decoder of the masked-LM head reads: it scores the label words alone."""
-        token_ids, decoder = self.classifier.token_ids, self.get_output_embeddings()
-        if _is_plain(decoder):
-            weight, bias = (part.index_select(0, token_ids.flatten()) for part in (decoder.weight, decoder.bias))
-            scores = linear(hidden, weight)
-            # Under autocast a bias of its own precision would raise that of the scores.
-            scores = scores + bias.to(scores.dtype)
-        else:
-            scores = decoder(hidden)
-            scores = scores[..., token_ids.flatten().to(scores.device)]
-        return self.classifier(scores.unflatten(-1, token_ids.shape))
-
-    @classmethod
-    def from_backbone(cls, name_or_path, *, template=None, verbalizer=None, tokenizer=None, **kwargs):
-        """
-        Args:
-            template (`str`):
-                The cloze question, such as `"{text} It was {mask}."`.
-            verbalizer (`dict[str, str | list[str]]`):
-                The words for each label, such as `{"negative": "bad", "positive": ["good", "great"]}`.
-            tokenizer (*optional*):
-                The backbone's tokenizer, where it does not lie with the checkpoint.
-        """
-        if template is None or verbalizer is None:
-            missing = "template" if template is None else "verbalizer"
-            raise ValueError(
-                f'`{missing}` is missing. Prompting needs both, for example `template="{{text}} It was {{mask}}."` and '
-                '`verbalizer={"negative": "bad", "positive": "good"}`.'
-            )
-        if tokenizer is None:
-            from transformers import AutoTokenizer
-
-            where = {name: kwargs[name] for name in WHERE if name in kwargs}
-            tokenizer = AutoTokenizer.from_pretrained(name_or_path, **where)
-        if tokenizer.mask_token_id is None:
-            raise ValueError("`tokenizer` has no mask token, and prompting asks for one. Use a masked-LM's tokenizer.")
-        if kwargs.pop("memory_pooling", "mask") != "mask":
-            raise ValueError('`memory_pooling` of a prompted model is always "mask": leave it out.')
-        verbalizer = in_label_order(normalise_verbalizer(verbalizer), kwargs.get("id2label"))
-        wants_info = kwargs.pop("output_loading_info", False)
-        model, info = super().from_backbone(
-            name_or_path,
-            template=template,
-            verbalizer=verbalizer,
-            verbalizer_token_ids=verbalizer_token_ids(verbalizer, tokenizer),
-            mask_token_id=tokenizer.mask_token_id,
-            memory_pooling="mask",
-            output_loading_info=True,
-            **kwargs,
-        )
-        if lacking_lm_head(info["missing_keys"]):
-            warnings.warn(
-                f"`{name_or_path}` comes without a masked-LM head, by which words are scored: a fresh one begins at "
-                "random. Give it one with `hf-memaug pretrain --only-head`, or take a checkpoint that has one.",
-                stacklevel=2,
-            )
-        return (model, info) if wants_info else model
-
-
 # RoBERTa
 
 
@@ -405,26 +233,9 @@ class FeatureClassificationHead(RobertaClassificationHead):
         return self.out_proj(self.dropout(hidden))
 
 
-def count_positions(input_ids: torch.Tensor, padding_idx: int, past_key_values_length: int = 0) -> torch.Tensor:
-    """RoBERTa's positions, which skip padding: the same numbers as its own function gives, in half the kernels."""
-    kept = input_ids.ne(padding_idx)
-    positions = kept.cumsum(dim=1)
-    if past_key_values_length:
-        positions = positions + past_key_values_length
-    return positions * kept + padding_idx
-
-
 @auto_docstring
 class RobertaWithKVMemory(KVMemoryEncoderMixin, RobertaModel):
     config: RobertaWithKVMemoryConfig
-
-    def __init__(self, config, add_pooling_layer=True):
-        r"""
-        add_pooling_layer (`bool`, *optional*, defaults to `True`):
-            Whether to add the backbone's pooler, which then reads the augmented features.
-        """
-        super().__init__(config, add_pooling_layer=add_pooling_layer)
-        self.embeddings.create_position_ids_from_input_ids = count_positions
 
 
 @auto_docstring
@@ -442,7 +253,7 @@ class RobertaWithKVMemoryForSequenceClassification(KVMemoryClassifierMixin, Robe
 
 
 @auto_docstring
-class RobertaWithKVMemoryForPromptClassification(KVMemoryPromptMixin, RobertaPreTrainedModel):
+class RobertaWithKVMemoryForPromptClassification(PromptMixin, KVMemoryClassifierMixin, RobertaPreTrainedModel):
     config: RobertaWithKVMemoryConfig
     _tied_weights_keys = {
         "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
@@ -492,7 +303,7 @@ class BertWithKVMemoryForSequenceClassification(KVMemoryClassifierMixin, BertPre
 
 
 @auto_docstring
-class BertWithKVMemoryForPromptClassification(KVMemoryPromptMixin, BertPreTrainedModel):
+class BertWithKVMemoryForPromptClassification(PromptMixin, KVMemoryClassifierMixin, BertPreTrainedModel):
     config: BertWithKVMemoryConfig
     _tied_weights_keys = {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",

@@ -302,7 +302,8 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
         output_memory_weights (`bool`, *optional*):
             Whether to return how much each expert says of each token.
         """
-        self._check(pixel_values, interpolate_pos_encoding)
+        if pixel_values is None:
+            raise ValueError("`pixel_values` is missing. The checkpoint's image processor makes it from images.")
         pixel_values = pixel_values.to(self.embeddings.patch_embeddings.projection.weight.dtype)
         hidden_states = self.embeddings(pixel_values, interpolate_pos_encoding=bool(interpolate_pos_encoding))
         batch_and_tokens = hidden_states.shape[:2]
@@ -331,34 +332,6 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
             aux_loss=aux_loss,
             memory_weights=memory_weights,
         )
-
-    def _check(self, pixel_values: torch.Tensor | None, interpolate: bool | None) -> None:
-        """Says how to mend what ViT's own embeddings only refuse."""
-        if pixel_values is None:
-            raise ValueError("`pixel_values` are missing. The checkpoint's image processor makes them of images.")
-        channels, (height, width) = self.config.num_channels, self.embeddings.image_size
-        if pixel_values.ndim != 4 or pixel_values.shape[1] != channels:
-            raise ValueError(
-                f"`pixel_values` has the shape {tuple(pixel_values.shape)}. It is (batch, {channels}, height, width): "
-                "the checkpoint's image processor makes it."
-            )
-        patch = self.embeddings.patch_embeddings.patch_size
-        if pixel_values.shape[2] < patch[0] or pixel_values.shape[3] < patch[1]:
-            raise ValueError(
-                f"`pixel_values` are {pixel_values.shape[2]}x{pixel_values.shape[3]}, less than a patch of "
-                f"{patch[0]}x{patch[1]}. Resize the images to {height}x{width}."
-            )
-        if interpolate and height != width:
-            raise ValueError(
-                f"`interpolate_pos_encoding=True` is for models of square images, and this one is of {height}x{width}. "
-                "Resize the images to that."
-            )
-        if not interpolate and tuple(pixel_values.shape[2:]) != (height, width):
-            raise ValueError(
-                f"`pixel_values` are {pixel_values.shape[2]}x{pixel_values.shape[3]}, and the model has positions for "
-                f"{height}x{width}. Resize the images, by `size` of the image processor, or pass "
-                "`interpolate_pos_encoding=True`."
-            )
 
 
 @auto_docstring

@@ -338,18 +338,6 @@ def test_problem_types(case: Case, problem):
     torch.testing.assert_close(output.loss, expected)
 
 
-@pytest.mark.parametrize("past", [0, 5])
-def test_positions_are_robertas(past):
-    from transformers.models.roberta.modeling_roberta import RobertaEmbeddings
-
-    from hf_memaug.modeling.modeling_kv_memory import count_positions
-
-    ids = torch.randint(0, 4, (20, 11))
-    expected = RobertaEmbeddings.create_position_ids_from_input_ids(ids, 1, past)
-    found = count_positions(ids, 1, past)
-    assert torch.equal(found, expected) and found.dtype == expected.dtype
-
-
 @encoders
 def test_recorded_outputs_are_those_of_the_plain_encoder(case: Case, backbones):
     model = from_backbone(case, backbones, attn_implementation="eager")

@@ -335,28 +335,12 @@ class TestImages:
 
     def test_other_sizes_need_positions_in_between(self):
         model = make()
-        with pytest.raises(
-            ValueError, match="`pixel_values` are 24x20.*16x16. Resize.*`interpolate_pos_encoding=True`"
-        ):
+        with pytest.raises(ValueError, match=r"24\*20.*16\*16"):
             model(images(2, 24, 20))
         for height, width in ((24, 20), (8, 32), (17, 19), (4, 4)):
             output = model(images(2, height, width), interpolate_pos_encoding=True, output_memory_weights=True)
             assert output.memory_weights.shape == (2, 2, 1 + (height // 4) * (width // 4), 4)
         torch.testing.assert_close(model(images(), interpolate_pos_encoding=True).logits, model(images()).logits)
-
-    @pytest.mark.parametrize(
-        ("wrong", "message"),
-        [
-            (None, "`pixel_values` are missing. The checkpoint's image processor"),
-            (torch.zeros(3, 16, 16), r"`pixel_values` has the shape \(3, 16, 16\). It is \(batch, 3, height, width\)"),
-            (torch.zeros(2, 1, 16, 16), r"has the shape \(2, 1, 16, 16\)"),
-            (torch.zeros(2, 3, 3, 16), "3x16, less than a patch of 4x4. Resize the images to 16x16"),
-        ],
-    )
-    @pytest.mark.parametrize("interpolate", [False, True])
-    def test_what_is_no_image_is_refused(self, wrong, message, interpolate):
-        with pytest.raises(ValueError, match=message):
-            make()(wrong, interpolate_pos_encoding=interpolate)
 
     def test_images_of_another_type_are_read_in_the_models(self):
         model = make()
@@ -365,7 +349,3 @@ class TestImages:
     def test_images_that_are_not_square(self):
         model = make(image_size=(16, 8))
         assert model(images(2, 16, 8)).logits.shape == (2, 3)
-        with pytest.raises(ValueError, match="positions for 16x8"):
-            model(images(2))
-        with pytest.raises(ValueError, match="`interpolate_pos_encoding=True` is for models of square images.* 16x8"):
-            model(images(2), interpolate_pos_encoding=True)

@@ -1,0 +1,210 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""What all G-MAP models share: pairing two encoders, and saving and loading the pair."""
+
+import copy
+from contextlib import contextmanager
+
+import torch
+from transformers import AutoModelForMaskedLM, PreTrainedModel
+from transformers import initialization as init
+from transformers.models.bert.modeling_bert import BertLMPredictionHead
+from transformers.models.roberta.modeling_roberta import RobertaLMHead
+from transformers.utils import auto_docstring
+
+from hf_memaug.configuration.configuration_gmap import GMAPConfig
+from hf_memaug.layers.general_memory import GeneralMemory
+from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot
+from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
+from hf_memaug.modeling.modeling_gmap_encoders import (
+    check_pair,
+    copy_weights,
+    domain_twin,
+    load_encoder,
+    shared_weights,
+)
+from hf_memaug.modeling.modeling_utils import (
+    WHERE,
+    MemoryModelMixin,
+    check_arguments,
+    split_arguments,
+)
+
+LM_HEADS = {"roberta": RobertaLMHead, "bert": BertLMPredictionHead}
+
+
+@auto_docstring
+class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
+    config: GMAPConfig
+    base_model_prefix = "gmap"
+    memory_modules = (GeneralMemory,)
+    memory_shape_fields = ("strategy", "fusion")
+    without_memory_means = "the general encoder's memory is masked, so that tokens read the domain encoder's own."
+    # Set by `without_memory`.
+    memory_is_off = False
+    # Whether the head is the domain encoder's own.
+    keeps_lm_head = False
+    supports_gradient_checkpointing = True
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_attention_backend = True
+
+    @property
+    def attention_reads_memory(self) -> bool:
+        return self.config.fusion == "memory_attention"
+
+    def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
+        config, tokens, mask = self.config, inputs["input_ids"].shape[1], inputs.get("attention_mask")
+        reads = []
+        if outputs.memory_weights is not None:
+            depth, gates = outputs.memory_weights.shape[-1], 2 if config.strategy == "chunk_gated" else 1
+            # The first of two gates weighs the lower half.
+            readers = [config.augmented_layers[int(gates > 1 and layer >= depth // 2)] for layer in range(depth)]
+            reads.append(
+                MemoryRead(
+                    "Layers of the general encoder",
+                    f"How {gates} gate{'s' * (gates > 1)} weigh the {depth} layers, over all tokens. The memory is "
+                    "what the general encoder makes of the same text.",
+                    share_by_slot(outputs.memory_weights, mask),
+                    unit="layer",
+                    names=[f"layer {layer + 1}" for layer in range(depth)],
+                    owners=[f"read by layer {layer}" for layer in readers] if gates > 1 else None,
+                )
+            )
+        kept = torch.ones_like(inputs["input_ids"]) if mask is None else mask
+        for layer in config.augmented_layers if self.attention_reads_memory and outputs.attentions else ():
+            attention = outputs.attentions[layer - 1].float().mean(dim=1)
+            if attention.shape[-1] == 2 * tokens:
+                reads.append(
+                    MemoryRead(
+                        f"What layer {layer} reads of the memory",
+                        "Shares of the attention of all tokens, the mean over heads.",
+                        (attention[:, :, tokens:] * kept.unsqueeze(-1)).sum(dim=1) / kept.sum(dim=1, keepdim=True),
+                        unit="token",
+                        elsewhere="the domain encoder's own tokens",
+                        layer=layer,
+                        of_input=True,
+                    )
+                )
+        return reads
+
+    @contextmanager
+    def without_memory(self):
+        try:
+            self.base_model.memory_is_off = True
+            yield
+        finally:
+            self.base_model.memory_is_off = False
+
+    @torch.no_grad()
+    def _init_weights(self, module):
+        super()._init_weights(module)
+        if isinstance(module, GeneralMemory) and module.head_gates is not None:
+            init.zeros_(module.head_gates)
+        elif isinstance(module, tuple(LM_HEADS.values())):
+            init.zeros_(module.bias)
+
+    @classmethod
+    def from_pretrained(cls, *args, **kwargs):
+        found = super().from_pretrained(*args, **kwargs)
+        model = found[0] if isinstance(found, tuple) else found
+        if not model.config.freeze_general:
+            model.config.refuse_general_dtype(kwargs.get("general_dtype"))
+        # Loading makes fresh parameters, which all learn.
+        model.base_model.freeze_general(model.config.freeze_general).cast_general()
+        return found
+
+    def save_pretrained(self, save_directory, is_main_process=True, state_dict=None, *args, **kwargs):
+        """As in transformers; weights that both encoders share are stored once, each encoder in its own precision."""
+        self.config.general_dtype = self.base_model.found_general_dtype()
+        ignored = self._keys_to_ignore_on_save
+        # A general encoder that learns may be put back by `Trainer`, which fills nothing in.
+        loaded_in = getattr(torch, self.config.general_dtype or "", None)
+        shared = shared_weights(state_dict or self.state_dict(), self.config.freeze_general, loaded_in)
+        self._keys_to_ignore_on_save = ignored | shared
+        try:
+            super().save_pretrained(save_directory, is_main_process, state_dict, *args, **kwargs)
+        finally:
+            self._keys_to_ignore_on_save = ignored
+
+    def tie_weights(self, missing_keys=None, recompute_mapping=True):
+        super().tie_weights(missing_keys, recompute_mapping)
+        for name in sorted(missing_keys or ()):
+            twin = domain_twin(name)
+            if twin is not None and twin not in missing_keys:
+                if self.get_parameter(twin).is_meta:
+                    raise ValueError(
+                        f"`{name}` is stored as `{twin}`, which `device_map` leaves on disk. Leave none there."
+                    )
+                # Stored once. From here on each encoder has its own: the one learns, the other does not.
+                with torch.no_grad():
+                    self.get_parameter(name).copy_(self.get_parameter(twin))
+                missing_keys.discard(name)
+
+    def resize_token_embeddings(self, new_num_tokens=None, *args, **kwargs):
+        """As in transformers, and in both encoders: they read the same tokens."""
+        embeddings = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        encoders = self.base_model
+        encoders.general.resize_token_embeddings(new_num_tokens, *args, **kwargs)
+        encoders.general.requires_grad_(not self.config.freeze_general)
+        return embeddings
+
+    @property
+    def pads_right(self) -> bool:
+        # BERT counts the places of padding too, and a head of sequences reads the first token, if not the last.
+        return self.config.domain.model_type == "bert" or getattr(self, "reads_last", None) is False
+
+    @classmethod
+    def how_to_begin_with(cls, model_type: str) -> str | None:
+        if model_type in MEMORY_LAYERS:
+            return "`from_general_and_domain` makes a model of two such encoders."
+        return None
+
+    @classmethod
+    def from_general_and_domain(cls, general, domain, **kwargs):
+        """
+        Pairs two encoders, with fresh gates, and a fresh head where there is none.
+
+        Args:
+            general, domain (`str` or `PreTrainedModel`):
+                A folder, a repository of the hub, or a model. Both read the same tokens.
+            kwargs (*optional*):
+                Fields of the configuration (`strategy`, `num_labels`, ...) and arguments of `from_pretrained`.
+        """
+        how, kwargs = split_arguments(kwargs)
+        takes = WHERE | {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code", "variant"}
+        check_arguments("from_general_and_domain", cls.config_class, how, kwargs, takes)
+        config = check_pair(
+            general, domain, cls.config_class, kwargs, {name: how[name] for name in WHERE if name in how}
+        )
+        if cls.keeps_lm_head:
+            check_masked(config)
+        own = {"dtype": kwargs["general_dtype"]} if kwargs.get("general_dtype") else {}
+        plain = general if isinstance(general, PreTrainedModel) else load_encoder(general, {**how, **own})
+        if not isinstance(domain, PreTrainedModel):
+            domain = (
+                AutoModelForMaskedLM.from_pretrained(domain, **how) if cls.keeps_lm_head else load_encoder(domain, how)
+            )
+        encoders = {"general": plain.base_model, "domain": domain.base_model}
+        kwargs.setdefault("tie_word_embeddings", getattr(domain.config, "tie_word_embeddings", True))
+        config = cls.config_class(**{name: copy.deepcopy(one.config) for name, one in encoders.items()}, **kwargs)
+        model = cls(config).to(encoders["domain"].dtype)
+        model.base_model.cast_general()
+        if "attn_implementation" in how:
+            model.set_attn_implementation(how["attn_implementation"])
+        for name, encoder in encoders.items():
+            copy_weights(encoder, getattr(model.base_model, name), name)
+        if cls.keeps_lm_head:
+            theirs = getattr(domain, "lm_head", None) or getattr(getattr(domain, "cls", None), "predictions", None)
+            if theirs is not None:
+                copy_weights(theirs, model.lm_head, "lm_head")
+            model.tie_weights()
+        return model.eval()
+
+
+def check_masked(config: GMAPConfig) -> None:
+    found = config.domain.model_type
+    if found not in LM_HEADS:
+        raise ValueError(
+            f"`domain` is a `{found}`, which is no masked language model. There are heads for: {', '.join(LM_HEADS)}."
+        )
