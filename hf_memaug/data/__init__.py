@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows from several domains: loading, checking, splitting, and generated data to start with."""
 
+from hf_memaug.configuration.prompt_tokenizer import prompt_tokenizer
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.generated import generated_digits, generated_reviews
 from hf_memaug.data.generated_graphs import generated_graphs
@@ -18,7 +19,6 @@ from hf_memaug.data.loading import load_domains
 from hf_memaug.data.mnist import mnist_domains
 from hf_memaug.data.molecules import graph_from_smiles, load_molecules, molecule_graphs
 from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
-from hf_memaug.data.prompts import prompt_tokenizer
 from hf_memaug.data.splits import (
     DomainParts,
     DomainSplit,

@@ -11,6 +11,7 @@ from huggingface_hub import HfApi, ModelCard, list_repo_files
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 from transformers.utils import logging
 
+from hf_memaug.configuration.prompt_tokenizer import prompt_tokenizer
 from hf_memaug.hub.card import is_ours_to_write, model_card, processor_of
 
 logger = logging.get_logger(__name__)
@@ -107,8 +108,6 @@ def _processor_of(model, kind: str):
     template = getattr(model.config, "template", None)
     if template is None:
         return processor
-    from hf_memaug.data.prompts import prompt_tokenizer
-
     # The tokenizer of a prompted checkpoint holds the template already; that of a backbone does not.
     is_prompted = processor("", add_special_tokens=True)["input_ids"].count(processor.mask_token_id)
     return processor if is_prompted else prompt_tokenizer(processor, template)

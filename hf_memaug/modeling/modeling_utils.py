@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What every family's models share: where they come from, how they are published, and the verbs of a memory."""
+"""What the models of every family share: loading, saving, publishing, and the verbs of a memory."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -19,9 +19,9 @@ from hf_memaug.configuration.checks import refuse_misspelt_fields
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
 from hf_memaug.suggestions import nearest
 
-# Arguments of `from_pretrained` that say where a checkpoint lies ...
+# Arguments of `from_pretrained` that locate a checkpoint.
 WHERE = {"cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token"}
-# ... and those that say how it is loaded. Everything else is a field of the configuration.
+# All arguments of `from_pretrained`. Every other keyword is a field of the configuration.
 _HOW = WHERE | set(
     """
     adapter_kwargs adapter_name attn_implementation commit_hash device_map device_mesh distributed_config dtype
@@ -39,18 +39,18 @@ ADAPTER_TARGETS = ("query", "value", "q_proj", "v_proj", "q_lin", "v_lin", "c_at
 
 
 def split_arguments(kwargs: dict) -> tuple[dict, dict]:
-    """Arguments of `from_pretrained`, and the others."""
+    """Splits keywords into arguments of `from_pretrained` and fields of the configuration."""
     return {n: v for n, v in kwargs.items() if n in _HOW}, {n: v for n, v in kwargs.items() if n not in _HOW}
 
 
 def check_arguments(verb: str, config_class: type, how: dict, kwargs: dict, takes: set[str]) -> None:
     """
-    Refuses what a verb that builds a model does not take: arguments of `from_pretrained` that are not in `takes`, and
-    names that are no field of the configuration.
+    Raises an error for arguments of `from_pretrained` that are not in `takes`, and for names that are not fields of the
+    configuration.
     """
     refused = sorted(set(how) - takes)
     if refused:
-        raise TypeError(f"`{verb}` takes no `{refused[0]}`. Save the model, and load it with that.")
+        raise TypeError(f"`{verb}` takes no `{refused[0]}`. Save the model, and pass it to `from_pretrained`.")
     known = {field.name for field in fields(config_class)} | {"num_labels"}
     for name in kwargs:
         if name not in known:
@@ -59,12 +59,12 @@ def check_arguments(verb: str, config_class: type, how: dict, kwargs: dict, take
 
 class MemoryOutput(ModelOutput):
     """
-    A `ModelOutput` whose fields are given by name, never as one iterator. That spares it the search through its fields
-    at every assignment, which would cost a small model more time than the memory does.
+    A `ModelOutput` whose fields are always passed by name. It skips the search through all fields at every assignment,
+    which takes longer than the memory of a small model.
     """
 
     def __post_init__(self):
-        # Mixed precision rebuilds an output from a dictionary of its fields.
+        # Autocast wrappers rebuild an output from a dictionary of its fields.
         name = next(iter(self.__dataclass_fields__))
         given = self.__dict__[name]
         if type(given) is dict:
@@ -80,20 +80,19 @@ class MemoryOutput(ModelOutput):
 
 
 def lacking_lm_head(missing_keys: Iterable[str]) -> list[str]:
-    """Of the weights that a checkpoint lacks, those of a masked-LM head that is no part of the encoder."""
-    # The bias of each word, and what is tied to the words' vectors, may be left out of a checkpoint.
+    """The missing weights that belong to a masked-LM head. Tied weights and the output bias may be missing."""
     heads = ("lm_head.dense", "lm_head.layer_norm", "cls.predictions.transform")
     return sorted(name for name in missing_keys if name.startswith(heads))
 
 
 def reads_last_token(model: nn.Module) -> bool:
-    """Whether a classifier reads the last token, as those of decoders do: tokens know only those before them."""
-    # `score` is the name that transformers gives to their heads, and to no other.
+    """Whether a classifier reads the last token, as classifiers on decoders do."""
+    # transformers names the head of decoders `score`, and no other.
     return isinstance(getattr(model, "score", None), nn.Module) or getattr(model, "reads_last", False)
 
 
 def last_token_states(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """Of each row, the state of the last token that is not padding."""
+    """The state of the last token of each row that is not padding."""
     if attention_mask is None:
         return states[:, -1]
     places = torch.arange(states.shape[1], device=states.device)
@@ -103,19 +102,19 @@ def last_token_states(states: torch.Tensor, attention_mask: torch.Tensor | None)
 
 class MemoryModelMixin:
     """
-    Stands before `PreTrainedModel` among the bases of every model of the library.
+    A base of every model of the library, before `PreTrainedModel`.
 
     Class attributes:
         memory_modules (`tuple[type[nn.Module], ...]`):
-            The layers that make up the family's memory.
+            The layers of the memory.
         memory_shape_fields (`tuple[str, ...]`):
-            The configuration fields that give the memory its shape.
+            The configuration fields that determine the shape of the memory.
         without_memory_means (`str`, *optional*):
             What `without_memory` does, in a sentence. None where the memory cannot be switched off.
         attention_reads_memory (`bool`):
             Whether `memory_reads` needs `outputs.attentions`, because tokens read the memory through attention.
         pads_right (`bool`):
-            Whether texts must begin at the first place of a row, with padding behind them.
+            Whether texts must be padded on the right.
     """
 
     memory_modules: ClassVar[tuple[type[nn.Module], ...]] = ()
@@ -123,19 +122,18 @@ class MemoryModelMixin:
     without_memory_means: ClassVar[str | None] = None
     attention_reads_memory = False
     pads_right = False
-    # The heads return plain batch means. Saying so keeps `Trainer` dividing by the accumulation steps and the
-    # processes, which it stops doing for any `forward` that takes `**kwargs`. Heads whose rows have more labels or
-    # fewer take the number of all labels of a step instead (`num_items_in_batch`).
+    # The heads return batch means, which `Trainer` must divide by the accumulation steps and processes. Without this it
+    # does not, because `forward` takes `**kwargs`. Heads with several labels a row use `num_items_in_batch` instead.
     accepts_loss_kwargs = False
 
     def memory_parameters(self) -> Iterator[nn.Parameter]:
-        """The parameters of the memory, for a count or an optimizer group of their own."""
+        """The parameters of the memory, for example for an optimizer group of their own."""
         for module in self.modules():
             if isinstance(module, self.memory_modules):
                 yield from module.parameters()
 
     def freeze_memory(self, frozen: bool = True):
-        """Keeps the memory as it is while the rest trains; `frozen=False` lets it learn again. Returns the model."""
+        """Freezes the memory while the rest trains; `frozen=False` unfreezes it. Returns the model."""
         for parameter in self.memory_parameters():
             parameter.requires_grad_(not frozen)
         return self
@@ -185,13 +183,13 @@ class MemoryModelMixin:
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, config=None, **kwargs):
         """
-        As in transformers, but safetensors are the only weights that are read, and a checkpoint of another family, a
-        misspelt field or a memory of another size is refused by name instead of being initialised afresh.
+        As in transformers, for safetensors only. A checkpoint of another family, a misspelt field or a memory of another
+        size raises an error, instead of a newly initialised memory.
         """
         if kwargs.get("use_safetensors") is None:
             kwargs["use_safetensors"] = True
         if not kwargs["use_safetensors"]:
-            raise ValueError("`use_safetensors=False` is refused: weights are read from safetensors files only.")
+            raise ValueError("`use_safetensors=False` is not supported: weights are read from safetensors files only.")
         is_fresh = kwargs.pop("_fresh_memory", False)
         if not is_fresh and pretrained_model_name_or_path is not None:
             cls._check_checkpoint(pretrained_model_name_or_path, config, kwargs)
@@ -209,12 +207,12 @@ class MemoryModelMixin:
 
     @staticmethod
     def _check_bank(name_or_path, model, info: dict) -> None:
-        """Banks of slots are in the weights and in the model, or in neither. One may have more of them: a decoder's."""
+        """Raises an error if the weights have a memory and the configuration has none, or the other way round."""
         own, missing, unexpected = (
             {name for name in names if name.endswith("memory.slot_keys")}
             for names in (model.state_dict(), info["missing_keys"], info["unexpected_keys"])
         )
-        # Where no weight at all fits, transformers says so.
+        # Where no weight at all fits, transformers warns.
         has_weights = not set(info["missing_keys"]) >= {name for name, _ in model.named_parameters()}
         if (own and own <= missing and has_weights) or (unexpected and not own):
             have, say = ("no memory", "one") if own else ("a memory", "none")
@@ -226,7 +224,7 @@ class MemoryModelMixin:
 
     @classmethod
     def _explain_slots(cls, name_or_path, error: RuntimeError) -> None:
-        """Weights of a memory that has grown beside a configuration that has not: says so, if that is the error."""
+        """Explains the error of a grown memory whose configuration was saved before it grew."""
         files = sorted(Path(name_or_path).glob("*.safetensors")) if name_or_path and os.path.isdir(name_or_path) else []
         if "ignore_mismatched_sizes" not in str(error) or not hasattr(cls.config_class, "slots_per_domain"):
             return
@@ -248,7 +246,7 @@ class MemoryModelMixin:
             where = {name: kwargs[name] for name in WHERE if name in kwargs}
             stored, _ = PreTrainedConfig.get_config_dict(name_or_path, **where)
         except OSError:
-            return  # Nothing there, or an adapter without a configuration: transformers says so, or follows it.
+            return  # Nothing there, or an adapter without a configuration: transformers handles both.
         stored_type = stored.get("model_type")
         if stored_type != cls.config_class.model_type:
             mend = cls.how_to_begin_with(stored_type) or "An `Auto` class picks the right one."
@@ -257,7 +255,7 @@ class MemoryModelMixin:
                 f"`{cls.config_class.model_type}`. {mend}"
             )
         refuse_misspelt_fields(cls.config_class, set(kwargs) - _HOW, own_prefixes=("memory_",))
-        # An auto class has put the fields into a configuration by now.
+        # An Auto class has moved the keywords into `config`.
         asked = {name: getattr(config, name) for name in cls.memory_shape_fields if hasattr(config, name)} | kwargs
         for name in () if kwargs.get("ignore_mismatched_sizes") else cls.memory_shape_fields:
             if name in asked and asked[name] != stored.get(name, asked[name]):
@@ -268,7 +266,7 @@ class MemoryModelMixin:
 
     @classmethod
     def how_to_begin_with(cls, model_type: str) -> str | None:
-        """What makes a model of this class of a plain checkpoint, if anything does."""
+        """Names the class method that builds this class from a plain checkpoint of `model_type`, if there is one."""
         if model_type == getattr(cls.config_class, "backbone_model_type", None):
             return "`from_backbone` adds a fresh memory to it."
         return None
@@ -276,11 +274,11 @@ class MemoryModelMixin:
     @classmethod
     def from_backbone(cls, name_or_path: str | os.PathLike, **kwargs):
         """
-        Takes a plain checkpoint of the backbone and adds a fresh memory, and a fresh head where there is none.
+        Loads a plain checkpoint of the backbone and adds a fresh memory, and a fresh head if it has none.
 
         Args:
             name_or_path (`str`):
-                A folder or a repository of the hub.
+                A folder or a repository of the Hub.
             kwargs (*optional*):
                 Fields of the configuration (`memory_slots`, `num_labels`, ...) and arguments of `from_pretrained`.
         """
@@ -311,7 +309,7 @@ class MemoryModelMixin:
 
 
 def timm_width(model: nn.Module) -> int | None:
-    """How wide the pooled features of a network of timm are, alone or in transformers' wrapper; None of others."""
+    """The width of the pooled features of a timm network, alone or in transformers' wrapper; None for others."""
     network = getattr(model, "timm_model", model)
     if not hasattr(network, "get_classifier"):
         return None

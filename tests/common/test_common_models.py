@@ -240,7 +240,7 @@ def test_only_safetensors_are_read(case: Case, tmp_path):
     torch.save(model.state_dict(), tmp_path / "pytorch_model.bin")
     with pytest.raises(OSError, match="safetensors"):
         case.model_class.from_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="`use_safetensors=False` is refused"):
+    with pytest.raises(ValueError, match="`use_safetensors=False` is not supported"):
         case.model_class.from_pretrained(tmp_path, use_safetensors=False)
 
 

@@ -1,8 +1,10 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Prompting: the template lives in the tokenizer, so that whatever tokenises asks the question."""
+"""Tokenizers that apply a prompt template."""
 
 import copy
+
+from hf_memaug.configuration.prompting import parse_template
 
 
 def prompt_tokenizer(tokenizer, template: str):
@@ -10,19 +12,16 @@ def prompt_tokenizer(tokenizer, template: str):
     A copy of `tokenizer` that wraps each text, or pair of texts, in `template`, such as `"{text} It was {mask}."`.
 
     The template becomes the tokenizer's post-processor. So it is saved with the tokenizer, `pipeline` applies it, and
-    truncation shortens the text and never the question. Where the template has no `{text_pair}`, a pair's second text
-    follows the first, behind what the tokenizer itself puts between two texts.
+    truncation shortens the text and never the prompt. Where the template has no `{text_pair}`, the second text of a pair
+    follows the first, after the tokenizer's own separators.
     """
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise ValueError("`tokenizer` must be a fast tokenizer: load it with `AutoTokenizer.from_pretrained`.")
     if tokenizer.mask_token_id is None:
         raise ValueError("`tokenizer` has no mask token, and a template asks for one. Use a masked-LM's tokenizer.")
-    # Here, because the configurations bring torch with them and the rest of this room does without.
     from tokenizers.pre_tokenizers import ByteLevel
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
-
-    from hf_memaug.configuration.prompting import parse_template
 
     parts = parse_template(template)
     if "text_pair" not in dict(parts):
@@ -62,16 +61,16 @@ def prompt_tokenizer(tokenizer, template: str):
         ],
     )
     if isinstance(backend.pre_tokenizer, ByteLevel) and ("{text_pair}" in template or parts[0][0] != "text"):
-        # A text inside the question is running text: to a byte-level tokenizer its first word follows a space.
+        # Inside the prompt the first word of a text follows a space, which a byte-level tokenizer encodes.
         backend.pre_tokenizer.add_prefix_space = True
-    # Not the model's own tokenizer class: that one would put its own post-processor back when it is loaded.
+    # The model's own tokenizer class would restore its own post-processor when it is loaded.
     return PreTrainedTokenizerFast(
         tokenizer_object=backend,
         model_max_length=tokenizer.model_max_length,
         padding_side=tokenizer.padding_side,
         truncation_side=tokenizer.truncation_side,
         model_input_names=tokenizer.model_input_names,
-        # A "<mask>" that somebody wrote in a text is not the question's.
+        # A "<mask>" written in a text is not the mask of the prompt.
         split_special_tokens=True,
         **tokenizer.special_tokens_map,
     )
