@@ -12,8 +12,8 @@ def prompt_tokenizer(tokenizer, template: str):
     A copy of `tokenizer` that wraps each text, or pair of texts, in `template`, such as `"{text} It was {mask}."`.
 
     The template becomes the tokenizer's post-processor. So it is saved with the tokenizer, `pipeline` applies it, and
-    truncation shortens the text and never the prompt. Where the template has no `{text_pair}`, the second text of a pair
-    follows the first, after the tokenizer's own separators.
+    truncation shortens the text and never the prompt. Where the template has no `{text_pair}`, the second text of a
+    pair follows the first, after the tokenizer's own separators.
     """
     if getattr(tokenizer, "backend_tokenizer", None) is None:
         raise ValueError("`tokenizer` must be a fast tokenizer: load it with `AutoTokenizer.from_pretrained`.")

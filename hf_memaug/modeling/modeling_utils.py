@@ -183,8 +183,8 @@ class MemoryModelMixin:
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path, *model_args, config=None, **kwargs):
         """
-        As in transformers, for safetensors only. A checkpoint of another family, a misspelt field or a memory of another
-        size raises an error, instead of a newly initialised memory.
+        As in transformers, for safetensors only. A checkpoint of another family, a misspelt field or a memory of
+        another size raises an error, instead of a newly initialised memory.
         """
         if kwargs.get("use_safetensors") is None:
             kwargs["use_safetensors"] = True

@@ -202,7 +202,7 @@ def test_a_backbone_without_a_pooled_feature_is_refused():
         model(**IMAGES.inputs())
 
     class Nothing(nn.Module):
-        def forward(images):
+        def forward(self, images):
             return {"boxes": images}
 
     model = HMAForImageClassification.from_backbone(Nothing(), feature_size=12, **MEMORY)

@@ -219,6 +219,7 @@ class TestTraining:
         assert torch.equal(output.logits, model(images()).logits)
         torch.testing.assert_close(output.loss, F.cross_entropy(output.logits, labels(3)) + 2 * output.aux_loss)
 
+    @pytest.mark.slow
     def test_training_compiles_in_one_graph(self):
         model = make(router_noise=0.0).train()
         compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
@@ -276,6 +277,7 @@ def loss_of_a_part(rank: int, folder: str) -> None:
     leave_together()
 
 
+@pytest.mark.slow
 def test_two_processes_have_the_losses_and_the_gradients_of_one(tmp_path):
     torch.multiprocessing.spawn(loss_of_a_part, args=(str(tmp_path),), nprocs=2)
     model = make(router_noise=0.0, aux_loss_weight=1.0).train()
