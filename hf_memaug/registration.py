@@ -29,6 +29,12 @@ class LazyModelClass:
     def __call__(self, *args, **kwargs):
         return self.load()(*args, **kwargs)
 
+    def __instancecheck__(self, instance) -> bool:
+        return isinstance(instance, self.load())
+
+    def __subclasscheck__(self, subclass: type) -> bool:
+        return issubclass(subclass, self.load())
+
     def load(self) -> type:
         return getattr(importlib.import_module(self.__module__), self.__name__)
 

@@ -18,6 +18,8 @@ assert type(auto.from_config(config)).__name__ == "BertWithKVMemoryForSequenceCl
 config.architectures = ["BertWithKVMemoryForPromptClassification"]
 assert type(auto.from_config(config)).__name__ == "BertWithKVMemoryForPromptClassification"
 pickle.dumps(auto._model_mapping)
+classifies = auto._model_mapping[type(config)]
+assert isinstance(auto.from_config(config), classifies[1]) and not isinstance(auto.from_config(config), classifies[0])
 print("ok")
 """
 # Each one begins the import of transformers at another place.
