@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 from families import save_backbone
-from saved_checkpoints import CONTEXT, NAMES, PREDICTING, SMILES, TEXT, case_of, example, picture, put_adapter, save
+from saved_checkpoints import CONTEXT, NAMES, PREDICTING, SMILES, TEXT, case_of, picture, put_adapter, save
 
 from hf_memaug.data.spans import answers_from_logits, tokenize_questions
 from hf_memaug.inference import CheckpointError, InputError, Piece, load_predictor
@@ -59,17 +59,6 @@ def test_labels_have_the_models_probabilities(case, predictor_of):
         together, alone = predictor.predict(several, batch_size=2), predictor.predict(several, batch_size=1)
         for one, other in zip(together, alone, strict=True):
             assert dict(one.scores) == pytest.approx(dict(other.scores), abs=1e-5)
-
-
-@pytest.mark.parametrize("case", PREDICTING, ids=str)
-def test_every_class_predicts_with_and_without_its_memory(case, predictor_of):
-    predictor = predictor_of(case)
-    (found,) = predictor.predict([example(case)])
-    assert found.scores or found.pieces or found.text is not None
-    if case.model_class.without_memory_means is not None:
-        with predictor.without_memory():
-            assert predictor.predict([example(case)])[0] != found
-        assert predictor.predict([example(case)])[0] == found, "the memory is on again"
 
 
 def test_plain_models_of_transformers_predict_too(backbones):
