@@ -199,7 +199,7 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
         app.command(
             name,
             help=command.help + more * bool(command.trainer),
-            epilog=f"\b\nExample:\n{_folded(command.example)}\n{EXIT_CODES}",
+            epilog=f"\b\nExample:\n  {command.example}\n{EXIT_CODES}",
             context_settings={"max_content_width": WIDTH},
         )(_callback(name, command, settings, shlex.join(["hf-memaug", *words])))
     return app
@@ -258,17 +258,6 @@ def _option(key: str, written: str, is_flag: bool, **shown) -> inspect.Parameter
     """Values stay text here: `Setting.convert` reads those of the command line and of recipes alike."""
     annotation = Annotated[bool | None if is_flag else str | None, typer.Option(written, show_default=False, **shown)]
     return inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=None)
-
-
-def _folded(example: str) -> str:
-    """A command in lines of at most `WIDTH` characters."""
-    lines, line = [], "  "
-    for word in example.split(" "):
-        if len(line) + len(word) > WIDTH - 8:
-            lines.append(f"{line} \\")
-            line = "     "
-        line += f" {word}" if line.strip() else word
-    return "\n".join([*lines, line])
 
 
 def _run(name: str, command: Command, line: str, given: dict, given_settings: dict, arguments: dict) -> int:
