@@ -25,12 +25,9 @@ def augment_image(image, size: tuple[int, int] | None = None, generator: torch.G
     saturation and hue changed by up to 0.3 in a random order, and grey one time in ten.
 
     Args:
-        image (`PIL.Image.Image`):
-            An RGB image.
-        size (`tuple[int, int]`, *optional*):
-            Height and width of the result. By default those of `image`.
-        generator (`torch.Generator`, *optional*):
-            Where the random numbers come from. By default torch's own.
+        image (`PIL.Image.Image`): an RGB image.
+        size (`tuple[int, int]`, *optional*): height and width of the result. By default those of `image`.
+        generator (`torch.Generator`, *optional*): where the random numbers come from. By default torch's own.
     """
     import torch
     from PIL import Image, ImageEnhance, ImageOps

@@ -22,11 +22,11 @@ class DomainDataset:
     A table of rows from several domains, and a map-style dataset for torch. Methods return a new table.
 
     Args:
-        columns (`Mapping[str, Sequence]`):
-            The columns, all of one length. `domain` (strings) must be there; `label`, where it is there, holds ids
-            from 0 to `len(label_names) - 1`. The inputs are called `text`, `text_pair`, `tokens`, `image`, `graph`.
-        label_names (`Sequence[str]`, *optional*):
-            The name of each label id. By default the ids themselves, up to the largest one present.
+        columns (`Mapping[str, Sequence]`): the columns, all of one length. `domain` (strings) must be there; `label`,
+            where it is there, holds ids from 0 to `len(label_names) - 1`. The inputs are called `text`, `text_pair`,
+            `tokens`, `image`, `graph`.
+        label_names (`Sequence[str]`, *optional*): the name of each label id. By default the ids themselves, up to the
+            largest one present.
     """
 
     def __init__(self, columns: Mapping[str, Sequence], label_names: Sequence[str] | None = None):
@@ -193,14 +193,12 @@ class DomainDataset:
         collator. Gives the tokenizer's columns, `labels` where there are labels, and `domain`.
 
         Args:
-            tokenizer (`PreTrainedTokenizerBase`):
-                The tokenizer. A `tokens` column is passed to it as words that are already split.
-            max_length (`int`, *optional*):
-                Longest row in tokens. By default what the tokenizer says of its model.
-            batch_size (`int`, *optional*, defaults to 256):
-                Rows per call of the tokenizer.
-            replies (`bool`, *optional*, defaults to `False`):
-                For encoder-decoders: `text_pair` is what is to be said to `text`, and its tokens are the `labels`.
+            tokenizer (`PreTrainedTokenizerBase`): the tokenizer. A `tokens` column is passed to it as words that are
+                already split.
+            max_length (`int`, *optional*): longest row in tokens. By default what the tokenizer says of its model.
+            batch_size (`int`, *optional*, defaults to 256): rows per call of the tokenizer.
+            replies (`bool`, *optional*, defaults to `False`): for encoder-decoders: `text_pair` is what is to be said
+                to `text`, and its tokens are the `labels`.
         """
         from tqdm.auto import tqdm
 

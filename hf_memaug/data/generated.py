@@ -43,16 +43,13 @@ def generated_reviews(
     way round than elsewhere, so that a model which relies on it fails in a domain it has not seen.
 
     Args:
-        rows_per_domain (`int`, *optional*, defaults to 400):
-            Rows in each domain, half of them written as positive.
-        domains (`Sequence[str]`, *optional*):
-            Which of the domains to write. A domain's rows do not depend on the others.
-        seed (`int`, *optional*, defaults to 0):
-            Which reviews are written.
-        noise (`float`, *optional*, defaults to 0.1):
-            The part of the labels that is wrong.
-        spurious (`float`, *optional*, defaults to 0.9):
-            How often the meaningless remark agrees with the label; 0.5 makes it say nothing.
+        rows_per_domain (`int`, *optional*, defaults to 400): rows in each domain, half of them written as positive.
+        domains (`Sequence[str]`, *optional*): which of the domains to write. A domain's rows do not depend on the
+            others.
+        seed (`int`, *optional*, defaults to 0): which reviews are written.
+        noise (`float`, *optional*, defaults to 0.1): the part of the labels that is wrong.
+        spurious (`float`, *optional*, defaults to 0.9): how often the meaningless remark agrees with the label; 0.5
+            makes it say nothing.
     """
     names = list(VOCABULARIES) if domains is None else list(domains)
     if rows_per_domain < 1:
@@ -131,15 +128,13 @@ def generated_digits(
     Handwritten digits of scikit-learn as RGB images in several domains, each digit in one domain only.
 
     Args:
-        domains (`str`, *optional*, defaults to `"rotated"`):
-            `"rotated"`: ten labels, one angle per domain. `"coloured"`: is the digit below five, with a quarter of
-            the labels wrong and a colour that goes with the label in 90, 80 and 10 % of the rows (coloured MNIST).
-        seed (`int`, *optional*, defaults to 0):
-            Which digit goes to which domain, and which labels and colours are flipped.
-        rows_per_domain (`int`, *optional*):
-            Rows in each domain. By default as many as there are digits for.
-        image_size (`int`, *optional*, defaults to 32):
-            Height and width; the digits themselves are 8 by 8.
+        domains (`str`, *optional*, defaults to `"rotated"`): `"rotated"`: ten labels, one angle per domain.
+            `"coloured"`: is the digit below five, with a quarter of the labels wrong and a colour that goes with the
+            label in 90, 80 and 10 % of the rows (coloured MNIST).
+        seed (`int`, *optional*, defaults to 0): which digit goes to which domain, and which labels and colours are
+            flipped.
+        rows_per_domain (`int`, *optional*): rows in each domain. By default as many as there are digits for.
+        image_size (`int`, *optional*, defaults to 32): height and width; the digits themselves are 8 by 8.
     """
     if image_size < 8:
         raise ValueError(f"`image_size` is {image_size}; it must be at least 8, the size of the digits.")

@@ -32,17 +32,15 @@ def generated_graphs(
     neighbours, up to 8.
 
     Args:
-        domains (`str`, *optional*, defaults to `"base"`):
-            `"base"`: the domains are kinds, `path`, `tree`, `ladder` and `wheel`, and the sizes go with the labels.
-            `"size"`: the domains are `small`, `medium` and `large`, and the kinds (but for paths) go with the labels.
-        rows_per_domain (`int`, *optional*, defaults to 300):
-            Rows in each domain, as many of each motif as of the others, give or take one.
-        seed (`int`, *optional*, defaults to 0):
-            Which graphs are made. A domain's rows do not depend on the others.
-        noise (`float`, *optional*, defaults to 0.05):
-            The part of the labels that is wrong.
-        spurious (`float`, *optional*, defaults to 0.6):
-            How often the size (or the kind) is the one that goes with the label; otherwise it is any.
+        domains (`str`, *optional*, defaults to `"base"`): `"base"`: the domains are kinds, `path`, `tree`, `ladder` and
+            `wheel`, and the sizes go with the labels. `"size"`: the domains are `small`, `medium` and `large`, and the
+            kinds (but for paths) go with the labels.
+        rows_per_domain (`int`, *optional*, defaults to 300): rows in each domain, as many of each motif as of the
+            others, give or take one.
+        seed (`int`, *optional*, defaults to 0): which graphs are made. A domain's rows do not depend on the others.
+        noise (`float`, *optional*, defaults to 0.05): the part of the labels that is wrong.
+        spurious (`float`, *optional*, defaults to 0.6): how often the size (or the kind) is the one that goes with the
+            label; otherwise it is any.
     """
     if domains not in ("base", "size"):
         raise ValueError(f"`domains` is {domains!r}; it must be 'base' or 'size'.")

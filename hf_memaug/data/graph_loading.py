@@ -35,17 +35,13 @@ def load_graphs(
     Loads rows with a graph from any source of `load_domains`.
 
     Args:
-        source (`Any`):
-            Rows with `graph`; or with `num_nodes`, `edges` (pairs of nodes, each edge once) and optionally
+        source (`Any`): rows with `graph`; or with `num_nodes`, `edges` (pairs of nodes, each edge once) and optionally
             `node_labels`. A file of these without a column of domains is one domain of its name, and of a folder each
             file is one.
-        max_degree (`int`, *optional*, defaults to 64):
-            Nodes with more neighbours count as having this many.
-        degrees (`bool`, *optional*):
-            Whether a node's feature is its number of neighbours instead of its label. By default so where nodes have no
-            labels, or all the same, in any of the files.
-        broken (`str`, *optional*, defaults to `"refuse"`):
-            See `check_graphs`.
+        max_degree (`int`, *optional*, defaults to 64): nodes with more neighbours count as having this many.
+        degrees (`bool`, *optional*): whether a node's feature is its number of neighbours instead of its label. By
+            default so where nodes have no labels, or all the same, in any of the files.
+        broken (`str`, *optional*, defaults to `"refuse"`): see `check_graphs`.
         kwargs (*optional*):
             `label`, `domain`, `split`, `labels`, `on_empty` of `load_domains`.
     """
@@ -71,10 +67,9 @@ def tu_graphs(folder: str | os.PathLike, name: str, max_degree: int = 64, degree
     A set of the TU collection (Morris et al., 2020), such as PROTEINS or IMDB-BINARY, as one domain of its name.
 
     Args:
-        folder (`str` or `os.PathLike`):
-            The `root` of torch-geometric's `TUDataset`, which downloads the set if it is missing.
-        name (`str`):
-            The set.
+        folder (`str` or `os.PathLike`): the `root` of torch-geometric's `TUDataset`, which downloads the set if it is
+            missing.
+        name (`str`): the set.
         max_degree, degrees:
             As in `load_graphs`.
     """

@@ -33,12 +33,9 @@ def undirected_graph(
     A graph of undirected edges. An edge that is given in both directions counts once.
 
     Args:
-        node_features (`Sequence[Sequence[int]]`):
-            The features of each node.
-        edges (`Iterable[Sequence[int]]`):
-            Pairs of nodes, counted from 0.
-        edge_features (`Sequence[Sequence[int]]`, *optional*):
-            The features of each of these edges.
+        node_features (`Sequence[Sequence[int]]`): the features of each node.
+        edges (`Iterable[Sequence[int]]`): pairs of nodes, counted from 0.
+        edge_features (`Sequence[Sequence[int]]`, *optional*): the features of each of these edges.
     """
     pairs: dict[tuple[int, int], list[int] | None] = {}
     edges = [tuple(edge) for edge in edges]
@@ -97,11 +94,9 @@ def check_graphs(dataset, broken: str = "refuse"):
     Checks every graph before training.
 
     Args:
-        dataset (`DomainDataset` or `datasets.Dataset`):
-            Rows with `graph`.
-        broken (`str`, *optional*, defaults to `"refuse"`):
-            `"refuse"` raises an error that names the broken rows; `"skip"` returns the dataset without them and logs a
-            warning.
+        dataset (`DomainDataset` or `datasets.Dataset`): rows with `graph`.
+        broken (`str`, *optional*, defaults to `"refuse"`): `"refuse"` raises an error that names the broken rows;
+            `"skip"` returns the dataset without them and logs a warning.
     """
     found = {}
     for row, graph in enumerate(_graphs(dataset)):
@@ -220,12 +215,10 @@ def size_shift_split(dataset: DomainDataset, dev_fraction: float = 0.1, seed: in
     held out as dev, and tests on graphs above the 90th percentile. The domains are called `small` and `large`.
 
     Args:
-        dataset (`DomainDataset`):
-            Rows with `graph`.
-        dev_fraction (`float`, *optional*, defaults to 0.1):
-            The part of the small graphs, of each label, that is held out.
-        seed (`int`, *optional*, defaults to 0):
-            Which ones those are.
+        dataset (`DomainDataset`): rows with `graph`.
+        dev_fraction (`float`, *optional*, defaults to 0.1): the part of the small graphs, of each label, that is held
+            out.
+        seed (`int`, *optional*, defaults to 0): which ones those are.
     """
     import numpy as np
 

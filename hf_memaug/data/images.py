@@ -91,11 +91,9 @@ def check_images(dataset, broken: str = "refuse"):
     Decodes every image once, before training.
 
     Args:
-        dataset (`DomainDataset` or `datasets.Dataset`):
-            Rows with `image`.
-        broken (`str`, *optional*, defaults to `"refuse"`):
-            `"refuse"` raises an error that names the broken images; `"skip"` returns the dataset without them and logs
-            a warning.
+        dataset (`DomainDataset` or `datasets.Dataset`): rows with `image`.
+        broken (`str`, *optional*, defaults to `"refuse"`): `"refuse"` raises an error that names the broken images;
+            `"skip"` returns the dataset without them and logs a warning.
     """
     from tqdm.auto import tqdm
 
@@ -115,12 +113,11 @@ class ImageCollator:
     Makes `pixel_values` and `labels` of rows with `image`: what the image processor makes of the same images in RGB.
 
     Args:
-        image_processor (`BaseImageProcessor`):
-            Resizes and normalises, such as `AutoImageProcessor.from_pretrained(...)` of the backbone.
-        augment (`bool`, *optional*, defaults to `False`):
-            Whether to vary every image at random (`augment_image`), by torch's random numbers. Rows that bring an
-            `augmentation_seed` are varied by that in any case; such are the training rows of `DomainTrainer` with
-            `augment_images=True`.
+        image_processor (`BaseImageProcessor`): resizes and normalises, such as
+            `AutoImageProcessor.from_pretrained(...)` of the backbone.
+        augment (`bool`, *optional*, defaults to `False`): whether to vary every image at random (`augment_image`), by
+            torch's random numbers. Rows that bring an `augmentation_seed` are varied by that in any case; such are the
+            training rows of `DomainTrainer` with `augment_images=True`.
     """
 
     def __init__(self, image_processor, augment: bool = False):

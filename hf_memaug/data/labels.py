@@ -9,7 +9,7 @@ from typing import Any
 
 from hf_memaug.data.messages import did_you_mean, listed, some_rows
 
-# By which `Trainer` and `datasets` know the class of a row.
+# The names under which `Trainer` and `datasets` expect the class of a row.
 LABEL_COLUMNS = ("label", "labels", "label_ids")
 
 
@@ -35,19 +35,18 @@ def as_id(value: Any) -> int | None:
 
 
 def labels_of(rows: Sequence[Mapping[str, Any]]) -> list[int] | None:
-    """The classes of a collator's rows; None where the rows have none."""
+    """The classes of a collator's rows; None if the rows have none."""
     name = next((name for name in LABEL_COLUMNS if name in rows[0]), None)
     if name is None:
         return None
     found = [as_id(row[name]) for row in rows]
     if None in found:
-        wrong = rows[found.index(None)][name]
-        raise ValueError(f"`{name}` is {wrong!r}, which is no class. Give whole numbers.")
+        raise ValueError(f"`{name}` is {rows[found.index(None)][name]!r}, which is no class. Give integers.")
     return found
 
 
 def how_named(wanted: str, row: Mapping[str, Any]) -> str:
-    """The mend for a row without the column that a collator wants."""
+    """How to fix a row without the column that a collator needs."""
     if set(row) <= {*LABEL_COLUMNS, "domain"}:
         return f"`Trainer` drops `{wanted}`, which no model takes by that name: set `remove_unused_columns=False`."
     return f"Name that column '{wanted}'."
@@ -60,50 +59,29 @@ def resolve_labels(
     Gives every label its id.
 
     Args:
-        parts (`Sequence[tuple[str, list, list[str] | None]]`):
-            For each piece of data its origin, its raw labels and, where the piece brings them, the names of its ids.
-        labels (`Sequence[str]`, *optional*):
-            The names asked for, in the order of their ids.
+        parts: for each piece of data its origin, its raw labels and the names of its ids, if the piece has them.
+        labels (`Sequence[str]`, *optional*): the wanted names, in the order of their ids.
+
+    Returns:
+        The ids of each piece, and the names.
     """
     names = [str(name) for name in labels] if labels is not None else _common_names(parts)
-    if names is not None:
-        if len(set(names)) != len(names) or not names:
-            raise ValueError(f"`labels` must name at least one label and none twice, but is [{listed(names)}].")
-        # Ids beside the names of a piece are ids. Without such names, all pieces are read in one way.
-        plain = _are_names({value for _, values, own in parts if not own for value in values}, names)
-        return [
-            _ids(origin, values, own, names, _are_names({value for value in values if isinstance(value, str)}, own))
-            if own
-            else _ids(origin, values, names, names, plain)
-            for origin, values, own in parts
-        ], names
-
-    distinct = {value if isinstance(value, str) else as_id(value) for _, values, _ in parts for value in set(values)}
-    numbers = {value: as_id(value) for value in distinct}
-    if None in distinct:
-        wrong = next(
-            value for _, values, _ in parts for value in values if not isinstance(value, str) and as_id(value) is None
-        )
-        raise ValueError(f"`label` holds {wrong!r}, which is neither a name nor a whole number. Only classes are read.")
-    if any(not isinstance(value, str) for value in distinct) and None in numbers.values():
-        name = next(value for value, number in numbers.items() if number is None)
-        raise ValueError(
-            f"`label` mixes ids with names such as {name!r}. Write all labels in one way, or give `labels`."
-        )
-    if all(number is not None for number in numbers.values()):
-        ids = sorted(set(numbers.values()))
-        if ids != list(range(len(ids))):
-            raise ValueError(
-                f"`label` holds the ids {listed(ids)}, which do not run from 0 to {len(ids) - 1} without a gap. Give "
-                "`labels`, the names of all ids in their order, or write the labels as names."
-            )
-        names = [str(label) for label in ids]
-    else:
-        names = sorted(str(value) for value in distinct)
-    return [_ids(origin, values, names, names, True) for origin, values, _ in parts], names
+    if names is None:
+        names = _names_of_values([value for _, values, _ in parts for value in values])
+        return [_ids(origin, values, names, names, are_names=True) for origin, values, _ in parts], names
+    if len(set(names)) != len(names) or not names:
+        raise ValueError(f"`labels` must name at least one label and none twice, but is [{listed(names)}].")
+    # In a piece with names of its own, numbers are ids. All other pieces are read in the same way.
+    plain = _are_names({value for _, values, own in parts if not own for value in values}, names)
+    found = []
+    for origin, values, own in parts:
+        are_names = _are_names({value for value in values if isinstance(value, str)}, own) if own else plain
+        found.append(_ids(origin, values, own or names, names, are_names))
+    return found, names
 
 
 def _common_names(parts: Sequence[tuple[str, list, list[str] | None]]) -> list[str] | None:
+    """The names that the pieces bring, which must be the same ones."""
     with_names = [(origin, own) for origin, _, own in parts if own]
     for origin, own in with_names[1:]:
         if own != with_names[0][1]:
@@ -114,23 +92,43 @@ def _common_names(parts: Sequence[tuple[str, list, list[str] | None]]) -> list[s
     return list(with_names[0][1]) if with_names else None
 
 
-def _name(value: Any, names: list[str]) -> Any:
-    """The name that a value is, also as a number: "3" of 3 and of "3.0"."""
+def _names_of_values(values: list) -> list[str]:
+    """The names of labels that come without any: ids from 0, or names in sorted order."""
+    ids = {value: as_id(value) for value in set(values)}
+    wrong = next((value for value in values if not isinstance(value, str) and ids[value] is None), None)
+    if wrong is not None:
+        raise ValueError(f"`label` holds {wrong!r}, which is neither a name nor an integer. Only classes are read.")
+    named = [value for value in values if ids[value] is None]
+    if named and any(not isinstance(value, str) for value in values):
+        raise ValueError(
+            f"`label` mixes ids with names such as {named[0]!r}. Write all labels in one way, or give `labels`."
+        )
+    if named:
+        return sorted(ids)
+    numbers = sorted(set(ids.values()))
+    if numbers != list(range(len(numbers))):
+        raise ValueError(
+            f"`label` holds the ids {listed(numbers)}, which do not run from 0 to {len(numbers) - 1} without a gap. "
+            "Give `labels`, the names of all ids in their order, or write the labels as names."
+        )
+    return [str(number) for number in numbers]
+
+
+def _as_name(value: Any, names: list[str]) -> Any:
+    """The name that a value is, also as a number: "3" for 3 and 3.0."""
     number = as_id(value)
     return str(number) if value not in names and number is not None else value
 
 
 def _are_names(values: set, names: list[str]) -> bool:
-    """Whether numbers are meant as names, as stars from 1 to 5 are, and not as places among the names."""
+    """Whether numbers are names, such as stars from 1 to 5, and not ids."""
     numbers = {value: as_id(value) for value in values if as_id(value) is not None}
-    found = [_name(value, names) in names for value in numbers]
+    found = [_as_name(value, names) in names for value in numbers]
     return any(found) and (all(found) or not set(numbers.values()) <= set(range(len(names))))
 
 
-def _ids(origin: str, values: list, own: list[str], names: list[str], named: bool) -> list[int]:
-    """
-    `own` names the ids that stand in `values`; `names` are the names asked for. `named` says whether numbers are names.
-    """
+def _ids(origin: str, values: list, own: list[str], names: list[str], are_names: bool) -> list[int]:
+    """The ids of `values` among `names`; `own` are the names of the ids in `values`."""
     if set(own) <= set(names):
         target = {name: names.index(name) for name in own}
     elif len(own) == len(names) and not set(own) & set(names):
@@ -144,16 +142,16 @@ def _ids(origin: str, values: list, own: list[str], names: list[str], named: boo
     known: dict[Any, int | None] = {}
     for value in set(values):
         number = as_id(value)
-        if number is not None and not named:
+        if number is not None and not are_names:
             known[value] = target[own[number]] if 0 <= number < len(own) else None
         else:
-            name = _name(value, own)
+            name = _as_name(value, own)
             known[value] = target[name] if name in target else names.index(name) if name in names else None
     unknown = [row for row, value in enumerate(values) if known[value] is None]
     if unknown:
         value = values[unknown[0]]
         raise ValueError(
             f"`label` holds {value!r} in {origin}, which is unknown: {some_rows(unknown)} of it and the like. "
-            f"{did_you_mean(value, names)} Mend the rows, or add the label to `labels`."
+            f"{did_you_mean(value, names)} Fix the rows, or add the label to `labels`."
         )
     return [known[value] for value in values]

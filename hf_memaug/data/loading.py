@@ -34,26 +34,23 @@ def load_domains(
     Loads rows from several domains and checks them before training.
 
     Args:
-        source (`Any`):
-            One of: a file (`.jsonl`, `.json`, `.csv`, `.tsv`, each also with `.gz`, or `.parquet`); a folder of
-            `<domain>.<split>.*`, `<split>.*` or `<domain>.*` files, where `labels.json` may name the label ids; a
-            folder of images `domain/class/*.jpg`; a `datasets.Dataset` or `DatasetDict`; a pandas DataFrame; a list of
-            dicts; a `DomainDataset`; or a dict from a domain's name to any of these.
-        text (`str`, *optional*, defaults to `"text"`):
-            The column with the text. Not needed where there is a column `tokens`, `image` or `graph`. `None`: no text.
-        text_pair (`str`, *optional*):
-            The column with the second text. By default `text_pair` where there is one.
-        label (`str`, *optional*, defaults to `"label"`):
-            The column with the class, as a name or an id. `None`: the rows are taken as unlabelled.
-        domain (`str`, *optional*, defaults to `"domain"`):
-            The column that says where a row comes from. `None`: all rows are of one domain, which is called "all".
-        split (`str`, *optional*):
-            The split to read from a folder or a `DatasetDict`; of another source, the rows with this value in `split`.
-        labels (`Sequence[str]`, *optional*):
-            The label names in the order of their ids. By default those that the source brings; else the ids found, or
-            the names found in sorted order.
-        on_empty (`str`, *optional*, defaults to `"raise"`):
-            What to do with rows whose input is empty: `"raise"` or `"drop"`.
+        source (`Any`): one of: a file (`.jsonl`, `.json`, `.csv`, `.tsv`, each also with `.gz`, or `.parquet`); a
+            folder of `<domain>.<split>.*`, `<split>.*` or `<domain>.*` files, where `labels.json` may name the label
+            ids; a folder of images `domain/class/*.jpg`; a `datasets.Dataset` or `DatasetDict`; a pandas DataFrame; a
+            list of dicts; a `DomainDataset`; or a dict from a domain's name to any of these.
+        text (`str`, *optional*, defaults to `"text"`): the column with the text. Not needed where there is a column
+            `tokens`, `image` or `graph`. `None`: no text.
+        text_pair (`str`, *optional*): the column with the second text. By default `text_pair` where there is one.
+        label (`str`, *optional*, defaults to `"label"`): the column with the class, as a name or an id. `None`: the
+            rows are taken as unlabelled.
+        domain (`str`, *optional*, defaults to `"domain"`): the column that says where a row comes from. `None`: all
+            rows are of one domain, which is called "all".
+        split (`str`, *optional*): the split to read from a folder or a `DatasetDict`; of another source, the rows with
+            this value in `split`.
+        labels (`Sequence[str]`, *optional*): the label names in the order of their ids. By default those that the
+            source brings; else the ids found, or the names found in sorted order.
+        on_empty (`str`, *optional*, defaults to `"raise"`): what to do with rows whose input is empty: `"raise"` or
+            `"drop"`.
 
     The columns named by `text`, `text_pair`, `label` and `domain` get these names; other columns are kept as they are.
     """

@@ -27,19 +27,15 @@ def mnist_domains(
     All 70,000 digits of MNIST as RGB images in several domains, each digit in one domain only.
 
     Args:
-        folder (`str` or `os.PathLike`):
-            Where `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`, `t10k-images-idx3-ubyte` and
-            `t10k-labels-idx1-ubyte` lie, each as it is or with `.gz`.
-        domains (`str`, *optional*, defaults to `"rotated"`):
-            `"rotated"`: ten labels, and a domain for each of 0, 15, 30, 45, 60 and 75 degrees. `"coloured"`: is the
-            digit below five, with a quarter of the labels wrong and a colour that goes with the label in 90, 80 and
-            10 % of the rows.
-        seed (`int`, *optional*, defaults to 0):
-            Which digit goes to which domain, and which labels and colours are flipped.
-        rows_per_domain (`int`, *optional*):
-            Rows in each domain. By default as many as there are digits for.
-        image_size (`int`, *optional*, defaults to 28):
-            Height and width.
+        folder (`str` or `os.PathLike`): where `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
+            `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte` lie, each as it is or with `.gz`.
+        domains (`str`, *optional*, defaults to `"rotated"`): `"rotated"`: ten labels, and a domain for each of 0, 15,
+            30, 45, 60 and 75 degrees. `"coloured"`: is the digit below five, with a quarter of the labels wrong and a
+            colour that goes with the label in 90, 80 and 10 % of the rows.
+        seed (`int`, *optional*, defaults to 0): which digit goes to which domain, and which labels and colours are
+            flipped.
+        rows_per_domain (`int`, *optional*): rows in each domain. By default as many as there are digits for.
+        image_size (`int`, *optional*, defaults to 28): height and width.
     """
     import numpy as np
 

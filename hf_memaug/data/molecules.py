@@ -86,13 +86,10 @@ def molecule_graphs(dataset: DomainDataset, smiles: str = "smiles", broken: str 
     Adds a column `graph` to rows of molecules.
 
     Args:
-        dataset (`DomainDataset`):
-            Rows with a SMILES.
-        smiles (`str`, *optional*, defaults to `"smiles"`):
-            The column that holds it.
-        broken (`str`, *optional*, defaults to `"refuse"`):
-            What to do with a SMILES that cannot be parsed, or has no atom: `"refuse"` names them in an error, `"skip"`
-            in a warning, and gives the dataset without them.
+        dataset (`DomainDataset`): rows with a SMILES.
+        smiles (`str`, *optional*, defaults to `"smiles"`): the column that holds it.
+        broken (`str`, *optional*, defaults to `"refuse"`): what to do with a SMILES that cannot be parsed, or has no
+            atom: `"refuse"` names them in an error, `"skip"` in a warning, and gives the dataset without them.
     """
     from tqdm.auto import tqdm
 
@@ -121,14 +118,11 @@ def load_molecules(
     Loads rows with a SMILES from any source of `load_domains`, and adds their graphs.
 
     Args:
-        source (`Any`):
-            A file, a folder of `<domain>.<split>.*` files, a list of dicts, ...: see `load_domains`.
-        smiles (`str`, *optional*, defaults to `"smiles"`):
-            The column with the SMILES. It is kept under the name `smiles`.
-        label, domain (`str`, *optional*, default to `"label"` and `"domain"`):
-            As in `load_domains`.
-        broken (`str`, *optional*, defaults to `"refuse"`):
-            See `molecule_graphs`. `"skip"` leaves out empty ones too.
+        source (`Any`): a file, a folder of `<domain>.<split>.*` files, a list of dicts, ...: see `load_domains`.
+        smiles (`str`, *optional*, defaults to `"smiles"`): the column with the SMILES. It is kept under the name
+            `smiles`.
+        label, domain (`str`, *optional*, default to `"label"` and `"domain"`): as in `load_domains`.
+        broken (`str`, *optional*, defaults to `"refuse"`): see `molecule_graphs`. `"skip"` leaves out empty ones too.
         kwargs (*optional*):
             `split`, `labels`, `on_empty` of `load_domains`.
     """

@@ -84,14 +84,10 @@ def check_overlap(
     Refuses two datasets that share rows.
 
     Args:
-        train (`DomainDataset`):
-            The rows to train or select on.
-        test (`DomainDataset`):
-            The rows to test on.
-        names (`tuple[str, str]`, *optional*, defaults to `("train", "test")`):
-            What the error calls the two.
-        mend (`str`, *optional*):
-            The last sentence of the error. By default it says how to take the rows out.
+        train (`DomainDataset`): the rows to train or select on.
+        test (`DomainDataset`): the rows to test on.
+        names (`tuple[str, str]`, *optional*, defaults to `("train", "test")`): what the error calls the two.
+        mend (`str`, *optional*): the last sentence of the error. By default it says how to take the rows out.
     """
     pairs = find_overlap(train, test)
     if not pairs:

@@ -21,16 +21,11 @@ logger = logging.getLogger(__name__)
 class DomainSplit:
     """
     Args:
-        train (`DomainDataset`):
-            Rows of the source domains to train on.
-        dev (`DomainDataset`):
-            Other rows of the source domains, to select on.
-        test (`DomainDataset`):
-            Rows of the target domain.
-        sources (`list[str]`):
-            The names of the source domains.
-        target (`str`):
-            The name of the domain left out.
+        train (`DomainDataset`): rows of the source domains to train on.
+        dev (`DomainDataset`): other rows of the source domains, to select on.
+        test (`DomainDataset`): rows of the target domain.
+        sources (`list[str]`): the names of the source domains.
+        target (`str`): the name of the domain left out.
     """
 
     train: DomainDataset
@@ -41,10 +36,11 @@ class DomainSplit:
 
     def summary(self) -> str:
         """Rows per domain, part and label, as a plain-text table."""
-        rows = []
-        for part, dataset in (("train", self.train), ("dev", self.dev), ("test", self.test)):
-            for domain, counts in dataset.counts().items():
-                rows.append([part, domain, *counts.values(), sum(counts.values())])
+        rows = [
+            [part, domain, *counts.values(), sum(counts.values())]
+            for part, dataset in (("train", self.train), ("dev", self.dev), ("test", self.test))
+            for domain, counts in dataset.counts().items()
+        ]
         names = self.train.label_names if self.train.labels is not None else ["unlabelled"]
         return f"target: {self.target}\n" + table(["part", "domain", *names, "rows"], rows, left=2)
 
@@ -53,7 +49,7 @@ class DomainParts(NamedTuple):
     """
     Args:
         inside (`DomainDataset`): the rows of a domain to train on.
-        out (`DomainDataset`): its other rows, to select on, or to test on where the domain is the target.
+        out (`DomainDataset`): its other rows, to select on, or to test on if the domain is the target.
     """
 
     inside: DomainDataset
@@ -62,20 +58,16 @@ class DomainParts(NamedTuple):
 
 def split_domains(dataset: DomainDataset, holdout: float = 0.2, seed: int = 0) -> dict[str, DomainParts]:
     """
-    Splits every domain in two, as DomainBed does before it leaves one out: all ways of selection then see the same
-    rows. Unlike there, each label is split by itself, and equal rows go to one side together.
+    Splits every domain in two, as DomainBed does before it leaves one out. Unlike there, the split is stratified by
+    label, and equal rows stay together.
 
     Args:
-        dataset (`DomainDataset`):
-            Rows of all domains.
-        holdout (`float`, *optional*, defaults to 0.2):
-            The part of each domain's and label's rows that is held out.
-        seed (`int`, *optional*, defaults to 0):
-            Which rows those are, such as the number of the trial. The choice in one domain does not depend on the
-            other domains, and is that of `leave_one_domain_out` with the same `seed`.
+        dataset (`DomainDataset`): rows of all domains.
+        holdout (`float`, *optional*, defaults to 0.2): the share of each domain's and label's rows that is held out.
+        seed (`int`, *optional*, defaults to 0): selects the rows. The choice in one domain does not depend on the other
+            domains, and equals that of `leave_one_domain_out` with the same `seed`.
     """
-    if not 0 < holdout < 1:
-        raise ValueError(f"`holdout` is {holdout}; it must lie between 0 and 1, both excluded.")
+    _check_share("holdout", holdout)
     parts = {}
     for name, rows in dataset.by_domain().items():
         parts[name] = DomainParts(*_split_dev(rows, holdout, seed))
@@ -100,24 +92,19 @@ def leave_one_domain_out(
     Splits data into source domains, to train and select on, and one target domain, to test on.
 
     Args:
-        train (`DomainDataset`):
-            The rows to train on. With `test`, the target's rows among them are never used.
-        target (`str`):
-            The domain to leave out.
-        test (`DomainDataset`, *optional*):
-            Held-out rows of all domains: those of the sources become `dev`, those of the target `test`. By default
-            `dev` is taken out of the sources' rows, and `test` is every row of the target.
-        dev_fraction (`float`, *optional*, defaults to 0.2):
-            The part of each domain's and label's rows that becomes `dev` where no `test` is given.
-        seed (`int`, *optional*, defaults to 0):
-            Which rows those are. The choice in one domain does not depend on the other domains.
-        on_overlap (`str`, *optional*, defaults to `"raise"`):
-            What to do with rows of `train` or `dev` that are also in the target's test rows: `"raise"`; `"drop"` them
-            (and rows of `train` that are in `dev`), never test rows; or `"ignore"` them without looking.
+        train (`DomainDataset`): the rows to train on. With `test`, the target's rows among them are never used.
+        target (`str`): the domain to leave out.
+        test (`DomainDataset`, *optional*): held-out rows of all domains: those of the sources become `dev`, those of
+            the target `test`. By default `dev` is taken from the sources' rows, and `test` is every row of the target.
+        dev_fraction (`float`, *optional*, defaults to 0.2): the share of each domain's and label's rows that becomes
+            `dev` if no `test` is given.
+        seed (`int`, *optional*, defaults to 0): selects the rows of `dev`. The choice in one domain does not depend on
+            the other domains.
+        on_overlap (`str`, *optional*, defaults to `"raise"`): what to do with rows of `train` or `dev` that are also
+            test rows: `"raise"` an error; `"drop"` them (and rows of `train` that are in `dev`); or `"ignore"` them.
     """
     _check_on_overlap(on_overlap)
-    if not 0 < dev_fraction < 1:
-        raise ValueError(f"`dev_fraction` is {dev_fraction}; it must lie between 0 and 1, both excluded.")
+    _check_share("dev_fraction", dev_fraction)
     held_out = train if test is None else test
     _check_domains(train, held_out, target)
     sources = [name for name in train.domains if name != target]
@@ -127,7 +114,7 @@ def leave_one_domain_out(
         train_part, dev_part = _split_dev(source_rows, dev_fraction, seed)
     else:
         train_part, dev_part = source_rows, _of(test, sources)
-    # Before the overlap check, which would otherwise complain of a part that is not there.
+    # Before the overlap check, which would otherwise complain about a missing part.
     _check_parts(train_part, dev_part, target_rows, sources, target)
     train_part, dev_part = _without_overlap(train_part, dev_part, target_rows, on_overlap)
     if on_overlap == "drop":
@@ -139,29 +126,30 @@ def check_given_splits(
     train: DomainDataset, dev: DomainDataset, test: DomainDataset, *, on_overlap: str = "raise"
 ) -> tuple[DomainDataset, DomainDataset]:
     """
-    `train` and `dev` of data that comes with its own splits, where no domain is left out: refused where selection would
-    see a domain that is not trained on, or no model could learn a label; without rows of `test`, as `on_overlap` says.
+    Checks the splits of data that comes with its own, where no domain is left out. Domains and labels that are missing
+    from `train` raise an error.
 
     Args:
-        train, dev, test (`DomainDataset`):
-            Rows to train, to select and to test on.
-        on_overlap (`str`, *optional*, defaults to `"raise"`):
-            See `leave_one_domain_out`; or `"drop_dev"`, for sets that are published so: rows of `dev` that are in
-            `train` too select nothing, and all of `train` and `test` stay.
+        train, dev, test (`DomainDataset`): rows to train, to select and to test on.
+        on_overlap (`str`, *optional*, defaults to `"raise"`): see `leave_one_domain_out`; or `"drop_dev"`, which drops
+            rows of `dev` that are in `train` and keeps all of `train` and `test`.
+
+    Returns:
+        `train` and `dev` without overlap.
     """
     _check_on_overlap(on_overlap, "drop_dev")
     for name, part in (("dev", dev), ("test", test)):
         unseen = [domain for domain in part.domains if domain not in train.domains]
         if unseen:
             raise ValueError(
-                f"`{name}` has rows of the domain {listed(unseen)}, which `train` has not: it has "
-                f"{listed(train.domains)}. Leave them out, or leave that domain out as the target."
+                f"`{name}` has rows of the domain {listed(unseen)}, missing from `train`, which has "
+                f"{listed(train.domains)}. Remove them, or leave that domain out as the target."
             )
         labels = sorted(set(part.labels or ()) - set(train.labels or ()))
         if labels:
             raise ValueError(
                 f"`{name}` has the label {listed(train.label_names[label] for label in labels)}, which no row of "
-                "`train` has, so no model can learn it. Take those rows out."
+                "`train` has, so no model can learn it. Remove those rows."
             )
     train, dev = _without_overlap(train, dev, test, on_overlap)
     for name, part in (("train", train), ("dev", dev)):
@@ -175,6 +163,11 @@ def leave_each_domain_out(train: DomainDataset, **kwargs) -> Iterator[DomainSpli
     test = kwargs.get("test")
     for target in (train if test is None else test).domains:
         yield leave_one_domain_out(train, target, **kwargs)
+
+
+def _check_share(name: str, share: float) -> None:
+    if not 0 < share < 1:
+        raise ValueError(f"`{name}` is {share}; it must lie between 0 and 1, both excluded.")
 
 
 def _check_on_overlap(on_overlap: str, *also: str) -> None:
@@ -217,14 +210,9 @@ def _check_domains(train: DomainDataset, held_out: DomainDataset, target: str) -
             f"`target` is {target!r}, but there is no such domain to test on. {did_you_mean(target, held_out.domains)}"
         )
     if len({*train.domains, *held_out.domains}) < 2:
-        raise ValueError(
-            f"`train` has one domain only, {listed(train.domains)}, so none is left to train on. Give "
-            "rows of at least two."
-        )
+        raise ValueError(f"`train` has one domain only, {listed(train.domains)}. Give rows of at least two.")
     if set(train.domains) <= {target}:
-        raise ValueError(
-            f"`train` has no source domain: beside the target {target!r} there is none. Add rows of another domain."
-        )
+        raise ValueError(f"`train` has no source domain beside the target {target!r}. Add rows of another domain.")
 
 
 def _check_parts(
@@ -237,15 +225,15 @@ def _check_parts(
             )
         if name not in dev.domains:
             raise ValueError(
-                f"the domain {name!r} has no dev row{when}. Add rows of it to `test` (or to `train`, where no `test` "
-                "is given: a label needs at least two rows), or leave the domain out."
+                f"the domain {name!r} has no dev row{when}. Add rows of it to `test` (or to `train`, if no `test` is "
+                "given: a label needs at least two rows), or leave the domain out."
             )
     if train.labels is not None and test.labels is not None:
         unseen = sorted(set(test.labels) - set(train.labels))
         if unseen:
             raise ValueError(
                 f"`target` {target!r} has the label {listed(train.label_names[label] for label in unseen)}, which no "
-                f"source domain has{when}, so no model can learn it. Take those rows out, or choose another target."
+                f"source domain has{when}, so no model can learn it. Remove those rows, or choose another target."
             )
 
 
@@ -256,14 +244,14 @@ def _of(dataset: DomainDataset, domains: list[str]) -> DomainDataset:
 
 def _split_dev(rows: DomainDataset, dev_fraction: float, seed: int) -> tuple[DomainDataset, DomainDataset]:
     labels = rows.labels if rows.labels is not None else [0] * len(rows)
-    # Equal rows go to one side together: a dev row that is also trained on measures nothing.
+    # Equal rows go to one side together: a dev row that is also trained on would be memorised.
     groups: dict[tuple[str, int], dict[str, list[int]]] = {}
     for row, key in enumerate(zip(rows["domain"], labels, row_hashes(rows), strict=True)):
         groups.setdefault(key[:2], {}).setdefault(key[2], []).append(row)
     dev: set[int] = set()
     for (domain, label), by_hash in groups.items():
         units = list(by_hash.values())
-        # Seeded by name and not by position, so that other domains have no say in it.
+        # Seeded by name and not by position, so that the choice does not depend on other domains.
         random.Random(f"{seed}/{domain}/{label}").shuffle(units)
         total = sum(len(unit) for unit in units)
         wanted = min(max(round(total * dev_fraction), 1), total - 1)

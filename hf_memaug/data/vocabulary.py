@@ -54,14 +54,10 @@ CUES = {
 class Vocabulary:
     """
     Args:
-        things (`list[str]`):
-            What a review is about.
-        aspects (`list[str]`):
-            The parts of it that are praised or blamed.
-        own (`dict[int, list[str]]`):
-            Words of praise (1) and of blame (0) that only this domain, or one like it, uses.
-        flipped (`dict[int, list[str]]`):
-            Words that praise here and blame in another domain, or the other way round.
+        things (`list[str]`): what a review is about.
+        aspects (`list[str]`): the parts of it that are praised or blamed.
+        own (`dict[int, list[str]]`): words of praise (1) and of blame (0) that only this domain, or one like it, uses.
+        flipped (`dict[int, list[str]]`): words that praise here and blame in another domain, or the other way round.
     """
 
     things: list[str]

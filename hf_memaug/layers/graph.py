@@ -20,14 +20,11 @@ def pool_nodes(states: torch.Tensor, graph_index: torch.Tensor, num_graphs: int,
     One row for each graph of the rows of its nodes. A graph without nodes gets zeros.
 
     Args:
-        states (`torch.Tensor` of shape `(nodes, width)`):
-            What is known of the nodes.
-        graph_index (`torch.LongTensor` of shape `(nodes,)`):
-            Which graph each node belongs to. The nodes of a graph need not stand together.
-        num_graphs (`int`):
-            How many graphs there are.
-        pooling (`str`, *optional*, defaults to `"mean"`):
-            `"mean"`, `"sum"` or `"max"`.
+        states (`torch.Tensor` of shape `(nodes, width)`): what is known of the nodes.
+        graph_index (`torch.LongTensor` of shape `(nodes,)`): which graph each node belongs to. The nodes of a graph
+            need not stand together.
+        num_graphs (`int`): how many graphs there are.
+        pooling (`str`, *optional*, defaults to `"mean"`): `"mean"`, `"sum"` or `"max"`.
     """
     if pooling not in POOLINGS:
         raise ValueError(f"`pooling` is {pooling!r}; it must be one of {', '.join(map(repr, POOLINGS))}.")

@@ -278,7 +278,7 @@ class TestOverlap:
 def test_splits_that_the_data_brings(train, test):
     dev = make({(domain, label): 3 for domain in ("a", "b") for label in (0, 1)}, prefix="dev")
     assert check_given_splits(train, dev, test) == (train, dev)
-    with pytest.raises(ValueError, match="`dev` has rows of the domain 'd', which `train` has not"):
+    with pytest.raises(ValueError, match="`dev` has rows of the domain 'd', missing from `train`"):
         check_given_splits(train, make({("d", 0): 2}), test)
     with pytest.raises(ValueError, match="`test` has the label 'yes', which no row of `train` has"):
         check_given_splits(make({("a", 0): 4}, prefix="other"), make({("a", 0): 2}, prefix="dev"), make({("a", 1): 2}))

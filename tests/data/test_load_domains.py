@@ -289,7 +289,7 @@ class TestLabels:
             self.load(0, 2, labels=["negative", "positive"])
 
     def test_what_is_no_class(self):
-        with pytest.raises(ValueError, match="`label` holds 0.5, which is neither a name nor a whole number"):
+        with pytest.raises(ValueError, match="`label` holds 0.5, which is neither a name nor an integer"):
             self.load(0.5, 1)
         with pytest.raises(ValueError, match="`label` mixes ids with names such as 'good'"):
             self.load(0, "good")

@@ -79,6 +79,7 @@ def answers(tmp_path_factory):
     return json.loads(run(SCRIPT, folder, json.dumps({"labels": LABELS, "features": features})))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", evaluation.METRICS)
 def test_modules_equal_functions(answers, name):
     if name == "a_distance":
@@ -90,6 +91,7 @@ def test_modules_equal_functions(answers, name):
         assert answers[name][way] == {name: expected}
 
 
+@pytest.mark.slow
 def test_options_are_passed_on(answers):
     expected = evaluation.macro_f1(**LABELS, num_labels=6)
     assert expected != evaluation.macro_f1(**LABELS)
@@ -98,11 +100,13 @@ def test_options_are_passed_on(answers):
     assert answers["a_distance"]["seed"] == {"a_distance": expected}
 
 
+@pytest.mark.slow
 def test_combine(answers):
     expected = {name: getattr(evaluation, name)(**LABELS, num_labels=6) for name in CLASSIFICATION}
     assert answers["combined"] == expected
 
 
+@pytest.mark.slow
 def test_domain_flag_is_checked(answers):
     assert "`references` must be 0" in answers["domain error"]
 
