@@ -83,22 +83,10 @@ dev = train
     },
     "docs/gmoe.md": {
         "output_router_logits": PIXELS,
-        "draw_experts": "from families import tiny_image_processor, tiny_vit\n"
-        "vit, processor = tiny_vit(), tiny_image_processor()",
     },
     "docs/hma.md": {
         "text_model": PIXELS,
         "perceptron": "batches = [(torch.randn(8, 3, 16, 16), torch.arange(8)) for _ in range(3)]",
-        "draw_memories": """
-from families import tiny_image_processor
-written = int(model.head.memory.queue.written)
-processor, labels = tiny_image_processor(), {0: "digit 0", 1: "digit 1"}
-model = HMAForImageClassification.from_backbone("facebook/deit-small-patch16-224", id2label=labels)
-model.train()(torch.randn(8, 3, 16, 16), labels=torch.arange(8) % 2).loss.backward()
-model.update_memory()
-model.eval()
-""",
-        "datapoint_attention": "head, features = model.head, torch.randn(6, model.config.feature_size or 32)",
     },
     "docs/kv_memory.md": {
         "BertWithKVMemory, Roberta": SENTENCE,
@@ -137,10 +125,8 @@ output = model(**tokenizer("a good book", return_tensors="pt"), output_memory_we
 assert output.memory_weights.shape[-1] == 2, "layers of the general encoder"
 """,
     "docs/gmoe.md": """
-from pathlib import Path
 assert output.logits.shape == (2, 7) and output.memory_weights.shape == (2, 2, 17, 6)
-assert output.router_logits[1].shape == (34, 6) and Path("experts.png").is_file() and Path("attention.png").is_file()
-assert int(found.counts.sum()) == len(images) * 16 * 2 * 2, "patches, experts of each, layers"
+assert output.router_logits[1].shape == (34, 6)
 assert sorted({*split.train["domain"]}) == ["cartoon", "photo"]
 adapted = [name for name, parameter in model.named_parameters() if "lora_" in name and parameter.requires_grad]
 assert len(adapted) == 8 and all(".moe.experts." in name for name in adapted), "A and B of two matrices in two layers"
@@ -149,9 +135,8 @@ assert len(adapted) == 8 and all(".moe.experts." in name for name in adapted), "
 assert output.pooler_output.shape == (32, 64) == backbone(**batch).pooler_output.shape
 """,
     "docs/hma.md": """
-from pathlib import Path
 assert output.logits.shape == (2, 7) and output.memory_weights.shape == (2, 4, 512 + 1 + 7 * 8 + 2)
-assert text_model.config.num_labels == 3 and written == 24 and Path("pictures/memory_slots.png").is_file()
+assert text_model.config.num_labels == 3 and int(model.head.memory.queue.written) == 24
 """,
     "docs/hma_prompts.md": """
 learning = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
