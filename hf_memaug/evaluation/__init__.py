@@ -9,20 +9,13 @@ them, so that `import hf_memaug.evaluation` works where they are not installed.
 from hf_memaug.lazy import lazy_names
 
 _EXPORTS = {
-    "continual": (
-        "DEFINITIONS",
-        "average_score",
-        "backward_transfer",
-        "continual_scores",
-        "forgetting",
-        "forward_transfer",
-    ),
+    "continual": ("DEFINITIONS", "continual_scores"),
     "dialogue": ("bleu", "embedding_similarity"),
     "domain_selection": ("SELECTIONS", "Choice", "best_of_trials", "choose"),
     "records": ("Record", "read_records", "split_finished", "write_records"),
     "masked_lm": ("masked_lm_loss",),
-    "loading": ("METRICS", "combine_metrics", "load_metric"),
-    "per_domain": ("classification_scores", "score_table", "scores_per_domain"),
+    "loading": ("METRICS", "load_metric"),
+    "per_domain": ("classification_scores", "score_table"),
     "scores": ("a_distance", "accuracy", "auroc", "macro_f1", "matthews_correlation", "micro_f1"),
     "spans": ("answer_scores", "entity_f1"),
     "statistics": (
@@ -32,7 +25,6 @@ _EXPORTS = {
         "paired_bootstrap",
         "paired_t_test",
         "summarise",
-        "wilcoxon",
     ),
 }
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scores for `Trainer`, scores per domain, and the tables they are shown in."""
+"""Scores for `Trainer`, and the tables they are shown in."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hf_memaug.evaluation import scores
-from hf_memaug.evaluation.checks import as_numpy, check_name, check_same_length, label_arrays
+from hf_memaug.evaluation.checks import as_numpy, check_name
 from hf_memaug.evaluation.statistics import Summary, summarise
 
 IGNORED_LABEL = -100
@@ -46,55 +46,6 @@ def classification_scores(eval_prediction: Any) -> dict[str, float]:
     return {name: score(predictions, references) for name, score in _CLASSIFICATION.items()}
 
 
-def scores_per_domain(
-    predictions: Any,
-    references: Any,
-    domains: Sequence,
-    metrics: Sequence[str] = ("accuracy", "macro_f1"),
-    *,
-    num_labels: int | None = None,
-) -> dict[Any, dict[str, float]]:
-    """Each metric on each domain, domains in order of appearance, and their unweighted mean under "average".
-
-    Args:
-        predictions: predicted labels.
-        references: true labels; rows labelled -100 are left out.
-        domains: the domain of each row.
-        metrics: names out of "accuracy", "macro_f1", "micro_f1".
-        num_labels: number of classes. Without it, macro-F1 averages in each domain the labels that occur there, so
-            that a class missing from a small domain changes what is averaged; with it, always 0..num_labels-1.
-    """
-    predictions, references = label_arrays(predictions=predictions, references=references)
-    domains = [domain.item() if hasattr(domain, "item") else domain for domain in domains]
-    check_same_length(references=references, domains=domains)
-    if isinstance(metrics, str) or not metrics:
-        raise ValueError(f"`metrics` is {metrics!r}: pass a list of names, such as ['accuracy', 'macro_f1'].")
-    for name in metrics:
-        check_name("metrics", name, _CLASSIFICATION)
-    if references.dtype.kind == "i":
-        kept = references != IGNORED_LABEL
-        predictions, references = predictions[kept], references[kept]
-        domains = [domain for domain, keep in zip(domains, kept, strict=True) if keep]
-        if not domains:
-            raise ValueError(f"`references` holds no label other than {IGNORED_LABEL}: there is nothing to score.")
-
-    rows_of: dict[Any, list[int]] = {}
-    for row, domain in enumerate(domains):
-        rows_of.setdefault(domain, []).append(row)
-    if None in rows_of:
-        raise ValueError("`domains` holds None: give every row a domain, or drop the rows without one.")
-    if "average" in rows_of:
-        raise ValueError('`domains` holds the name "average", which is kept for the mean over domains: rename it.')
-    table = {
-        domain: {
-            name: _CLASSIFICATION[name](predictions[rows], references[rows], num_labels=num_labels) for name in metrics
-        }
-        for domain, rows in rows_of.items()
-    }
-    table["average"] = {name: float(np.mean([table[domain][name] for domain in rows_of])) for name in metrics}
-    return table
-
-
 def score_table(
     rows: Mapping[str, Mapping[str, Any]],
     columns: Sequence[str] | None = None,
@@ -107,9 +58,8 @@ def score_table(
 ) -> str:
     """A table of scores, one row per method.
 
-    A cell is a number or a list with one number per seed; a list shows as mean ± std (n - 1), a list of one as its
-    value, a missing cell as "-", a text as it is. The best mean of each column is marked (`*` in text, bold in Markdown and LaTeX), all
-    of them where the shown digits tie, none where only one row has a value.
+    A cell is a number, a text, or a list with one number per seed. A list shows as mean ± std (n - 1), a list of one as
+    its value, a missing cell as "-". The best mean of each column is marked (`*` in text, bold in Markdown and LaTeX).
 
     Args:
         rows: method -> column -> cell.

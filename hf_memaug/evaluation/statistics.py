@@ -86,19 +86,6 @@ def paired_t_test(a: Any, b: Any, *, alternative: str = "two-sided", confidence:
     return _outcome("paired t-test", a, b, found.pvalue, *found.confidence_interval(confidence), alternative)
 
 
-def wilcoxon(a: Any, b: Any, *, alternative: str = "two-sided") -> PairedTest:
-    """Wilcoxon's signed-rank test, without an interval. Zero differences are dropped; if all are zero, p is 1.
-
-    With n pairs the smallest two-sided p-value is 2 / 2^n: five seeds can never reach 0.05.
-    """
-    a, b, differences = _paired("wilcoxon", a, b, alternative)
-    import scipy.stats
-
-    differences = differences[differences != 0]
-    p_value = scipy.stats.wilcoxon(differences, alternative=alternative).pvalue if differences.size else 1.0
-    return _outcome("Wilcoxon signed-rank", a, b, p_value, None, None, alternative)
-
-
 def paired_bootstrap(
     a: Any,
     b: Any,
@@ -227,7 +214,7 @@ def _check_options(alternative: str, confidence: float) -> None:
 
 
 def _paired(
-    test: str, a: Any, b: Any, alternative: str, confidence: float = 0.95
+    test: str, a: Any, b: Any, alternative: str, confidence: float
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     _check_options(alternative, confidence)
     a, b = _score_array("a", a), _score_array("b", b)

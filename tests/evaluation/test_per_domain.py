@@ -11,7 +11,6 @@ from hf_memaug.evaluation import (
     macro_f1,
     micro_f1,
     score_table,
-    scores_per_domain,
 )
 
 LOGITS = np.array([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [0.0, 0.0, 5.0], [4.0, 0.0, 0.0]])
@@ -59,44 +58,6 @@ class TestClassificationScores:
     def test_errors(self, predictions, references, words):
         with pytest.raises(ValueError, match=words):
             classification_scores(EvalPrediction(predictions=predictions, label_ids=references))
-
-
-class TestScoresPerDomain:
-    predictions = [0, 1, 1, 0, 1, 1]
-    references = [0, 1, 0, 0, -100, 1]
-    domains = ["dvd", "dvd", "dvd", "books", "books", "books"]
-
-    def test_values(self):
-        # dvd: F1 of class 0 is 2/3, of class 1 is 2/3; books: the row without a label is left out, the rest is right.
-        table = scores_per_domain(self.predictions, self.references, self.domains)
-        assert list(table) == ["dvd", "books", "average"]
-        assert table["dvd"] == {"accuracy": pytest.approx(2 / 3), "macro_f1": pytest.approx(2 / 3)}
-        assert table["books"] == {"accuracy": 1.0, "macro_f1": 1.0}
-        assert table["average"]["macro_f1"] == pytest.approx(5 / 6)
-
-    def test_average_is_not_weighted(self):
-        table = scores_per_domain([1] * 10, [1] * 9 + [0], np.array([7] * 9 + [8]), ["accuracy"])
-        assert table == {7: {"accuracy": 1.0}, 8: {"accuracy": 0.0}, "average": {"accuracy": 0.5}}
-
-    def test_num_labels(self):
-        table = scores_per_domain(self.predictions, self.references, self.domains, ["macro_f1"], num_labels=4)
-        assert table["books"]["macro_f1"] == 0.5
-
-    @pytest.mark.parametrize(
-        "changes, words",
-        [
-            ({"domains": ["dvd"]}, "`references` has 6 items and `domains` has 1"),
-            ({"domains": ["dvd"] * 5 + [None]}, "`domains` holds None"),
-            ({"domains": ["average"] * 6}, '`domains` holds the name "average"'),
-            ({"metrics": ["f1"]}, "`metrics` 'f1' is not known.*'macro_f1'"),
-            ({"metrics": "accuracy"}, "pass a list"),
-            ({"references": [-100] * 6}, "nothing to score"),
-        ],
-    )
-    def test_errors(self, changes, words):
-        given = {"predictions": self.predictions, "references": self.references, "domains": self.domains}
-        with pytest.raises(ValueError, match=words):
-            scores_per_domain(**{**given, **changes})
 
 
 class TestScoreTable:
