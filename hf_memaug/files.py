@@ -3,7 +3,10 @@
 """Files that are there in whole or not at all, and disks without room for them."""
 
 import errno
+import hashlib
+import json
 import os
+import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,3 +70,12 @@ def alike(value: Any, before: Any) -> bool:
     """Whether a setting, or several of them by name, gives what it gave before."""
     several = isinstance(value, Mapping) and isinstance(before, Mapping)
     return differing(value, before) is None if several else value == before
+
+
+def file_name(*parts: str) -> str:
+    """The parts joined by hyphens. A hash is added where a file system, or a reader, might confuse two names."""
+    readable = "-".join(parts)
+    plain = re.sub(r"[^\w.+%-]+", "_", readable).lstrip(".")[:80]
+    if plain != readable or (len(parts) > 1 and any("-" in part for part in parts)):
+        plain += "-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
+    return plain

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Any
 
-from hf_memaug.runs.rows import NO_TARGET
+from hf_memaug.runs.job import NONE, Job
 
 # Seconds between two progress lines of a job where there is no live table.
 EVERY = 30.0
@@ -84,37 +84,37 @@ class Display:
         if before:
             self.line(f"{before} of {total} jobs are already done.", event="continued", done=before)
 
-    def start(self, spec: Mapping[str, Any]) -> None:
-        self.running[spec["name"]] = RunningJob(title(spec["job"]))
+    def start(self, job: Job) -> None:
+        self.running[job.name] = RunningJob(title(job.identity))
         self.refresh()
 
-    def event(self, spec: Mapping[str, Any], event: dict) -> None:
+    def event(self, job: Job, event: dict) -> None:
         if event["event"] not in ("resumed", "step"):
             return
-        one = self.running[spec["name"]]
+        one = self.running[job.name]
         one.update(event)
         if event["event"] == "resumed":
             text = f"{one.title}: resumed from step {event['step']}{in_phase(event)}."
-            self.line(text, event="resumed", name=spec["name"], step=event["step"], phase=event["phase"])
+            self.line(text, event="resumed", name=job.name, step=event["step"], phase=event["phase"])
         elif not self.is_live and time.monotonic() - one.printed > EVERY:
             one.printed = time.monotonic()
             self.text(f"  {one.title}: {one.progress}")
         self.refresh()
 
-    def done(self, spec: Mapping[str, Any], record: Mapping[str, Any]) -> None:
-        self.running.pop(spec["name"], None)
+    def done(self, job: Job, record: Mapping[str, Any]) -> None:
+        self.running.pop(job.name, None)
         self.finished += 1
         self.records.append(dict(record))
         took = "" if record.get("seconds") is None else f" ({duration(record['seconds'])})"
-        text = f"[{self.overall}] {title(spec['job'])}: {outcome(record, self.metric)}{took}"
+        text = f"[{self.overall}] {title(job.identity)}: {outcome(record, self.metric)}{took}"
         self.line(text, event="done", **record)
         self.refresh()
 
-    def failed(self, spec: Mapping[str, Any], why: str, log) -> None:
-        self.running.pop(spec["name"], None)
+    def failed(self, job: Job, why: str, log) -> None:
+        self.running.pop(job.name, None)
         self.finished += 1
-        text = f"[{self.overall}] FAILED {title(spec['job'])}: {why} (see {log})"
-        self.line(text, event="failed", name=spec["name"], why=why, log=str(log))
+        text = f"[{self.overall}] FAILED {title(job.identity)}: {why} (see {log})"
+        self.line(text, event="failed", name=job.name, why=why, log=str(log))
         if self.quiet or self.as_json:
             print(text, file=sys.stderr, flush=True)
         self.refresh()
@@ -192,7 +192,7 @@ def in_phase(event: Mapping[str, Any]) -> str:
 
 def title(job: Mapping[str, Any]) -> str:
     target = job.get("target")
-    return " ".join([job["method"], *([target] if target not in (None, NO_TARGET) else []), f"seed {job['seed']}"])
+    return " ".join([job["method"], *([target] if target not in (None, NONE) else []), f"seed {job['seed']}"])
 
 
 def outcome(record: Mapping[str, Any], metric: str) -> str:
@@ -200,7 +200,9 @@ def outcome(record: Mapping[str, Any], metric: str) -> str:
         figures = {name: record["matrix"].get(name) for name in ("acc", "bwt", "fwt", "forgetting")}
         return ", ".join(f"{name} {value:.1f}" for name, value in figures.items() if value is not None) or "done"
     target = record["job"].get("target")
-    shown = "" if target in (None, NO_TARGET) else f", {target} {record['scores'][target][metric]:.1f}"
+    # Whoever watches a sweep should not choose by the target.
+    is_hidden = target in (None, NONE) or "draw" in record["job"]
+    shown = "" if is_hidden else f", {target} {record['scores'][target][metric]:.1f}"
     if "dev_scores" in record:
         shown = f", test {fmean(one[metric] for one in record['scores'].values()):.1f}"
     return f"validation {record['validation']:.1f}{shown}"
@@ -212,6 +214,6 @@ def cell_value(record: Mapping[str, Any], row: str, column: str, metric: str) ->
         return None
     if "matrix" in record:
         return record["matrix"].get(column)
-    if job.get("target") not in (column, None, NO_TARGET):
+    if job.get("target") not in (column, None, NONE):
         return None
     return record["scores"].get(column, {}).get(metric)

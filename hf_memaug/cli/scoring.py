@@ -42,8 +42,9 @@ def evaluate(call) -> int:
     from hf_memaug.runs import graphs
     from hf_memaug.runs import rows as data
     from hf_memaug.runs.cards import metric_name
-    from hf_memaug.runs.job import check_lengths, prepare, scores_of
-    from hf_memaug.runs.tasks import CLASSES, TASKS, check_columns, trainer_of
+    from hf_memaug.runs.splits import prepared as prepared_rows
+    from hf_memaug.runs.tasks import CLASSES, TASKS, check_columns, in_words, kind_of, trainer_of
+    from hf_memaug.runs.training import scores_of
     from hf_memaug.training import DomainTrainingArguments
 
     options, predictor = call.options, _load(call, dtype="auto")
@@ -54,19 +55,18 @@ def evaluate(call) -> int:
     check_columns(options)
     source = data.source_of(options)
     rows = data.load_labelled(source, predictor.labels)
-    if data.kind_of(rows) != kind:
+    if kind_of(rows) != kind:
         hint = (
             " Name the column with the molecules as `--smiles`."
             if kind == "graph" and predictor.reads_molecules
             else ""
         )
-        found = data.in_words(data.kind_of(rows))
-        raise UsageError(f"`checkpoint` reads {data.in_words(kind)}, and the rows are {found}.{hint}")
+        found = in_words(kind_of(rows))
+        raise UsageError(f"`checkpoint` reads {in_words(kind)}, and the rows are {found}.{hint}")
     if kind == "graph":
         graphs.check_values(config.backbone_config, [rows], "`checkpoint`")
     with data.bars():
-        prepared = prepare(rows, predictor.processor, options.max_length)
-    check_lengths(predictor.model, prepared)
+        prepared = prepared_rows(rows, predictor.processor, options.max_length, predictor.model)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
         arguments = DomainTrainingArguments(
             folder,

@@ -27,6 +27,7 @@ from hf_memaug.modeling.modeling_utils import (
     WHERE,
     MemoryModelMixin,
     check_arguments,
+    config_of_backbone,
     split_arguments,
 )
 
@@ -159,6 +160,19 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         if model_type in MEMORY_LAYERS:
             return "`from_general_and_domain` makes a model of two such encoders."
         return None
+
+    @classmethod
+    def check_backbone(cls, domain, general, **fields):
+        """Raises an error if the two checkpoints, or the fields, do not fit each other. Reads no weights."""
+        theirs = config_of_backbone(domain)
+        if theirs.model_type == cls.config_class.model_type:
+            raise ValueError(
+                "`domain` is a G-MAP model already, which contains its general encoder. Train it by `erm`, without "
+                "`general`."
+            )
+        # A configuration alone has no tokenizer to compare.
+        if domain is not theirs:
+            check_pair(general, domain, cls.config_class, fields, {})
 
     @classmethod
     def from_general_and_domain(cls, general, domain, **kwargs):

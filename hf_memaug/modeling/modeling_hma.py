@@ -28,7 +28,7 @@ from hf_memaug.modeling.modeling_hma_backbones import (
 )
 from hf_memaug.modeling.modeling_hma_head import HMAHead, HMAPreTrainedModel
 from hf_memaug.modeling.modeling_hma_memory import HMAOutput
-from hf_memaug.modeling.modeling_utils import WHERE, check_arguments, split_arguments, timm_width
+from hf_memaug.modeling.modeling_utils import WHERE, check_arguments, config_of_backbone, split_arguments, timm_width
 
 logger = logging.get_logger(__name__)
 
@@ -76,6 +76,15 @@ class HMAForClassification(HMAPreTrainedModel):
         # transformers would give a backbone's weights the names of its first versions, by which `Trainer`, when it
         # resumes, does not find them.
         return super().save_pretrained(*args, **{"save_original_format": False, **kwargs})
+
+    @classmethod
+    def check_backbone(cls, backbone, **fields):
+        """Raises an error if the fields do not fit the backbone: a checkpoint, of which no weights are read."""
+        theirs = config_of_backbone(backbone)
+        config = cls.config_class.from_backbone_config(theirs, **fields)
+        # Networks of timm know their width when they are built.
+        if theirs.model_type != "timm_wrapper":
+            config.check_memory()
 
     @classmethod
     def from_backbone(cls, backbone, **kwargs):

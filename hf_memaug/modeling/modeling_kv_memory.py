@@ -24,7 +24,7 @@ from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_doma
 from hf_memaug.modeling.modeling_growth import GrowingModelMixin
 from hf_memaug.modeling.modeling_kv_memory_outputs import KVMemoryClassifierOutput, KVMemoryOutput
 from hf_memaug.modeling.modeling_prompting import LabelWords, PromptMixin
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin, config_of_backbone
 
 logger = logging.get_logger(__name__)
 
@@ -62,6 +62,13 @@ class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
             yield
         finally:
             self.config.memory_weight = weight
+
+    @classmethod
+    def check_backbone(cls, backbone, **fields):
+        """Raises an error if the fields do not fit the backbone: a checkpoint, of which no weights are read."""
+        config = cls.config_class.from_backbone_config(config_of_backbone(backbone), **fields)
+        config.check_heads()
+        config.check_pooling()
 
     @torch.no_grad()
     def _init_weights(self, module):

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import linear
 
 from hf_memaug.configuration.prompting import in_label_order, normalise_verbalizer, verbalizer_token_ids
-from hf_memaug.modeling.modeling_utils import WHERE, lacking_lm_head
+from hf_memaug.modeling.modeling_utils import WHERE, config_of_backbone, lacking_lm_head
 
 
 class LabelWords(nn.Module):
@@ -75,6 +75,14 @@ class PromptMixin:
             scores = decoder(hidden)
             scores = scores[..., token_ids.flatten().to(scores.device)]
         return self.classifier(scores.unflatten(-1, token_ids.shape))
+
+    @classmethod
+    def check_backbone(cls, backbone, *, template, verbalizer, tokenizer=None, **fields):
+        words = in_label_order(normalise_verbalizer(verbalizer), fields.get("id2label"))
+        if tokenizer is not None:
+            verbalizer_token_ids(words, tokenizer)
+        found = {"template": template, "verbalizer": words, **fields}
+        cls.config_class.from_backbone_config(config_of_backbone(backbone), **found).check_heads()
 
     @classmethod
     def from_backbone(cls, name_or_path, *, template=None, verbalizer=None, tokenizer=None, **kwargs):

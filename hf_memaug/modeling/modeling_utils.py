@@ -308,6 +308,10 @@ class MemoryModelMixin:
         return publishing.push_model(self, repo_id, **kwargs)
 
 
+def config_of_backbone(backbone: str | os.PathLike | PreTrainedConfig) -> PreTrainedConfig:
+    return backbone if isinstance(backbone, PreTrainedConfig) else AutoConfig.from_pretrained(backbone)
+
+
 def timm_width(model: nn.Module) -> int | None:
     """The width of the pooled features of a timm network, alone or in transformers' wrapper; None for others."""
     network = getattr(model, "timm_model", model)

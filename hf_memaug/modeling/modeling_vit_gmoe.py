@@ -29,7 +29,14 @@ from hf_memaug.layers.router import (
     route,
 )
 from hf_memaug.modeling.memory_reads import MemoryRead
-from hf_memaug.modeling.modeling_utils import WHERE, MemoryModelMixin, MemoryOutput, check_arguments, split_arguments
+from hf_memaug.modeling.modeling_utils import (
+    WHERE,
+    MemoryModelMixin,
+    MemoryOutput,
+    check_arguments,
+    config_of_backbone,
+    split_arguments,
+)
 
 
 @dataclass
@@ -213,6 +220,11 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
         if model_type in PLAIN_TYPES:
             return "`from_vit` makes every expert a copy of its feed-forward network."
         return None
+
+    @classmethod
+    def check_backbone(cls, vit, **fields):
+        """Raises an error if the fields do not fit the backbone: a checkpoint, of which no weights are read."""
+        cls.config_class.from_vit_config(config_of_backbone(vit), **fields)
 
     @classmethod
     def from_vit(cls, vit, **kwargs):

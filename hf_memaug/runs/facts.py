@@ -1,14 +1,16 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a trained model makes of some rows, kept beside its checkpoint: features, reads of its memory, experts.
+"""
+What a job keeps for the report besides its scores: `features.npz`, `memory.json` and `patches/experts.png`.
 
-`write_job_facts` leaves `features.npz`, `memory.json` and `patches/` in the folder of a job, for the report to show.
+The model is run on a sample of the dev and test rows. `memory.json` comes from `model.memory_reads`.
 """
 
 import base64
 import io
 import json
 import os
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -17,23 +19,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from hf_memaug.data.domains import DomainDataset
-from hf_memaug.data.images import decode_image
-from hf_memaug.evaluation.checks import as_numpy
+from hf_memaug.data import DomainDataset, GraphCollator, ImageCollator, decode_image
+from hf_memaug.data.collators import PaddingCollator
 from hf_memaug.files import write_atomically
-from hf_memaug.registry import FAMILIES
-from hf_memaug.reporting import memory_maps
-from hf_memaug.reporting.expert_maps import count_experts
-from hf_memaug.runs.results import FEATURES_FILE, LAYERS, MEMORY_FILE, PATCHES_FOLDER
+from hf_memaug.runs.memory_facts import MemoryFacts, reads_memory
+from hf_memaug.runs.results import FEATURES_FILE, MEMORY_FILE, PATCHES_FOLDER
 from hf_memaug.training.forward_pass import watched_features
 
-PATCHES_FILE = "experts.png"
+PATCHES_FILE = f"{PATCHES_FOLDER}/experts.png"
 LONGEST_TEXT, PICTURE_SIDE = 400, 96
-# Of the picture of experts over patches: more rows are more than a page shows.
-_MOST_CLASSES = 4
+# More rows and columns do not fit on a page.
+MOST_CLASSES, MOST_DOMAINS = 4, 6
 
 
-def write_job_facts(
+def write_facts(
     folder: str | os.PathLike,
     model,
     processor,
@@ -41,47 +40,55 @@ def write_job_facts(
     *,
     most_rows: int = 400,
     batch_size: int = 32,
-    patches: bool = True,
     max_length: int | None = None,
 ) -> list[Path]:
     """
-    Writes what the report shows of one job beyond its scores, and returns the files written. The model is asked in
-    evaluation and left as it was.
+    Writes what the report shows of a model, and returns the files.
 
     Args:
-        folder: the job's folder. What an earlier call has left there is replaced.
-        model: a classifier, of this library or any other of transformers, with or without adapters.
-        processor: its tokenizer or image processor; for graphs None.
-        rows: rows with `text`, `image` or `graph`, a label and a domain: best of the target and of the sources, none of
-            them trained on.
-        most_rows: how many of them, drawn evenly from the domains.
-        batch_size: rows at a time.
-        patches: whether to draw the experts of a GMoE over patches, which needs matplotlib.
-        max_length: longest text in tokens, as the model was trained and scored. Default: the tokenizer's.
+        folder: the job's folder. Files of an earlier call are replaced.
+        model: any classifier of transformers, or a tagger or a model for questions.
+        processor: its tokenizer or image processor; None for graphs.
+        rows: rows that were not trained on, with a domain: texts, images or graphs, or the tokenized rows of tags and
+            questions, of which only the memory is kept.
+        most_rows: how many of them, evenly from the domains.
+        max_length: longest text in tokens. Default: the tokenizer's.
     """
-    for name, number in (("most_rows", most_rows), ("batch_size", batch_size)):
-        if number < 1:
-            raise ValueError(f"`{name}` is {number}: pass at least 1.")
-    if not len(rows):
-        raise ValueError("`rows` is empty: pass rows of the target domain and of the sources.")
-    folder, inner = Path(folder), model.get_base_model() if hasattr(model, "get_base_model") else model
+    folder, model = Path(folder), model.get_base_model() if hasattr(model, "get_base_model") else model
     folder.mkdir(parents=True, exist_ok=True)
-    for stale in (FEATURES_FILE, MEMORY_FILE, f"{PATCHES_FOLDER}/{PATCHES_FILE}"):
-        (folder / stale).unlink(missing_ok=True)
+    for name in (FEATURES_FILE, MEMORY_FILE, PATCHES_FILE):
+        (folder / name).unlink(missing_ok=True)
     rows = evenly(rows, most_rows)
-    found = _run(inner, processor, rows, batch_size, max_length)
-    written = [_write_arrays(folder / FEATURES_FILE, _shown(rows, found, inner))]
-    memory = _memory(inner, processor, rows, found, batch_size, max_length)
-    if memory is not None:
-        write_atomically(folder / MEMORY_FILE, json.dumps(memory, ensure_ascii=False, indent=1) + "\n")
+    is_tokenized = "input_ids" in rows.column_names
+    memory = MemoryFacts(model, rows) if reads_memory(model) else None
+    if is_tokenized and memory is None:
+        return []
+    features, predicted, grids = [], [], []
+    with _evaluating(model), _head_inputs(model, not is_tokenized) as (given, read):
+        for numbers, inputs in _batches(model, processor, rows, batch_size, max_length):
+            given.clear()
+            read.clear()
+            outputs = model(**inputs, **({} if memory is None else {"output_memory_weights": True}))
+            reads = [] if memory is None else memory.add(numbers, inputs, outputs, processor)
+            grids += [one.patches.argmax(dim=-1).cpu() for one in reads[-1:] if one.patches is not None]
+            if not is_tokenized:
+                predicted.append(outputs.logits.argmax(dim=-1).cpu())
+                features.append(_features(given, read, len(numbers)).float().cpu())
+    written = []
+    if not is_tokenized:
+        arrays = _arrays(rows, torch.cat(features).numpy(), torch.cat(predicted).numpy(), model)
+        written.append(_write_arrays(folder / FEATURES_FILE, arrays))
+    found = None if memory is None else memory.content()
+    if found is not None:
+        write_atomically(folder / MEMORY_FILE, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
         written.append(folder / MEMORY_FILE)
-    if patches and memory is not None and memory["kind"] == "experts":
-        written += _draw_patches(folder / PATCHES_FOLDER, inner, processor, rows, batch_size)
+    if grids:
+        written.append(_draw_patches(folder / PATCHES_FILE, processor, rows, torch.cat(grids).numpy()))
     return written
 
 
 def evenly(rows: DomainDataset, most: int, seed: int = 0) -> DomainDataset:
-    """At most so many rows, as many of each domain as can be, the same ones for the same rows."""
+    """At most so many rows, equally many of each domain as far as possible. The choice depends on the seed alone."""
     if len(rows) <= most:
         return rows
     numbers: dict[str, list[int]] = {name: [] for name in rows.domains}
@@ -95,42 +102,47 @@ def evenly(rows: DomainDataset, most: int, seed: int = 0) -> DomainDataset:
     return rows.select(sorted(turns[:most]))
 
 
-def _run(model, processor, rows: DomainDataset, batch_size: int, max_length: int | None) -> dict[str, Any]:
-    """`features` that the head reads, `predicted` labels, and `reads` of the memory's slots, for each row."""
-    encoded, collator = memory_maps._rows_and_collator(model, processor, rows, max_length)
-    asks = _reads_slots(model)
-    wanted = {"output_memory_weights": True} if asks and model.config.model_type != "hma" else {}
-    features, predicted, reads = [], [], []
-    with memory_maps.evaluating(model), _head_inputs(model) as (given, read):
-        for start in range(0, len(encoded), batch_size):
-            batch = collator([encoded[row] for row in range(start, min(start + batch_size, len(encoded)))])
-            inputs = {name: memory_maps._placed(value, model) for name, value in batch.items() if name != "labels"}
-            given.clear()
-            read.clear()
-            output = model(**inputs, **wanted)
-            predicted.append(output.logits.argmax(dim=-1))
-            features.append(_features(given, read, len(output.logits)))
-            if wanted and output.memory_weights is not None:
-                reads.append(_by_slot(output.memory_weights, inputs.get("attention_mask")))
-    return {
-        "features": as_numpy(torch.cat(features).float()),
-        "predicted": as_numpy(torch.cat(predicted)),
-        "reads": as_numpy(torch.cat(reads)) if reads else None,
-    }
+def _batches(model, processor, rows: DomainDataset, size: int, max_length: int | None) -> Iterator[tuple[range, dict]]:
+    """The inputs of the model for each batch, without labels."""
+    if "image" in rows.column_names:
+        encoded, collator = rows, ImageCollator(processor)
+    elif "graph" in rows.column_names:
+        encoded, collator = rows, GraphCollator()
+    else:
+        tokens = rows if "input_ids" in rows.column_names else rows.tokenize(processor, max_length)
+        names = [name for name in (*processor.model_input_names, "pair_input_ids") if name in tokens.column_names]
+        names += [name for name in tokens.column_names if name.startswith("pair_") and name not in names]
+        encoded = [{name: row[name] for name in names} for row in tokens]
+        collator = PaddingCollator(processor)
+    for start in range(0, len(rows), size):
+        numbers = range(start, min(start + size, len(rows)))
+        batch = collator([encoded[row] for row in numbers])
+        placed = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
+        yield numbers, {name: value for name, value in placed.items() if name != "labels"}
 
 
 @contextmanager
-def _head_inputs(model):
-    """Two lists: what the encoder gives to the head, and what the layers read that give the logits."""
+def _evaluating(model):
+    """Evaluation mode without gradients. Afterwards every module is in the mode that it was in."""
+    modes = [(module, module.training) for module in model.modules()]
+    try:
+        with torch.no_grad():
+            yield model.eval()
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextmanager
+def _head_inputs(model, is_on: bool = True):
+    """Two lists: what the encoder passes to the head, and what the layers read that return the logits."""
     read: list[torch.Tensor] = []
     heads = [
-        module
-        for module in model.modules()
-        if isinstance(module, nn.Linear) and module.out_features == model.config.num_labels
+        one for one in model.modules() if isinstance(one, nn.Linear) and one.out_features == model.config.num_labels
     ]
-    hooks = [head.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0])) for head in heads]
+    hooks = [head.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0])) for head in heads if is_on]
     try:
-        with watched_features(model) if model.base_model is not model else nullcontext([]) as given:
+        with watched_features(model) if is_on and model.base_model is not model else nullcontext([]) as given:
             yield given, read
     finally:
         for hook in hooks:
@@ -138,25 +150,23 @@ def _head_inputs(model):
 
 
 def _features(given: list[torch.Tensor], read: list[torch.Tensor], rows: int) -> torch.Tensor:
-    """The encoder's where there is one vector for each row (of pairs there are two), or else the last layer's."""
+    """The encoder's feature where there is one for each row (a pair has two), otherwise the last layer's input."""
     for found in (given, read):
         fitting = [one for one in found if len(one) == rows]
         if fitting:
-            last = fitting[-1]
-            return last if last.ndim == 2 else last[:, 0]
-    raise ValueError("`model` has no encoder and no linear layer for its labels: pass a classifier of transformers.")
+            return fitting[-1] if fitting[-1].ndim == 2 else fitting[-1][:, 0]
+    raise ValueError("`model` has no encoder and no linear layer for its labels. Use a classifier of transformers.")
 
 
-def _shown(rows: DomainDataset, found: dict, model) -> dict[str, np.ndarray]:
+def _arrays(rows: DomainDataset, features: np.ndarray, predicted: np.ndarray, model) -> dict[str, np.ndarray]:
     names = rows.label_names or [model.config.id2label[label] for label in range(model.config.num_labels)]
     labels = rows.labels if rows.labels is not None else [-1] * len(rows)
     arrays = {
-        "features": np.clip(found["features"], -65504, 65504).astype(np.float16),
+        # The range of half precision.
+        "features": np.clip(features, -65504, 65504).astype(np.float16),
         "domain": np.array(rows["domain"]),
         "label": np.array([str(names[label]) if label >= 0 else "" for label in labels]),
-        "predicted": np.array(
-            [str(names[label]) if label < len(names) else str(label) for label in found["predicted"]]
-        ),
+        "predicted": np.array([str(names[label]) if label < len(names) else str(label) for label in predicted]),
     }
     columns = rows.column_names
     if "image" in columns:
@@ -165,16 +175,15 @@ def _shown(rows: DomainDataset, found: dict, model) -> dict[str, np.ndarray]:
         arrays["text"] = np.array(rows["smiles"])
     elif "graph" in columns:
         arrays["text"] = np.array([_size(graph) for graph in rows["graph"]])
-    elif "text" in columns or "tokens" in columns:
-        texts = rows["text"] if "text" in columns else [" ".join(map(str, words)) for words in rows["tokens"]]
+    else:
         pairs = rows["text_pair"] if "text_pair" in columns else [None] * len(rows)
-        joined = (f"{text}\n{pair}" if pair else str(text) for text, pair in zip(texts, pairs, strict=True))
+        joined = (f"{text}\n{pair}" if pair else str(text) for text, pair in zip(rows["text"], pairs, strict=True))
         arrays["text"] = np.array([text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]}…" for text in joined])
     return arrays
 
 
 def _size(graph: dict) -> str:
-    # An edge without direction is there twice.
+    # An undirected edge is listed twice.
     edges = {frozenset(pair) for pair in zip(*graph["edge_index"], strict=True)}
     return f"{len(graph['node_features'])} nodes, {len(edges)} edges"
 
@@ -198,104 +207,32 @@ def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> Path:
     return path
 
 
-def _reads_slots(model) -> bool:
-    """Whether it is of a family with a memory that takes part in its answers."""
-    return model.config.model_type in FAMILIES and getattr(model.config, "memory_weight", None) != 0
+def _draw_patches(path: Path, processor, rows: DomainDataset, experts: np.ndarray) -> Path:
+    """One image of each class (rows) and domain (columns), and the same with the expert of each patch."""
+    from PIL import Image, ImageDraw
 
+    from hf_memaug.inference.patches import image_as_seen, tinted
 
-def _by_slot(weights: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """What each row reads of each slot, over heads, directions and words; it adds up to 1."""
-    weights = weights.float()
-    # The gates of G-MAP weigh layers at each token, at padding too.
-    if weights.ndim == 3 and attention_mask is not None and weights.shape[1] == attention_mask.shape[1]:
-        weights = weights * attention_mask[:, :, None]
-    sums = weights.flatten(1, -2).sum(dim=1) if weights.ndim > 2 else weights
-    return sums / sums.sum(dim=-1, keepdim=True).clamp(min=1e-12)
-
-
-def _memory(model, processor, rows: DomainDataset, found: dict, batch_size: int, max_length: int | None) -> dict | None:
-    """What `memory.json` holds; None for a model without memory and experts."""
-    kind = model.config.model_type
-    if kind == "vit_gmoe":
-        return _experts(model, processor, rows, batch_size) if rows.labels is not None else None
-    if not _reads_slots(model):
-        return None
-    if kind == "hma":
-        return _hybrid_memory(model, processor, rows, batch_size, max_length)
-    if found["reads"] is None:
-        return None
-    memory = {"kind": "slots", "what": "slot", "by_domain": _means(found["reads"], rows)}
-    if kind == "gmap":
-        memory |= {"what": LAYERS}
-    elif kind == "memory_rnn":
-        sizes, trained = list(model.config.memory_slots), _trained(model)
-        owners = trained if len(trained) == len(sizes) else [f"stage {number}" for number in range(1, len(sizes) + 1)]
-        memory["owners"] = [owner for owner, size in zip(owners, sizes, strict=True) for _ in range(size)]
-        memory["owned_by"] = "the domain a slot was added for"
-    return memory
-
-
-def _trained(model) -> list[str]:
-    record = (getattr(model.config, "run_facts", None) or {}).get("continual") or {}
-    return [name for stage in record.get("stages", ()) for name in stage["domains"]]
-
-
-def _hybrid_memory(model, processor, rows: DomainDataset, batch_size: int, max_length: int | None) -> dict | None:
-    """HMA's synthetic slots; of the real memory, which is rewritten all the time, what each class in it is read."""
-    features = memory_maps.features_of(model, processor, rows, batch_size, max_length)
-    names, memory = rows.label_names, {"kind": "slots", "what": "synthetic slot"}
-    has = memory_maps._head(model).config.has
-    parts = [features[start : start + batch_size] for start in range(0, len(features), batch_size)]
-    if has("synthetic"):
-        found = [memory_maps.datapoint_attention(model, part) for part in parts]
-        reads = np.concatenate([one.slots for one in found])
-        memory["elsewhere"] = {name: 1 - sum(of) for name, of in _means(reads, rows).items()}
-        memory["elsewhere_is"] = "other rows of the batch"
-        memory["by_domain"] = _means(reads / np.maximum(reads.sum(axis=1, keepdims=True), 1e-12), rows)
-        memory["owners"] = [names[label] for label in found[0].slot_labels]
-        memory["owned_by"] = "the class of a slot"
-    if has("real") and memory_maps._head(model).memory.queue.filled.any():
-        found = [memory_maps.real_attention(model, part) for part in parts]
-        reads, classes = np.concatenate([one.slots for one in found]), found[0].slot_labels
-        by_class = np.stack([reads[:, classes == label].sum(axis=1) for label in range(len(names))], axis=1)
-        by_class /= np.maximum(by_class.sum(axis=1, keepdims=True), 1e-12)
-        memory["real"] = {"classes": names, "by_domain": _means(by_class, rows)}
-    return memory if "by_domain" in memory or "real" in memory else None
-
-
-def _experts(model, processor, rows: DomainDataset, batch_size: int) -> dict:
-    found = count_experts(model, processor, rows, batch_size=batch_size, progress=False)
-
-    def shares(counts: np.ndarray) -> list[float]:
-        return (counts / max(counts.sum(), 1)).tolist()
-
-    by_layer = {
-        str(layer): {name: shares(counts[place].sum(axis=0)) for place, name in enumerate(found.domains)}
-        for layer, counts in zip(found.layers, found.counts, strict=True)
-    }
-    last = found.counts[-1].sum(axis=0)
-    return {
-        "kind": "experts",
-        "what": "expert",
-        "by_domain": by_layer[str(found.layers[-1])],
-        "by_layer": by_layer,
-        "by_class": {name: shares(last[place]) for place, name in enumerate(found.classes) if last[place].sum()},
-    }
-
-
-def _means(reads: np.ndarray, rows: DomainDataset) -> dict[str, list[float]]:
-    domains = np.array(rows["domain"])
-    return {name: [round(float(one), 6) for one in reads[domains == name].mean(axis=0)] for name in rows.domains}
-
-
-def _draw_patches(folder: Path, model, processor, rows: DomainDataset, batch_size: int) -> list[Path]:
-    from hf_memaug.reporting.expert_pictures import draw_experts_across_domains
-
-    try:
-        import matplotlib  # noqa: F401
-    except ImportError:
-        return []
-    classes = [name for name in rows.label_names if any(of_domain[name] for of_domain in rows.counts().values())]
-    path = folder / PATCHES_FILE
-    options = {"classes": classes[:_MOST_CLASSES], "batch_size": batch_size}
-    return [draw_experts_across_domains(model, processor, rows, path, **options)]
+    first: dict[tuple[int, str], int] = {}
+    for row, key in enumerate(zip(rows.labels or [0] * len(rows), rows["domain"], strict=True)):
+        first.setdefault(key, row)
+    classes = sorted({label for label, _ in first})[:MOST_CLASSES]
+    domains, side = rows.domains[:MOST_DOMAINS], 2 * PICTURE_SIDE
+    page = Image.new("RGB", (2 * side * len(domains) + 80, side * len(classes) + 20), "white")
+    draw = ImageDraw.Draw(page)
+    for column, domain in enumerate(domains):
+        draw.text((80 + 2 * side * column, 4), domain, fill="black")
+    for line, label in enumerate(classes):
+        name = rows.label_names[label] if rows.label_names else ""
+        draw.text((4, 20 + side * line + side // 2), name[:12], fill="black")
+        for column, domain in enumerate(domains):
+            if (label, domain) not in first:
+                continue
+            row = first[label, domain]
+            image = image_as_seen(processor, decode_image(rows["image"][row]))
+            for place, shown in enumerate((image, tinted(image, experts[row]))):
+                picture = Image.fromarray((255 * shown).astype(np.uint8)).resize((side, side))
+                page.paste(picture, (80 + side * (2 * column + place), 20 + side * line))
+    path.parent.mkdir(exist_ok=True)
+    page.save(path)
+    return path

@@ -1,29 +1,37 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The run folder: one process writes at a time, every line is whole or left aside, and nothing is overwritten."""
+"""
+The run folder. One process writes to it at a time.
+
+    run.json, data.json, recipe.yaml    what was asked, of which data
+    runs.jsonl                          a line for each job that is done
+    results.json, README.md             the table
+    jobs/NAME/                          see `hf_memaug.runs.job`
+"""
 
 import contextlib
 import json
 import os
 import subprocess
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from hf_memaug.files import differing, write_atomically
 from hf_memaug.runs.errors import DataRefused, UsageError
-from hf_memaug.runs.results import JOBS_FILE, RECIPE_FILE, RUN_FILE
+from hf_memaug.runs.job import JOB_FILE, Job
 
-# Beside those that the report reads.
-RESULTS, JOB = "results.json", "job.json"
+RUN_FILE, DATA_FILE, RECIPE_FILE, RECORDS_FILE = "run.json", "data.json", "recipe.yaml", "runs.jsonl"
+RESULTS_FILE = "results.json"
+# The jobs of one method differ in these and in nothing else.
+OF_A_JOB = ("target", "left_out", "seed", "draw", "hparams", "weights")
 
 
 class RunFolder:
     """
     Args:
-        path: the folder; it is made when it is first locked.
+        path: the folder. It is created when it is first locked.
     """
 
     def __init__(self, path: str | os.PathLike):
@@ -32,26 +40,33 @@ class RunFolder:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator["RunFolder"]:
-        """Refuses a second run on the folder. The lock goes with the process, however that ends."""
-        from hf_memaug.training.sweep.runner import lock
+        """Raises an error if another process uses the folder. The lock ends with the process, also if it is killed."""
+        import fcntl
 
-        with contextlib.ExitStack() as stack:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = open(self.path / "lock", "a+")
+        except OSError as error:
+            raise UsageError(
+                f"`--output` {self.path} cannot be written: {error.strerror or error}. Choose another folder."
+            ) from None
+        with file:
             try:
-                stack.enter_context(lock(self.path))
-            except RuntimeError as error:
-                said = str(error).replace("`output`", "`--output`").replace("another sweep", "another run")
-                raise UsageError(said) from None
-            except OSError as error:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                file.seek(0)
                 raise UsageError(
-                    f"`--output` {self.path} cannot be written: {error.strerror or error}. Choose another folder."
+                    f"`--output` {self.path} is in use by another run (process {file.read().strip() or 'unknown'}). "
+                    "Wait until it ends, or choose another `--output`."
                 ) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
             yield self
 
-    # What is done
-
     def records(self) -> list[dict]:
-        """The whole lines of runs.jsonl, the last of each job. Broken ones are left aside, and stay in the file."""
-        path = self.path / JOBS_FILE
+        """The last complete line of each job in runs.jsonl. Broken lines stay in the file and are skipped."""
+        path = self.path / RECORDS_FILE
         self.warnings = []
         found: dict[str, dict] = {}
         lines = path.read_bytes().split(b"\n") if path.is_file() else []
@@ -62,65 +77,50 @@ class RunFolder:
                 record = json.loads(line.decode("utf-8"))
                 found[record["name"]] = {**record, "job": dict(record["job"])}
             except (ValueError, KeyError, TypeError):
-                self.warnings.append(f"{path}, line {number} is no whole record: left aside, and its job runs again.")
+                self.warnings.append(f"{path}, line {number} is broken and is skipped. Its job runs again.")
         return list(found.values())
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """A finished job, on the disk before anything else happens."""
-        path = self.path / JOBS_FILE
+        """Adds the record of a job that is done. It is on the disk when this returns."""
+        path = self.path / RECORDS_FILE
         with open(path, "ab") as file:
-            # After a line that a kill has cut, on a line of its own.
-            cut = file.tell() > 0 and not _ends_a_line(path)
-            file.write((b"\n" if cut else b"") + json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            # A kill may have left half a line.
+            is_cut = file.tell() > 0 and not path.read_bytes().endswith(b"\n")
+            file.write((b"\n" if is_cut else b"") + json.dumps(record, ensure_ascii=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 
     def job_folder(self, name: str) -> Path:
         return self.path / "jobs" / name
 
-    def check_jobs(self, specs: Sequence[Mapping[str, Any]]) -> set[str]:
-        """The names of the jobs that are done. Refuses a folder in which a job of the same name is another one."""
+    def check_jobs(self, jobs: Sequence[Job]) -> set[str]:
+        """The names of the jobs that are done. Raises an error if the folder holds jobs with other settings."""
         done = {record["name"]: record["job"] for record in self.records()}
-        for spec in specs:
-            name, job = spec["name"], spec["job"]
-            before = done.get(name) or self._begun(name)
-            differs = differing(job, before or job)
-            if differs is None:
-                before, differs = self._unlike(job, done.values())
-            if differs is None:
-                continue
+        for job in jobs:
+            asked = json.loads(json.dumps(job.identity))
+            before = done.get(job.name) or self._started(job.name)
+            differs = differing(asked, before or asked)
+            for other in done.values():
+                if differs is not None:
+                    break
+                before, differs = other, _incomparable(asked, other)
             if differs == "data":
                 raise DataRefused(
-                    f"`--data` holds other rows than those that {self.path} was made with. Give those, or another "
-                    "`--output`."
+                    f"`--data` holds other rows than those that {self.path} was made with. Use the same rows, or "
+                    "another `--output`."
                 )
-            raise UsageError(
-                f"`{differs}` is {job.get(differs)!r} for {name}, but in {self.path} it is {before.get(differs)!r}. "
-                "Give that, or another `--output`."
-            )
-        return {spec["name"] for spec in specs if spec["name"] in done}
+            if differs is not None:
+                raise UsageError(
+                    f"`{differs}` is {asked.get(differs)!r} for {job.name}, but in {self.path} it is "
+                    f"{before.get(differs)!r}. Use the same value, or another `--output`."
+                )
+        return {job.name for job in jobs if job.name in done}
 
-    @staticmethod
-    def _unlike(job: Mapping[str, Any], done: Iterable[Mapping[str, Any]]) -> tuple[Mapping[str, Any], str | None]:
-        """A job with which this one could stand in no table, and by what: other rows, or settings of its method."""
-        of_one = ("target", "seed")
-        for before in done:
-            if job.get("data") != before.get("data"):
-                return before, "data"
-            if job["method"] == before["method"]:
-                same = {name: before.get(name) for name in of_one}
-                differs = differing({**job, **same}, {**before, **same})
-                if differs is not None:
-                    return before, differs
-        return {}, None
-
-    def _begun(self, name: str) -> dict | None:
+    def _started(self, name: str) -> dict | None:
         try:
-            return json.loads((self.job_folder(name) / JOB).read_text(encoding="utf-8"))["job"]
+            return json.loads((self.job_folder(name) / JOB_FILE).read_text(encoding="utf-8"))["job"]
         except (OSError, ValueError, KeyError):
             return None
-
-    # What it is about
 
     def write(self, name: str, content: Any) -> None:
         write_atomically(self.path / name, json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")
@@ -131,36 +131,47 @@ class RunFolder:
         except (OSError, ValueError):
             return {}
 
-    def begin(self, command: str, recipe: Mapping[str, Any], **facts: Any) -> dict:
-        """Writes recipe.yaml and run.json. Methods, targets and seeds of earlier calls stay in the list."""
-        from hf_memaug.reporting.results import here
+    def begin(self, command: str, recipe: Mapping[str, Any], **facts: Any) -> None:
+        """Writes recipe.yaml and run.json. Methods, targets and seeds of earlier calls stay listed."""
+        import torch
+
+        from hf_memaug import __version__
+        from hf_memaug.hub.provenance import library_versions
 
         before = self.read(RUN_FILE)
         for name in ("methods", "targets", "seeds"):
-            if name in facts:
-                facts[name] = list(dict.fromkeys([*before.get(name, ()), *facts[name]]))
-        made_with = here()
+            facts[name] = list(dict.fromkeys([*before.get(name, ()), *facts.get(name, ())]))
+        # A checkout that is not installed has a version too.
+        versions = {**library_versions(), "hf_memaug": __version__}
         run = {
             "command": command,
             **facts,
-            "versions": {name: value for name, value in made_with.items() if name != "device"},
-            "device": made_with["device"],
+            "versions": {name: versions[name] for name in ("python", "torch", "transformers", "hf_memaug")},
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
             "git": git_state(),
             "begun": before.get("begun") or now(),
             "finished": None,
         }
-        write_recipe(self.path / RECIPE_FILE, recipe)
+        self.write_recipe(recipe)
         self.write(RUN_FILE, run)
-        return run
+
+    def write_recipe(self, recipe: Mapping[str, Any]) -> None:
+        import yaml
+
+        write_atomically(self.path / RECIPE_FILE, yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True))
 
     def finish(self) -> None:
         self.write(RUN_FILE, {**self.read(RUN_FILE), "finished": now()})
 
 
-def write_recipe(path: Path, recipe: Mapping[str, Any]) -> None:
-    import yaml
-
-    write_atomically(path, yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True))
+def _incomparable(job: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
+    """The first field by which two jobs do not belong into one table: the data, or a setting of the same method."""
+    if job.get("data") != other.get("data"):
+        return "data"
+    if job["method"] != other["method"]:
+        return None
+    same = dict.fromkeys(OF_A_JOB)
+    return differing({**job, **same}, {**other, **same})
 
 
 def now() -> str:
@@ -168,7 +179,7 @@ def now() -> str:
 
 
 def git_state() -> dict[str, Any] | None:
-    """The commit of the folder that the command was given in, and whether something was changed since."""
+    """The commit that is checked out in the working directory, and whether there are changes since."""
 
     def ask(*words: str) -> str | None:
         try:
@@ -181,14 +192,3 @@ def git_state() -> dict[str, Any] | None:
     if commit is None:
         return None
     return {"commit": commit, "branch": ask("branch", "--show-current") or None, "changed": bool(ask("status", "-s"))}
-
-
-def _ends_a_line(path: Path) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
-
-
-def warn(messages: Sequence[str]) -> None:
-    for message in messages:
-        print(f"Warning: {message}", file=sys.stderr, flush=True)

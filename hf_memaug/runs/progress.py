@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a job says of itself while it trains, and how it ends when it is asked to."""
+"""What a job reports while it trains, and how it ends when it is asked to."""
 
 import os
 import signal
@@ -15,7 +15,7 @@ Say = Callable[[dict], None]
 
 
 class Stop:
-    """Whether somebody has asked the process to end. A second time ends it where it stands."""
+    """Whether SIGTERM or Ctrl-C asked the process to end. The second signal ends it at once."""
 
     def __init__(self):
         self.asked = False
@@ -38,15 +38,11 @@ class Stop:
 
 
 class Steps(MetricLines):
-    """Says how far a job is, writes its logs, and saves the step under way before it gives way to a `Stop`."""
+    """Reports the steps of a job and writes its logs. When it is asked to stop, it saves a checkpoint and raises."""
 
     def __init__(self, say: Say, stop: Stop, metrics: Path):
         super().__init__(metrics)
         self.say, self.stop = say, stop
-
-    def on_save(self, args, state, control, **kwargs):
-        if self.stop.asked:
-            raise Interrupted(f"Interrupted; the checkpoint of step {state.global_step} is kept.")
 
     def on_train_begin(self, args, state, control, **kwargs):
         super().on_train_begin(args, state, control, **kwargs)
@@ -54,17 +50,25 @@ class Steps(MetricLines):
             self.say({"event": "resumed", "phase": phase_of(args), "step": state.global_step})
 
     def on_step_end(self, args, state, control, **kwargs):
-        control.should_save |= self.stop.asked
         if state.is_world_process_zero:
             self.say({"event": "step", "phase": phase_of(args), "step": state.global_step, "of": state.max_steps})
+        if self.stop.asked:
+            # Several processes may hear of it at different steps, and saving takes all of them.
+            if args.world_size > 1:
+                raise Interrupted("Interrupted. The last checkpoint is kept.")
+            control.should_save = True
         return control
+
+    def on_save(self, args, state, control, **kwargs):
+        if self.stop.asked:
+            raise Interrupted(f"Interrupted. The checkpoint of step {state.global_step} is kept.")
 
 
 def end_with_the_parent() -> None:
-    """The command holds the other end of this pipe: when it is gone, however it went, so is this process."""
+    """Ends this process when the command that started it is gone: the command holds the other end of stdin."""
 
     def wait():
-        # Not by `sys.stdin`, whose lock the interpreter wants when it ends.
+        # `sys.stdin` has a lock that the interpreter needs when it exits.
         while os.read(0, 1024):
             pass
         os._exit(1)

@@ -1,9 +1,10 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of a command: loaded, checked and split once in a process, and described for data.json."""
+"""The rows of a command: what says where they come from, loading, checks, and their description in data.json."""
 
 import contextlib
 import functools
+import hashlib
 import io
 import json
 import random
@@ -14,29 +15,37 @@ from typing import Any
 
 from hf_memaug.data import (
     DomainDataset,
-    check_given_splits,
     check_graphs,
     check_images,
+    generated_digits,
     generated_graphs,
+    generated_reviews,
     holds_edges,
-    leave_one_domain_out,
     load_domains,
     load_graphs,
     load_molecules,
-    split_domains,
+    mnist_domains,
 )
 from hf_memaug.data.hub_names import is_hub_name, load_from_hub
 from hf_memaug.data.messages import did_you_mean
-from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
+from hf_memaug.data.overlap import row_hashes
 from hf_memaug.runs.errors import DataRefused, UsageError
-from hf_memaug.runs.small_models import GENERATED, MNIST, load_rows
-from hf_memaug.runs.tasks import CLASSES, QUESTIONS, REPLIES, TAGS, TASKS, check_types, with_all_tags
+from hf_memaug.runs.job import NONE
+from hf_memaug.runs.tasks import CLASSES, REPLIES, TAGS, TASKS, kind_of, with_all_tags
 
-# A target that stands for none: all domains are trained on. And a column of domains: all rows are of one.
-NO_TARGET = NO_DOMAINS = "none"
 COLUMNS = ("text", "text_pair", "label", "domain")
+BROKEN = ("refuse", "skip")
+# What tables call the mean over the domains.
 AVERAGE = "average"
-# How the library's errors name what is an option here.
+GENERATED = {
+    "generated_reviews": generated_reviews,
+    "generated_digits": generated_digits,
+    "coloured_digits": lambda: generated_digits("coloured"),
+    "generated_graphs": generated_graphs,
+}
+# Followed by a colon and the folder of MNIST.
+MNIST = {"rotated_mnist": "rotated", "coloured_mnist": "coloured"}
+# Errors of the library name arguments that are options here.
 _AS_OPTIONS = {
     ", or pass `label=None` for unlabelled rows": "",
     ", delete those rows, or pass `label=None`": ", or delete those rows",
@@ -54,38 +63,37 @@ _AS_OPTIONS = {
     "`max_length`": "`--max-length`",
     "`labels`": "`--labels`",
     ", or lower `stride`": "",
-    "give a dict {domain: source}, or `domain=None`": f"give `--domain {NO_DOMAINS}` where all are of one domain",
+    "give a dict {domain: source}, or `domain=None`": f"give `--domain {NONE}` where all are of one domain",
 }
-BROKEN = ("refuse", "skip")
-MADE_HERE = {**GENERATED, "generated_graphs": generated_graphs}
+# The errors that mean that the rows are wrong, not the library.
+ROW_ERRORS = (ValueError, OSError, TypeError, KeyError, ImportError)
 
 
-# Whether long readings may show a bar on stderr.
-_shows_bars = True
+_CACHED: list = []
+
+
+class _Bars:
+    shown = True
 
 
 @contextlib.contextmanager
 def bars():
-    """Within, a bar shows what takes long, unless the command is to be quiet."""
-    with contextlib.nullcontext() if _shows_bars else contextlib.redirect_stderr(io.StringIO()):
+    """Shows progress bars of slow readers on stderr, unless the command is quiet."""
+    with contextlib.nullcontext() if _Bars.shown else contextlib.redirect_stderr(io.StringIO()):
         yield
 
 
 def source_of(options: Any) -> dict[str, Any]:
-    """What says which rows are read, as it can be written into a file."""
+    """The options that say which rows are read, as a dictionary that fits into JSON."""
     if options.data is None:
         raise UsageError(
-            f"`--data` is missing: give a file, a folder, a dataset of the hub, or one that is made here: "
-            f"{', '.join(MADE_HERE)}."
+            "`--data` is missing. Set it to a file, a folder, a dataset of the hub, or generated data: "
+            f"{', '.join(GENERATED)}."
         )
-    # A file may have changed since an earlier command of this process.
-    for cached in (_loaded, _split, _fingerprint):
+    for cached in _CACHED:
         cached.cache_clear()
-    global _shows_bars
-    _shows_bars = not (getattr(options, "quiet", False) or getattr(options, "json", False))
-    where = options.data
-    if Path(where).exists():
-        where = str(Path(where).resolve())
+    _Bars.shown = not (getattr(options, "quiet", False) or getattr(options, "json", False))
+    where = str(Path(options.data).resolve()) if Path(options.data).exists() else options.data
     task = getattr(options, "task", CLASSES)
     names = (*COLUMNS, *TASKS[task].columns) if task in TASKS else (*COLUMNS, "smiles")
     found = {name: getattr(options, name, None) for name in (*names, "split", "dev_split", "test_split")}
@@ -97,37 +105,52 @@ def source_of(options: Any) -> dict[str, Any]:
     own = {"task": task} if task in TASKS else {}
     labels = getattr(options, "labels", None)
     if labels is not None:
-        if task in TASKS or is_made_here(where):
-            raise UsageError("`--labels` names classes of rows that are read from files. Leave it out.")
+        if task in TASKS or is_generated(where):
+            raise UsageError("`--labels` names the classes of rows that are read from files. Leave it out.")
         own["labels"] = [str(name) for name in labels]
     return {"data": where, **found, **own, **({"broken": broken} if broken != "refuse" else {})}
 
 
-def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDataset:
-    """All rows, with the labels of a model that is there already."""
-    try:
-        return shuffled(_checked(_read(source, source["split"], labels), source))
-    except (ValueError, OSError, TypeError, KeyError, ImportError) as error:
-        # A model's labels are what they are.
-        raise DataRefused(as_options(error).replace(", or add the label to `--labels`", "")) from error
-
-
 def load(source: Mapping[str, Any]) -> tuple[DomainDataset, DomainDataset | None]:
-    """Rows to train on, and other rows to select and test on where there is a `test_split`."""
-    return _loaded(json.dumps(dict(source), sort_keys=True))[:2]
+    """The rows to train on, and those of `test_split`, if there is one."""
+    return _loaded(as_key(source))[:2]
 
 
 def load_dev(source: Mapping[str, Any]) -> DomainDataset | None:
-    """The rows of `dev_split`, where there is one."""
-    return _loaded(json.dumps(dict(source), sort_keys=True))[2]
+    """The rows of `dev_split`, if there is one."""
+    return _loaded(as_key(source))[2]
 
 
-@functools.lru_cache(maxsize=4)
-def _loaded(source: str) -> tuple[DomainDataset, DomainDataset | None, DomainDataset | None]:
-    source = json.loads(source)
+def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDataset:
+    """All rows, with the labels of a trained model."""
+    try:
+        return shuffled(_checked(_read(source, source["split"], labels), source))
+    except ROW_ERRORS as error:
+        # The labels are the model's.
+        raise DataRefused(as_options(error).replace(", or add the label to `--labels`", "")) from error
+
+
+def as_key(source: Mapping[str, Any]) -> str:
+    return json.dumps(dict(source), sort_keys=True)
+
+
+def kept_for_a_command(most: int):
+    """`functools.lru_cache`, until `source_of` is called again: a file may have changed since an earlier command."""
+
+    def decorate(function):
+        cached = functools.lru_cache(maxsize=most)(function)
+        _CACHED.append(cached)
+        return cached
+
+    return decorate
+
+
+@kept_for_a_command(4)
+def _loaded(key: str) -> tuple[DomainDataset, DomainDataset | None, DomainDataset | None]:
+    source = json.loads(key)
     try:
         rows = _checked(_read(source, source["split"]), source)
-        # Tags that are in one split alone are labels all the same.
+        # A tag may occur in one split alone.
         labels = None if source.get("task") == TAGS else rows.label_names
         others = [
             None if source.get(name) is None else _checked(_read(source, source[name], labels), source)
@@ -135,21 +158,23 @@ def _loaded(source: str) -> tuple[DomainDataset, DomainDataset | None, DomainDat
         ]
         if labels is None:
             rows, *others = with_all_tags([rows, *others])
-    except (ValueError, OSError, TypeError, KeyError, ImportError) as error:
+    except ROW_ERRORS as error:
         raise DataRefused(as_options(error)) from error
     return rows, *others
 
 
 def _checked(rows: DomainDataset, source: Mapping[str, Any]) -> DomainDataset:
     if AVERAGE in rows.domains:
-        raise ValueError(f"A domain of `--data` is called {AVERAGE!r}, as tables call the mean of all. Rename it.")
+        raise ValueError(
+            f"A domain of `--data` is called {AVERAGE!r}, which tables use for the mean over the domains. Rename it."
+        )
     with bars():
         check = {"image": check_images, "graph": check_graphs}.get(kind_of(rows))
         return rows if check is None else check(rows, source.get("broken", "refuse"))
 
 
 def as_options(error: Exception) -> str:
-    """The library's sentence with the names of the command line."""
+    """The message of an error, with the options' names in place of the arguments'."""
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     for written, option in _AS_OPTIONS.items():
         text = text.replace(written, option)
@@ -159,10 +184,13 @@ def as_options(error: Exception) -> str:
 def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | None = None) -> DomainDataset:
     where: Any = source["data"]
     labels = source.get("labels") if labels is None else labels
-    if is_made_here(where):
+    if is_generated(where):
         if split is not None:
             raise ValueError(f"`--split`: {where} has no splits. Leave it out.")
-        return MADE_HERE[where]() if where in MADE_HERE else load_rows(where)
+        if where in GENERATED:
+            return GENERATED[where]()
+        kind, _, folder = where.partition(":")
+        return mnist_domains(folder, MNIST[kind])
     task = TASKS.get(source.get("task"))
     has_edges = task is None and source.get("smiles") is None and holds_edges(where)
     if not Path(where).exists() and is_hub_name(where):
@@ -170,7 +198,7 @@ def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | 
             where = load_from_hub(where, split)
         except ValueError as error:
             raise ValueError(f"`--data` {error}") from error
-    if source["domain"] == NO_DOMAINS:
+    if source["domain"] == NONE:
         where = {data_name(source["data"]): where}
     broken = source.get("broken", "refuse")
     shared = {"domain": source["domain"], "split": split, "on_empty": "drop" if broken == "skip" else "raise"}
@@ -185,151 +213,55 @@ def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | 
     return load_domains(where, text=source["text"], text_pair=source["text_pair"], **shared)
 
 
-def is_made_here(where: str) -> bool:
-    return where in MADE_HERE or where.partition(":")[0] in MNIST
-
-
-def data_name(source: str) -> str:
-    """`reviews` of `some/reviews.csv.gz`: what tables and cards call the data."""
-    name = Path(source.rstrip("/")).name
-    return name.split(".")[0] or name
-
-
-def kind_of(rows: DomainDataset) -> str:
-    """What the rows are: "text", "image" or "graph", each with a class; or the name of another task."""
-    columns = rows.column_names
-    found = next((kind for kind in ("image", "graph") if kind in columns), None)
-    if found is not None or "label" in columns:
-        return found or "text"
-    others = {TAGS: "tags", QUESTIONS: "answers", REPLIES: "text_pair"}
-    return next((kind for kind, column in others.items() if column in columns), "text")
-
-
-def in_words(kind: str) -> str:
-    """`texts`, `tags`: what rows of a kind are called."""
-    return kind if kind in TASKS else f"{kind}s"
-
-
-def check_splits(options: Any, targets: Sequence[str]) -> None:
-    """Refuses a `--dev-split` beside what it does not go with."""
-    given = {name: getattr(options, name) for name in ("split", "dev_split", "test_split")}
-    if given["dev_split"] is None:
-        if options.on_overlap == "drop_dev":
-            raise UsageError("`--on-overlap drop_dev` drops rows of `--dev-split`: give one, or choose drop or ignore.")
-        return
-    if list(targets) != [NO_TARGET]:
-        raise UsageError(
-            "`--dev-split` is for data whose splits all have the same domains: add `--target none`. Where a domain is "
-            "left out, the other domains' rows of `--test-split` are those to select on."
-        )
-    for name, what in (("split", "to train on"), ("test_split", "to score")):
-        if given[name] is None:
-            mend = " To select and score on the same rows, give `--test-split` alone." if name == "test_split" else ""
-            option = name.replace("_", "-")
-            raise UsageError(f"`--dev-split` needs `--{option}` beside it, the rows {what}.{mend}")
-    if len(set(given.values())) < 3:
-        raise UsageError(
-            f"`--split`, `--dev-split` and `--test-split` are {', '.join(given.values())}: name three different ones."
-        )
-
-
-def split_for(source: Mapping[str, Any], target: str, dev_fraction: float, on_overlap: str) -> dict[str, Any]:
-    """`{"train", "dev", "test"}`, of which the last is None where no domain is left out."""
-    return _split(json.dumps(dict(source), sort_keys=True), target, dev_fraction, on_overlap)
-
-
-def shuffled(rows: DomainDataset | None) -> DomainDataset | None:
+def shuffled(rows: DomainDataset) -> DomainDataset:
     """
-    In an order that is no file's: there, rows of one class often lie side by side, and a model whose rows read each
-    other would be scored on batches of one class, which it has never seen.
+    The rows in a random order. Files are often sorted by class, and a model whose rows read each other would otherwise
+    be scored on batches of one class, which it never saw in training.
     """
-    if rows is None:
-        return None
     order = list(range(len(rows)))
     random.Random(0).shuffle(order)
     return rows.select(order)
 
 
-def without_overlap(train: DomainDataset, scored: DomainDataset, on_overlap: str) -> DomainDataset:
-    """Rows to train on: refused if some are scored too, or without those."""
-    if on_overlap == "raise":
-        mend = 'Pass `on_overlap="drop"` to leave them out.'
-        check_overlap(train, scored, ("--split", "--test-split"), mend)
-    if on_overlap != "drop":
-        return train
-    seen = {row for row, _ in find_overlap(train, scored)}
-    return train.select(row for row in range(len(train)) if row not in seen)
+def is_generated(where: str) -> bool:
+    return where in GENERATED or where.partition(":")[0] in MNIST
 
 
-@functools.lru_cache(maxsize=32)
-def _split(source: str, target: str, dev_fraction: float, on_overlap: str) -> dict[str, Any]:
-    parts = _parts(source, target, dev_fraction, on_overlap)
-    if kind_of(parts["train"]) == TAGS:
-        try:
-            check_types(parts["train"], dev=parts["dev"], test=parts["test"])
-        except ValueError as error:
-            raise DataRefused(as_options(error)) from error
-    return parts
-
-
-def _parts(source: str, target: str, dev_fraction: float, on_overlap: str) -> dict[str, Any]:
-    rows, held_out, _ = _loaded(source)
-    try:
-        if target != NO_TARGET:
-            split = leave_one_domain_out(rows, target, test=held_out, dev_fraction=dev_fraction, on_overlap=on_overlap)
-            return {"train": split.train, "dev": shuffled(split.dev), "test": shuffled(split.test)}
-        dev = load_dev(json.loads(source))
-        if dev is not None:
-            train, dev = check_given_splits(rows, dev, held_out, on_overlap=on_overlap)
-            return {"train": train, "dev": shuffled(dev), "test": shuffled(held_out)}
-        train, dev = rows, held_out
-        if held_out is None:
-            parts = split_domains(rows, dev_fraction).values()
-            train, dev = (DomainDataset.concatenate([part[side] for part in parts]) for side in (0, 1))
-            # Within a domain none is on both sides.
-            on_overlap = "ignore" if on_overlap == "raise" else on_overlap
-        return {"train": without_overlap(train, dev, on_overlap), "dev": shuffled(dev), "test": None}
-    except (ValueError, OSError) as error:
-        raise DataRefused(as_options(error)) from error
+def data_name(source: str) -> str:
+    """What tables and cards call the data: `reviews` for `some/reviews.csv.gz`."""
+    name = Path(source.rstrip("/")).name
+    return name.split(".")[0] or name
 
 
 def describe(source: Mapping[str, Any], splits: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """data.json: rows of each domain in each part, those that stand in two domains, and a hash of all."""
+    """data.json: the rows of each domain in each part, those that stand in two domains, and a hash of all rows."""
     rows, held_out = load(source)
-    domains: dict[str, dict[str, Any]] = {}
-    kind = kind_of(rows)
-    for name, by_label in (TASKS[kind].counts(rows) if kind in TASKS else rows.counts()).items():
-        domains[name] = {"train": 0, "dev": 0, "test": 0, "labels": by_label}
+    task = TASKS.get(kind_of(rows))
+    empty = {"train": 0, "dev": 0, "test": 0, "labels": {}}
+    counts = rows.counts() if task is None else task.counts(rows)
+    domains: dict[str, dict[str, Any]] = {name: {**empty, "labels": by_label} for name, by_label in counts.items()}
     for parts in splits.values():
         for part, dataset in parts.items():
             for name, count in Counter(dataset["domain"] if dataset is not None else ()).items():
-                entry = domains.setdefault(name, {"train": 0, "dev": 0, "test": 0, "labels": {}})
+                entry = domains.setdefault(name, dict(empty))
                 entry[part] = max(entry[part], count)
+    columns = (*COLUMNS, "smiles") if task is None else (*task.columns, "domain")
     return {
         "source": source["data"],
-        "columns": _columns(source),
+        "columns": {name: source[name] for name in columns if source.get(name) is not None},
         "domains": domains,
         "overlap": _overlap(rows, held_out),
         "hash": fingerprint(source),
     }
 
 
-def _columns(source: Mapping[str, Any]) -> dict[str, str]:
-    task = TASKS.get(source.get("task"))
-    names = (*COLUMNS, "smiles") if task is None else (*task.columns, "domain")
-    return {name: source[name] for name in names if source.get(name) is not None}
-
-
-@functools.lru_cache(maxsize=4)
-def _fingerprint(source: str) -> str:
-    return "".join(part.fingerprint() for part in _loaded(source) if part is not None)
-
-
 def fingerprint(source: Mapping[str, Any]) -> str:
-    import hashlib
+    return hashlib.sha256(_fingerprint(as_key(source)).encode()).hexdigest()
 
-    found = _fingerprint(json.dumps(dict(source), sort_keys=True))
-    return hashlib.sha256(found.encode()).hexdigest()
+
+@kept_for_a_command(4)
+def _fingerprint(key: str) -> str:
+    return "".join(part.fingerprint() for part in _loaded(key) if part is not None)
 
 
 def _overlap(rows: DomainDataset, held_out: DomainDataset | None) -> dict[str, Any]:

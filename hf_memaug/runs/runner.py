@@ -13,170 +13,180 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from hf_memaug.files import FULL, write_atomically
-from hf_memaug.runs.errors import Interrupted, UsageError
-from hf_memaug.runs.folder import JOB, RunFolder
+from hf_memaug.files import FULL
+from hf_memaug.runs.errors import Interrupted
+from hf_memaug.runs.folder import RunFolder
+from hf_memaug.runs.job import EVENT, Job, run_guarded
 from hf_memaug.runs.progress import Stop
 
-# Seconds that a job has to save its step before it is killed.
+# Seconds that a job has to save a checkpoint before it is killed.
 GRACE = 60.0
+LAST_EVENTS = ("done", "failed", "interrupted")
 
-Spec = Mapping[str, Any]
+
+class Display(Protocol):
+    """What `run_jobs` tells of its progress."""
+
+    def __enter__(self): ...
+    def __exit__(self, *error): ...
+    def begin(self, total: int, before: int, todo: int, records: Sequence[dict]) -> None: ...
+    def start(self, job: Job) -> None: ...
+    def event(self, job: Job, event: dict) -> None: ...
+    def done(self, job: Job, record: Mapping[str, Any]) -> None: ...
+    def failed(self, job: Job, why: str, log: Path) -> None: ...
+    def interrupted(self) -> str: ...
 
 
-def run_jobs(specs: Sequence[Spec], folder: RunFolder, display, at_once: int = 1, processes: int = 1) -> list[Spec]:
+def run_jobs(
+    jobs: Sequence[Job], folder: RunFolder, display: Display, at_once: int = 1, processes: int = 1
+) -> list[Job]:
     """
-    Runs what is not done yet, and returns the jobs that failed. Each that is done becomes a line of runs.jsonl at once.
-    Raises `Interrupted` when the process is asked to end, after every running job has saved its step.
+    Runs the jobs that are not done yet, and writes a line of runs.jsonl as soon as one is done.
+
+    Args:
+        at_once: how many jobs run at a time.
+        processes: how many processes train one job, with torchrun.
+
+    Returns:
+        The jobs that failed.
+
+    Raises:
+        Interrupted: on SIGTERM or Ctrl-C, after every running job has saved a checkpoint.
     """
-    done = folder.check_jobs(specs)
-    todo = [spec for spec in specs if spec["name"] not in done]
-    display.begin(len(specs), len(done), len(todo), folder.records())
-    # Whoever keeps the best has to know what was there before.
-    keeper = _Keeper(folder, specs)
+    done = folder.check_jobs(jobs)
+    todo = [job for job in jobs if job.name not in done]
+    display.begin(len(jobs), len(done), len(todo), folder.records())
     with Stop() as stop, display:
+        runner = _Runner(folder, display, stop, _BestCheckpoints(folder, jobs))
         if at_once == 1 and processes == 1:
-            return _run_here(todo, folder, display, stop, keeper)
-        return _run_in_processes(todo, folder, display, stop, keeper, at_once, processes)
-
-
-def _run_here(todo: Sequence[Spec], folder: RunFolder, display, stop: Stop, keeper: "_Keeper") -> list[Spec]:
-    from hf_memaug.runs.job import guarded
-
-    failed = []
-    for spec in todo:
-        outcome: list[dict] = []
-
-        def say(event: dict, spec=spec, outcome=outcome) -> None:
-            if event["event"] in ("done", "failed", "interrupted"):
-                outcome.append(event)
-            else:
-                display.event(spec, event)
-
-        display.start(spec)
-        guarded(spec, folder.path, say, stop)
-        if not _take(outcome[0], spec, folder, display, keeper):
-            failed.append(spec)
+            runner.run_here(todo)
+        else:
+            runner.run_in_processes(todo, at_once, processes)
         if stop.asked:
             raise Interrupted(display.interrupted())
-    return failed
+    return runner.failed
 
 
-def _take(event: dict, spec: Spec, folder: RunFolder, display, keeper: "_Keeper") -> bool:
-    """Deals with the end of a job. Whether it is done, or at least not failed."""
-    if event["event"] == "done":
-        folder.append(event["record"])
-        display.done(spec, event["record"])
-        keeper.keep(event["record"])
-        return True
-    if event.get("errno") in FULL:
-        raise OSError(event["errno"], event["why"])
-    if event["event"] == "interrupted":
-        return True
-    display.failed(spec, event["why"], folder.job_folder(spec["name"]) / "log.txt")
-    return False
+class _Runner:
+    def __init__(self, folder: RunFolder, display: Display, stop: Stop, best: "_BestCheckpoints"):
+        self.folder, self.display, self.stop, self.best = folder, display, stop, best
+        self.failed: list[Job] = []
+
+    def run_here(self, todo: Sequence[Job]) -> None:
+        for job in todo:
+            last: dict = {}
+
+            def say(event: dict, job=job, last=last) -> None:
+                if event["event"] in LAST_EVENTS:
+                    last.update(event)
+                else:
+                    self.display.event(job, event)
+
+            self.display.start(job)
+            run_guarded(job, self.folder.path, say, self.stop)
+            self.finish(job, last)
+            if self.stop.asked:
+                return
+
+    def run_in_processes(self, todo: Sequence[Job], at_once: int, processes: int) -> None:
+        environments = _environments(at_once, processes)
+        waiting, running, free = list(todo), {}, list(range(at_once))
+        events: queue.Queue = queue.Queue()
+        try:
+            while (waiting and not self.stop.asked) or running:
+                while waiting and free and not self.stop.asked:
+                    job, slot = waiting.pop(0), free.pop(0)
+                    place = self.folder.job_folder(job.name)
+                    running[job.name] = _Process(job, slot, place, environments[slot], processes, events)
+                    self.display.start(job)
+                if self.stop.asked:
+                    for one in running.values():
+                        one.ask_to_end()
+                with contextlib.suppress(queue.Empty):
+                    name, event = events.get(timeout=0.1)
+                    one = running[name]
+                    if event["event"] == "ended":
+                        free.append(running.pop(name).slot)
+                        one.close()
+                        self.finish(one.job, one.last or one.died(self.stop.asked))
+                    elif event["event"] in LAST_EVENTS:
+                        one.last = event
+                    else:
+                        self.display.event(one.job, event)
+        finally:
+            for one in running.values():
+                one.kill()
+
+    def finish(self, job: Job, event: Mapping[str, Any]) -> None:
+        """Handles the last event of a job."""
+        if event["event"] == "done":
+            self.folder.append(event["record"])
+            self.display.done(job, event["record"])
+            self.best.add(event["record"])
+        elif event.get("errno") in FULL:
+            raise OSError(event["errno"], event["why"])
+        elif event["event"] == "failed":
+            self.display.failed(job, event["why"], self.folder.job_folder(job.name) / "log.txt")
+            self.failed.append(job)
 
 
-class _Keeper:
-    """With `keep: best`, of each method and target the weights of the seed that validates best stay."""
+class _BestCheckpoints:
+    """With `keep="best"`, deletes all checkpoints of a method and target but that of the seed that validates best."""
 
-    def __init__(self, folder: RunFolder, specs: Sequence[Spec]):
+    def __init__(self, folder: RunFolder, jobs: Sequence[Job]):
         self.folder = folder
-        self.is_on = any(spec.get("keep") == "best" for spec in specs)
+        self.is_on = any(job.keep == "best" for job in jobs)
         self.best: dict[tuple, tuple[float, str]] = {}
-        for record in folder.records() if self.is_on else ():
-            self.keep(record)
+        for record in folder.records():
+            self.add(record)
 
-    def keep(self, record: Mapping[str, Any]) -> None:
-        if not self.is_on:
+    def add(self, record: Mapping[str, Any]) -> None:
+        if not self.is_on or record.get("validation") is None:
             return
         key = (record["job"].get("method"), record["job"].get("target"))
-        rival = (record["validation"], record["name"])
-        loser = self.best.get(key)
-        if loser is None:
-            self.best[key] = rival
-        elif loser[1] != rival[1]:
-            # Of equals the first stays.
-            self.best[key] = max(loser, rival, key=lambda one: one[0])
-            lost = rival if self.best[key] is loser else loser
-            shutil.rmtree(self.folder.job_folder(lost[1]) / "checkpoint", ignore_errors=True)
+        new = (record["validation"], record["name"])
+        old = self.best.setdefault(key, new)
+        if old[1] != new[1]:
+            # The first of equals stays.
+            winner, loser = (new, old) if new[0] > old[0] else (old, new)
+            self.best[key] = winner
+            shutil.rmtree(self.folder.job_folder(loser[1]) / "checkpoint", ignore_errors=True)
 
 
-def _run_in_processes(todo, folder: RunFolder, display, stop: Stop, keeper, at_once: int, processes: int) -> list[Spec]:
-    from hf_memaug.training.sweep.runner import environments, library_path
-
-    # Several processes of one job share the devices among themselves.
-    slots = environments(at_once) if processes == 1 else [{**os.environ, "PYTHONPATH": library_path()}] * at_once
-    waiting, running, failed = list(todo), {}, []
-    events: queue.Queue = queue.Queue()
-    try:
-        while (waiting and not stop.asked) or running:
-            free = [slot for slot in range(at_once) if slot not in {one.slot for one in running.values()}]
-            while waiting and free and not stop.asked:
-                one = _Running(waiting.pop(0), free.pop(0), folder, slots, processes, events)
-                running[one.spec["name"]] = one
-                display.start(one.spec)
-            if stop.asked:
-                for one in running.values():
-                    one.ask_to_end()
-            with contextlib.suppress(queue.Empty):
-                name, event = events.get(timeout=0.1)
-                one = running[name]
-                if event["event"] == "ended":
-                    del running[name]
-                    one.close()
-                    event = one.outcome or {"event": "interrupted" if stop.asked else "failed", "why": one.last_words()}
-                    if not _take(event, one.spec, folder, display, keeper):
-                        failed.append(one.spec)
-                elif event["event"] in ("done", "failed", "interrupted"):
-                    one.outcome = event
-                else:
-                    display.event(one.spec, event)
-    finally:
-        for one in running.values():
-            one.kill()
-    if stop.asked:
-        raise Interrupted(display.interrupted())
-    return failed
-
-
-class _Running:
+class _Process:
     """A job in a process of its own, and a thread that passes its events on."""
 
-    def __init__(self, spec: Spec, slot: int, folder: RunFolder, slots, processes: int, events: queue.Queue):
-        self.spec, self.slot, self.events = spec, slot, events
-        self.outcome: dict | None = None
+    def __init__(self, job: Job, slot: int, folder: Path, environment: dict, processes: int, events: queue.Queue):
+        self.job, self.slot, self.folder, self.events = job, slot, folder, events
+        self.last: dict | None = None
         self.asked_at: float | None = None
-        self.place = folder.job_folder(spec["name"])
-        write_atomically(self.place / JOB, json.dumps(spec, indent=2, ensure_ascii=False) + "\n")
+        job.write(folder)
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
-        command = [*(launcher if processes > 1 else ()), "-m", "hf_memaug.runs.job", str(self.place)]
-        self.log = open(self.place / "log.txt", "ab")
+        self.log = open(folder / "log.txt", "ab")
         self.process = subprocess.Popen(
-            [sys.executable, *command],
-            # Never written to: its end tells the job that the command is gone.
+            [sys.executable, *(launcher if processes > 1 else ()), "-m", "hf_memaug.runs.job", str(folder)],
+            # Never written to: when it closes, the job knows that the command is gone.
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self.log,
-            env=slots[slot],
-            # The keyboard interrupts the command, and that ends its jobs.
+            env=environment,
+            # Ctrl-C reaches the command alone, which then ends its jobs.
             start_new_session=True,
         )
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        from hf_memaug.runs.job import EVENT
-
         for raw in self.process.stdout:
             line = raw.decode("utf-8", errors="replace")
             if line.startswith(EVENT):
-                self.events.put((self.spec["name"], json.loads(line.removeprefix(EVENT))))
+                self.events.put((self.job.name, json.loads(line.removeprefix(EVENT))))
             else:
                 self.log.write(raw)
         self.process.wait()
-        self.events.put((self.spec["name"], {"event": "ended"}))
+        self.events.put((self.job.name, {"event": "ended"}))
 
     def ask_to_end(self) -> None:
         if self.asked_at is None:
@@ -194,16 +204,31 @@ class _Running:
         self.process.stdin.close()
         self.log.close()
 
-    def last_words(self) -> str:
-        lines = (self.place / "log.txt").read_text(encoding="utf-8", errors="replace").strip().splitlines()
-        return lines[-1] if lines else f"it ended with {self.process.returncode} and said nothing"
+    def died(self, was_asked: bool) -> dict:
+        """The event of a process that ended without one."""
+        lines = (self.folder / "log.txt").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        why = lines[-1] if lines else f"exit code {self.process.returncode}, no output"
+        return {"event": "interrupted" if was_asked else "failed", "why": why}
 
     def _signal(self, number: int) -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.process.pid, number)
 
 
-def check_counts(jobs: int, processes: int) -> None:
-    for name, value in (("jobs", jobs), ("processes", processes)):
-        if value < 1:
-            raise UsageError(f"`--{name}` is {value}; it must be 1 or more.")
+def _environments(at_once: int, processes: int) -> list[dict[str, str]]:
+    """One for each job at a time: a share of the cores, and one of the GPUs where a job is one process."""
+    import torch
+
+    here = str(Path(__file__).resolve().parents[2])
+    # The same code in processes that start elsewhere, installed or not.
+    paths = [here, *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    shared = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    if processes > 1:
+        return [shared] * at_once
+    shared.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // at_once)))
+    shared.setdefault("TOKENIZERS_PARALLELISM", "false")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    devices = visible.split(",") if visible else [str(number) for number in range(torch.cuda.device_count())]
+    if not devices:
+        return [shared] * at_once
+    return [{**shared, "CUDA_VISIBLE_DEVICES": devices[slot % len(devices)]} for slot in range(at_once)]

@@ -65,11 +65,16 @@ def option_name(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
+def arguments_class(trainer: str) -> type:
+    """The class of a trainer's arguments."""
+    module, _, name = TRAINERS[trainer].partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
 @functools.cache
 def trainer_settings(trainer: str) -> dict[str, Setting]:
     """The fields of a trainer's arguments, including those of `TrainingArguments`."""
-    module, _, name = TRAINERS[trainer].partition(":")
-    return settings_of(getattr(importlib.import_module(module), name))
+    return settings_of(arguments_class(trainer))
 
 
 @functools.cache

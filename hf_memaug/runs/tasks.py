@@ -1,8 +1,8 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-The tasks beside classes: rows with tags, with questions and with replies, how they are read, tokenized and scored. A
-new task is one row of `TASKS`.
+The tasks besides classification: tags, questions and replies. `TASKS` says how their rows are read, tokenized and
+scored.
 """
 
 import dataclasses
@@ -51,7 +51,7 @@ def _read_tags(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequ
     unknown = [tag for tag in found if tag not in labels] if labels is not None else []
     if unknown and unknown != ["O"]:
         raise ValueError(
-            f"`--data` has the tags {listed(unknown)}, which `checkpoint` has not: it has {listed(labels)}."
+            f"`--data` has the tags {listed(unknown)}, missing from those of `checkpoint`: {listed(labels)}."
         )
     return DomainDataset(columns, found if labels is None else labels)
 
@@ -193,8 +193,30 @@ TASKS: dict[str, Task] = {
         prepare=_prepare_replies,
     ),
 }
-# They look at the loss of each row, and rows of these tasks have a label for each token, or two places.
+# They use the loss of each row, and rows of these tasks have a label for each token, or two positions.
 NOT_FOR_TASKS = ("irm", "vrex", "group_dro", "mixup", "fishr")
+
+
+def kind_of(rows: DomainDataset) -> str:
+    """What the rows are: "text", "image" or "graph", each with a class, or one of `TASKS`."""
+    columns = rows.column_names
+    found = next((kind for kind in ("image", "graph") if kind in columns), None)
+    if found is not None or "label" in columns:
+        return found or "text"
+    others = {TAGS: "tags", QUESTIONS: "answers", REPLIES: "text_pair"}
+    return next((kind for kind, column in others.items() if column in columns), "text")
+
+
+def in_words(kind: str) -> str:
+    """The plural of a kind of rows: `texts`, `tags`."""
+    return kind if kind in TASKS else f"{kind}s"
+
+
+def auto_class_of(kind: str) -> str:
+    """The class of transformers that loads a model for a kind of rows."""
+    if kind in TASKS:
+        return TASKS[kind].auto_class
+    return "AutoModelForImageClassification" if kind == "image" else "AutoModelForSequenceClassification"
 
 
 def check_task(name: str) -> None:
@@ -203,7 +225,7 @@ def check_task(name: str) -> None:
 
 
 def check_columns(options: Any) -> None:
-    """Refuses the name of a column that the task does not read."""
+    """The name of a column that the task does not read is an error."""
     own = TASKS[options.task].columns if options.task in TASKS else ("smiles", "text", "text_pair", "label")
     for one in dataclasses.fields(options):
         reads = [task for task, row in TASKS.items() if one.name in row.columns]
@@ -211,13 +233,23 @@ def check_columns(options: Any) -> None:
         if is_column and one.name not in own and getattr(options, one.name) != one.default:
             named = " or ".join([*reads, *([CLASSES] if one.name in ("smiles", "text", "text_pair", "label") else [])])
             raise UsageError(
-                f"`--{one.name.replace('_', '-')}` is a column of {named}, and the task is {options.task}: leave it "
-                "out, or give another `--task`."
+                f"`--{one.name.replace('_', '-')}` is a column of {named}, and the task is {options.task}. Leave it "
+                "out, or choose another `--task`."
             )
 
 
+def prepare(rows: DomainDataset, processor, max_length: int | None) -> DomainDataset:
+    """The rows as a trainer takes them: texts as tokens, with the labels of their task."""
+    from transformers import PreTrainedTokenizerBase
+
+    if not isinstance(processor, PreTrainedTokenizerBase):
+        return rows
+    kind = kind_of(rows)
+    return TASKS[kind].prepare(rows, processor, max_length) if kind in TASKS else rows.tokenize(processor, max_length)
+
+
 def trainer_of(kind: str, continual: bool = False) -> type:
-    """The trainer of a kind of rows, or that of domain after domain."""
+    """The trainer for a kind of rows, or the one for domain after domain."""
     from hf_memaug.training import ContinualTrainer, DomainTrainer, question_trainer
 
     of_kind = {QUESTIONS: ("QuestionTrainer", "ContinualQuestionTrainer"), TAGS: ("TagTrainer", "ContinualTagTrainer")}
@@ -227,18 +259,18 @@ def trainer_of(kind: str, continual: bool = False) -> type:
 
 
 def with_all_tags(several: Sequence[DomainDataset | None]) -> list[DomainDataset | None]:
-    """The splits of tagged rows, with the tags of all of them for labels."""
+    """The splits of tagged rows, with the tags of all splits as labels."""
     names = tag_names(({"tags": part.label_names} for part in several if part is not None), "tags")
     return [part and DomainDataset({name: part[name] for name in part.column_names}, names) for part in several]
 
 
 def check_types(train: DomainDataset, **others: DomainDataset | None) -> None:
-    """Refuses entities that no model could learn to find."""
+    """Types of entities that only occur outside the training rows are an error: no model can learn them."""
     known = {kind for counts in _entity_counts(train).values() for kind in counts}
     for name, part in others.items():
         found = {kind for counts in _entity_counts(part).values() for kind in counts} if part is not None else set()
         if found - known:
             raise ValueError(
-                f"`{name}` has entities of the type {listed(sorted(found - known))}, and no row of `train` has: no "
-                "model can learn them. Take those rows out, or choose another target."
+                f"`{name}` has entities of the type {listed(sorted(found - known))}, which is missing from `train`. "
+                "Remove those rows, or choose another target."
             )

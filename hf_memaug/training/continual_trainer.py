@@ -236,7 +236,7 @@ class ContinualTrainer(DomainTrainer):
         stage = {"domains": list(domains), "strategy": self.strategy.name, "growth": growth}
         stage |= {"steps": output.global_step, "rows": len(rows), "scores": self._scores()}
         self.record.stages.append(stage)
-        self._save_stage(folder)
+        self.save_stage(folder)
         if self.args.push_to_hub and self.is_world_process_zero():
             push_stage(self.model, folder, self.record, self.hub_model_id, self.args.hub_token)
         # From here on the stage is done.
@@ -326,7 +326,7 @@ class ContinualTrainer(DomainTrainer):
             shutil.rmtree(self._folder(""), ignore_errors=True)
             (Path(self.args.output_dir) / RECORD_FILE).unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
-        self._save_stage(self._folder(START))
+        self.save_stage(self._folder(START))
         scores = self._scores()
         if self.record.stages:
             # Domains that the earlier run did not know of, before their turn.
@@ -360,7 +360,7 @@ class ContinualTrainer(DomainTrainer):
         self._load(self._folder(last))
         write_facts(self.model.config, self.record)
 
-    def _save_stage(self, folder: Path) -> None:
+    def save_stage(self, folder: Path) -> None:
         write_facts(self.model.config, self.record)
         self.save_model(str(folder), _internal_call=True)
         if self.is_world_process_zero():

@@ -3,10 +3,8 @@
 """`train` and `compare`: jobs, the run folder, and going on."""
 
 import json
-import os
 import signal
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,7 +90,7 @@ def test_the_recipe_of_a_run_gives_the_same_jobs(command, columns, quick, memory
     assert jobs[0]["job"]["balanced_batches"] is False and "learning_rate" not in jobs[0]["job"]
 
     from hf_memaug.cli.recipes import resolve
-    from hf_memaug.runs.folder import write_recipe
+    from hf_memaug.runs.folder import RunFolder
     from hf_memaug.runs.settings import all_settings
     from hf_memaug_cli.options import CompareOptions
 
@@ -101,7 +99,7 @@ def test_the_recipe_of_a_run_gives_the_same_jobs(command, columns, quick, memory
     of_all |= {"balanced_batches": False, "algorithm_kwargs": "{}"}
     settings = {None: of_all, "mil": {"learning_rate": "1e-4"}}
     resolved = resolve("compare", CompareOptions, given, settings, all_settings("bilevel"))
-    write_recipe(tmp_path / "recipe.yaml", resolved.recipe("compare"))
+    RunFolder(tmp_path).write_recipe(resolved.recipe("compare"))
     code, second, error = command("compare", "--recipe", "recipe.yaml", "--dry-run", "--json")
     assert code == 0, error
     assert [json.loads(line) for line in second.splitlines()] == jobs
@@ -130,26 +128,7 @@ def test_one_method_without_a_target(command, columns, backbones, quick, read_li
     assert read_lines(tmp_path / "one" / "runs.jsonl") == [record]
 
 
-def test_a_job_that_fails_is_said_and_tried_again(command, columns, backbones, quick, monkeypatch, tmp_path):
-    from hf_memaug.runs import methods
-
-    build = methods.METHODS["erm"].build
-    broken = methods.Method(lambda parts: 1 / 0, "broken", reads=("text",))
-    monkeypatch.setitem(methods.METHODS, "broken", broken)
-    words = ["compare", *columns, "--methods", "broken,erm", "--seeds", 1, "--target", "books", *quick]
-    code, out, _ = command(*words, "--backbone", backbones["roberta"])
-    assert (
-        code == 1
-        and "FAILED broken books seed 0: ZeroDivisionError" in out
-        and "One job failed; the same command tries it again." in out
-    )
-    assert "ZeroDivisionError" in (tmp_path / "runs/compare/jobs/broken-books-seed0/log.txt").read_text()
-    assert json.loads((tmp_path / "runs/compare/run.json").read_text())["finished"] is None
-    monkeypatch.setitem(methods.METHODS, "broken", methods.Method(build, "mended", reads=("text",)))
-    code, out, _ = command(*words, "--backbone", backbones["roberta"])
-    assert code == 0 and "1 of 2 jobs are already done" in out
-
-
+@pytest.mark.slow
 def test_kill_and_go_on(started, columns, read_lines, tmp_path, command):
     words = ["train", *columns, "--target", "books", "--max-steps", 4000, "--save-steps", 5, "--eval-steps", 5]
     words += ["--output", "killed", "--per-device-train-batch-size", 4]
@@ -205,6 +184,7 @@ def wait_for_line(process, part: str) -> str:
     raise AssertionError(process.stderr.read())
 
 
+@pytest.mark.slow
 def test_several_jobs_at_once(command, columns, backbones, quick, read_lines, tmp_path):
     words = ["compare", *columns, "--methods", "erm,vrex", "--seeds", 1, "--target", "books", *quick, "--jobs", 2]
     code, out, error = command(*words, "--backbone", backbones["roberta"], "--output", "both", "--keep", "none")
@@ -218,6 +198,7 @@ def test_several_jobs_at_once(command, columns, backbones, quick, read_lines, tm
     assert {name: one["scores"] for name, one in alone.items()} == {name: one["scores"] for name, one in both.items()}
 
 
+@pytest.mark.slow
 def test_several_processes(command, columns, backbones, quick, read_lines, tmp_path):
     words = ["train", *columns, "--target", "books", *quick, "--backbone", backbones["roberta"], "--processes", 2]
     code, out, error = command(*words)
@@ -229,7 +210,7 @@ def test_several_processes(command, columns, backbones, quick, read_lines, tmp_p
 def test_processes_without_a_gpu_find_each_other(monkeypatch, tmp_path):
     import torch
 
-    from hf_memaug.runs.job import common_arguments
+    from hf_memaug.runs.training import common_arguments
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert common_arguments(tmp_path, 0)["use_cpu"] is False
@@ -249,32 +230,6 @@ def test_images(command, pictures, backbones, quick, read_lines, tmp_path):
     assert json.loads((place / "memory.json").read_text())["kind"] == "experts"
     assert "picture" in np.load(place / "features.npz")
     assert json.loads((tmp_path / "runs/compare/run.json").read_text())["task"] == "image"
-
-
-def test_a_lock_of_a_dead_process_is_no_lock(command, columns, backbones, quick, started, tmp_path):
-    words = ["train", *columns, "--target", "books", "--backbone", backbones["roberta"]]
-    other = started(*words, "--max-steps", 100000, "--output", "busy")
-    wait_for(lambda: list((tmp_path / "busy").glob("jobs/*/metrics.jsonl")), other)
-    code, _, error = command(*words, *quick, "--output", "busy")
-    assert code == 2 and f"is in use by another run (process {other.pid})" in error
-    os.kill(other.pid, signal.SIGKILL)
-    other.wait()
-    code, _, error = command(*words, "--max-steps", 100000, "--output", "busy", "--dry-run")
-    assert code == 0
-    assert Path(tmp_path / "busy" / "lock").read_text() == str(other.pid)
-
-
-def test_a_broken_record_is_left_aside(command, columns, backbones, quick, tmp_path):
-    words = ["compare", *columns, "--methods", "erm", "--target", "books", "--backbone", backbones["roberta"], *quick]
-    assert command(*words, "--seeds", 1)[0] == 0
-    record = tmp_path / "runs/compare/runs.jsonl"
-    whole = record.read_bytes()
-    record.write_bytes(whole[: len(whole) // 2])
-    code, out, error = command(*words, "--seeds", 1)
-    assert code == 0 and "line 1 is no whole record" in error and "done already" not in out
-    first, second = record.read_bytes().splitlines()
-    assert first == whole[: len(whole) // 2], "never rewritten"
-    assert json.loads(second)["name"] == "erm-books-seed0"
 
 
 def test_a_full_disk_is_said(command, columns, backbones, quick, monkeypatch, tmp_path):

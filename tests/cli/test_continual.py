@@ -7,7 +7,7 @@ import json
 import pytest
 from cli.row_files import write
 
-from hf_memaug.cli.continual import _parts
+from hf_memaug.runs.splits import split_for_continual
 
 NETWORK = ["--backbone", "gin-2x8", "--method", "hma", "--real-memory-size", 16, "--synthetic-slots", 2]
 
@@ -29,7 +29,7 @@ def finished(command, read_lines, tmp_path):
 def held_out(folder, record) -> dict:
     """The rows that a job has scored."""
     spec = json.loads((folder / "jobs" / record["name"] / "job.json").read_text())
-    return _parts(spec["source"], spec["order"], spec["holdout"])["test"]
+    return split_for_continual(spec["source"], spec["protocol"]["order"], spec["protocol"]["holdout"])["test"]
 
 
 class TestRows:
@@ -50,13 +50,15 @@ class TestRows:
         code, _, error = command("continual", *splits, "--dry-run", "--on-overlap", "drop")
         assert code == 0, error
         for word, count in (("drop", 38), ("ignore", 40)):
-            train = _parts(self.source(splits), ["A", "B"], 0.2, on_overlap=word)["train"]
+            train = split_for_continual(self.source(splits), ["A", "B"], 0.2, on_overlap=word)["train"]
             assert sum(map(len, train.values())) == count
 
     def test_rows_are_not_scored_in_the_order_of_their_file(self, splits):
         """A model whose rows read each other would be scored on batches of one class."""
-        parts = _parts(self.source(splits), ["A"], 0.2, dev_fraction=0.5, on_overlap="ignore")
-        alone = _parts(self.source([*splits[:4], "--test-split", "train"]), ["A"], 0.5, on_overlap="ignore")
+        parts = split_for_continual(self.source(splits), ["A"], 0.2, dev_fraction=0.5, on_overlap="ignore")
+        alone = split_for_continual(
+            self.source([*splits[:4], "--test-split", "train"]), ["A"], 0.5, on_overlap="ignore"
+        )
         for part in (parts["dev"], parts["test"], alone["test"]):
             assert list(part["A"]["label"]) != sorted(part["A"]["label"])
 
@@ -94,18 +96,18 @@ class TestGMAP:
         config = json.loads((tmp_path / "later" / later["checkpoint"] / "config.json").read_text())
         assert (config["model_type"], config["strategy"]) == ("gmap", "gated")
         code, _, error = command("continual", *more, "--general", encoder)
-        assert code == 2 and "all that it reads is in it. Leave it out." in error
+        assert code == 2 and "which contains its general encoder. Leave it out." in error
         code, _, error = command("continual", *more, "--method", "gmap", "--strategy", "single")
-        assert code == 2 and "`--strategy` shapes a fresh model, and `--backbone` was trained before" in error
+        assert code == 2 and "`--strategy` shapes a new model, and `--backbone` is a trained model" in error
         assert command("continual", *more, "--method", "gmap", "--strategies", "ewc", "--dry-run")[0] == 0
         code, _, error = command("continual", *more, "--method", "hma", "--dry-run")
-        assert code == 2 and "`--method` is 'hma', and `--backbone` was trained before as a `gmap`" in error
+        assert code == 2 and "`--method` is 'hma', and `--backbone` is a trained model, a `gmap`" in error
         code, _, error = command("continual", *more, "--strategies", "ewc,f+m", "--dry-run")
-        assert code == 2 and "`--backbone` is a `GMAPForSequenceClassification`, which does not grow so." in error
+        assert code == 2 and "`--backbone` is a `GMAPForSequenceClassification`, which cannot grow." in error
         code, _, error = command("continual", *words, "--strategy", "gatd", "--dry-run")
         assert code == 2 and "`--strategy` is 'gatd'. Did you mean 'gated'? Choose 'single'" in error
         code, _, error = command("continual", "--data", "generated_graphs", "--backbone", kept)
-        assert code == 2 and "`--backbone` was trained before, on texts, and the rows are graphs." in error
+        assert code == 2 and "`--backbone` was trained on texts, and the rows are graphs." in error
 
     def test_tags(self, finished, command, encoder, tmp_path):
         data = [
@@ -148,7 +150,7 @@ def test_columns_have_no_auto_class(command, columns, tmp_path):
     (tmp_path / "columns/continual.json").write_text("{}")
     for words in (["evaluate", "columns"], ["continual", "--backbone", "columns"]):
         code, _, error = command(*words, *columns)
-        assert code == 2 and "holds the columns of progressive networks, which have no `Auto` class" in error
+        assert code == 2 and "the columns of progressive networks have no `Auto` class" in error
 
 
 def test_a_run_that_cannot_go_on_is_refused_with_options(command, columns, tmp_path):
@@ -164,10 +166,10 @@ def test_a_run_that_cannot_go_on_is_refused_with_options(command, columns, tmp_p
     ContinualRecord(strategy={"name": "ewc"}, labels=["negative", "positive"], stages=[stage]).save(folder)
     words = ["continual", *columns, "--backbone", "old", "--dry-run"]
     code, _, error = command(*words, "--strategies", "replay")
-    assert code == 2 and "`--strategies` has 'replay', which goes on from `" in error and "such as f." in error, error
+    assert code == 2 and "`--strategies` has 'replay', which needs `" in error and "such as f." in error, error
     assert "trained by ewc" in error and "history" not in error
     code, _, error = command(*words, "--strategies", "f", "--metric", "f1")
-    assert code == 2 and "`--metric` is 'f1', and the matrix of `--backbone` is of accuracy: give that." in error, error
+    assert code == 2 and "`--metric` is 'f1', and the matrix of `--backbone` holds accuracy. Use that." in error, error
     code, _, error = command(*words, "--strategies", "multi_task")
     assert code == 2 and "`--strategies` has 'multi_task', whose scores make no matrix" in error, error
     code, out, error = command(*words, "--strategies", "f")
@@ -187,9 +189,10 @@ def test_a_model_is_asked_for_with_the_settings_of_each_strategy(command, column
 def test_vectors_that_no_strategy_reads_are_refused(command, columns, tmp_path):
     (tmp_path / "old").mkdir()
     (tmp_path / "old/continual.json").write_text("{}")
+    (tmp_path / "v.txt").write_text("word 1.0")
     words = [*columns, "--backbone", "old", "--method", "memory-rnn", "--vectors", "v.txt"]
     code, _, error = command("continual", *words, "--strategies", "f,ewc")
-    assert code == 2 and "`--vectors` are for fresh words, and `--backbone` was trained before" in error
+    assert code == 2 and "`--vectors` is for new words, and `--backbone` is a trained model" in error
 
 
 class TestGraphs:
@@ -275,15 +278,15 @@ class TestGraphs:
         [
             (["--method", "gmap"], 2, "`gmap` is for texts, and the rows are graphs. Choose ['erm', 'hma']."),
             (["--backbone", "gni-3x64"], 2, "There is no network 'gni-3x64'. Write gin, gcn"),
-            (["--strategies", "f,f+m"], 2, "`--strategies` has 'f+m', which makes a model larger, and `erm` does not"),
+            (["--strategies", "f,f+m"], 2, "`--strategies` has 'f+m', which enlarges the model, and models of `erm`"),
             (
                 ["--data", "generated_graphs", "--order", "path", "--metric", "auroc"],
                 3,
                 "needs two classes, and rows of both",
             ),
-            (["--general", "encoder"], 2, "`--general` is for gmap and fine-tuning, and `--method` is 'erm': leave it"),
-            (["--strategy", "ewc"], 2, "`--strategy` is set by the command: give `--strategies`"),
-            (["--f.strategy", "ewc"], 2, "`--strategy` is set by the command: give `--strategies`"),
+            (["--general", "encoder"], 2, "`--general` is for gmap and fine-tuning, and `--method` is 'erm'. Leave it"),
+            (["--strategy", "ewc"], 2, "`--strategy` is set by the command. Use `--strategies`"),
+            (["--f.strategy", "ewc"], 2, "`--strategy` is set by the command. Use `--strategies`"),
         ],
     )
     def test_what_cannot_be_is_refused_with_the_mend(self, command, sets, words, code, said):
@@ -345,10 +348,13 @@ class TestQuestions:
 
     def test_what_cannot_be_is_refused_with_the_mend(self, command, words, encoder):
         for more, said in (
-            (["--strategies", "progressive"], "and the rows are questions. Choose another, such as ewc."),
-            (["--strategies", "f+v"], "which makes a model larger, and `erm` does not grow so. Choose `--method` memo"),
+            (["--strategies", "progressive"], "and the rows are questions. Choose another strategy, such as ewc."),
+            (
+                ["--strategies", "f+v"],
+                "models of `erm` cannot grow. Choose `--method` memo",
+            ),
             (["--method", "hma"], "`hma` is for texts, and the rows are questions."),
-            (["--metric", "accuracy"], "which questions have not. Choose f1, exact_match"),
+            (["--metric", "accuracy"], "which is not a metric of questions. Choose f1"),
             (["--tags", "right"], "`--tags` is a column of tags, and the task is questions"),
         ):
             code, _, error = command("continual", *words, "--backbone", encoder, *more, "--dry-run")

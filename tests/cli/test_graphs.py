@@ -150,7 +150,7 @@ def test_splits_that_the_data_brings(command, splits, read_lines, tmp_path):
     assert f"test {first['scores']['solvents']['mcc']:.1f}" in out
     rows = json.loads((folder / "results.json").read_text())["rows"]
     assert [(row["method"], row["target"]) for row in rows] == [("backbone", "solvents"), ("hma", "solvents")]
-    assert "Selection saw the rows of dev; the scores are those of test." in (folder / "README.md").read_text()
+    assert "Models are selected on dev and scored on test." in (folder / "README.md").read_text()
     counts = json.loads((folder / "data.json").read_text())["domains"]["solvents"]
     assert [counts[part] for part in ("train", "dev", "test")] == [20, 20, 20]
     assert "| solvents | test |" in (folder / first["checkpoint"] / "README.md").read_text()
@@ -170,28 +170,29 @@ def test_rows_are_not_scored_in_the_order_of_their_file(splits):
     from types import SimpleNamespace
 
     from hf_memaug.runs import rows as data
+    from hf_memaug.runs.splits import split_rows
 
     names = dict(zip(("split", "dev_split", "test_split"), ("train", "dev", "test"), strict=True))
     columns = {"text": "text", "text_pair": None, "label": "label", "domain": "domain", "smiles": "smiles"}
     source = data.source_of(SimpleNamespace(data=str(splits[1]), quiet=True, **names, **columns))
     # In the file, all of one class and then all of the other.
-    parts = data.split_for(source, "none", 0.2, "raise")
+    parts = split_rows(source, "none", 0.2, "raise")
     assert parts["train"]["label"] == [0] * 10 + [1] * 10
     for rows in (parts["dev"], parts["test"], data.load_labelled({**source, "split": "test"}, ["0", "1"])):
         assert sorted(rows["label"]) == [0] * 10 + [1] * 10 and 2 < sum(rows["label"][:10]) < 8
     again = data.source_of(SimpleNamespace(data=str(splits[1]), quiet=True, **names, **columns))
-    assert data.split_for(again, "none", 0.2, "raise")["test"]["smiles"] == parts["test"]["smiles"]
+    assert split_rows(again, "none", 0.2, "raise")["test"]["smiles"] == parts["test"]["smiles"]
 
 
 @pytest.mark.parametrize(
     "words, said",
     [
         (GIVEN[:-2], "add `--target none`"),
-        ([*GIVEN[:4], *GIVEN[6:]], "needs `--test-split` beside it"),
-        (GIVEN[2:], "needs `--split` beside it"),
-        ([*GIVEN[:4], "--test-split", "dev", *GIVEN[6:]], "name three different ones"),
+        ([*GIVEN[:4], *GIVEN[6:]], "needs `--test-split`, the rows to score"),
+        (GIVEN[2:], "needs `--split`, the rows to train on"),
+        ([*GIVEN[:4], "--test-split", "dev", *GIVEN[6:]], "Name three different ones"),
         (["--split", "train"], "`--target none`"),
-        ([*GIVEN, "--methods", "mixup"], "`mixup` mixes or parts the rows of a batch"),
+        ([*GIVEN, "--methods", "mixup"], "`mixup` splits a batch by its rows"),
         ([*GIVEN, "--methods", "coral"], "compares domains"),
         ([*GIVEN, "--methods", "mil"], "`mil` is for texts, and the rows are graphs. Choose ['erm', 'hma']."),
         ([*GIVEN, "--methods", "erm", "--backbone", "gni-3x64"], "There is no network 'gni-3x64'. Write gin, gcn"),
@@ -213,22 +214,7 @@ def test_graph_networks_are_for_graphs(command, columns):
     assert code == 3 and "needs two classes" in error and "such as mcc" in error
 
 
-def in_this_process(jobs, folder, at_once, say):
-    """Without the seconds that a process takes to begin."""
-    from hf_memaug.training.sweep import run_job
-    from hf_memaug.training.sweep.runner import job_folder
-
-    for job in jobs:
-        job_folder(folder, job).mkdir(parents=True)
-        job.write(job_folder(folder, job))
-        run_job(job_folder(folder, job))
-    return []
-
-
-def test_a_sweep_over_molecules(command, molecules, read_lines, tmp_path, monkeypatch):
-    from hf_memaug.cli import sweep
-
-    monkeypatch.setattr(sweep, "run_jobs", in_this_process)
+def test_a_sweep_over_molecules(command, molecules, read_lines, tmp_path):
     words = ["sweep", *molecules, "--target", "three", "--methods", "hma", "--backbone", "gin-2x8", "--trials", 1]
     sizes = ["--steps", 2, "--checkpoint-every", 1, "--batch-size", 6, "--dropout", 0.3, "--jumping-knowledge", "sum"]
     code, out, error = command(*words, *sizes, *MEMORY, "--output", "run")
@@ -248,27 +234,27 @@ def test_a_sweep_over_molecules(command, molecules, read_lines, tmp_path, monkey
     assert code == 0 and "1 jobs, 1 of them done" in out, error
 
 
-@pytest.mark.parametrize("method", ["erm", "hma"])
-def test_a_sweep_reads_the_values_of_all_graphs(command, tmp_path, method):
-    """Files of the TU collection, `small`, and a value that the domain left out alone has."""
-    from hf_memaug.cli.sweep import build
-    from hf_memaug.training.sweep.plan import Job
-
+def test_a_sweep_reads_the_values_of_all_graphs(command, tmp_path):
+    """A value that only the domain left out has needs a place in the network."""
     (tmp_path / "tu").mkdir()
     for name, largest in (("A", 1), ("B", 1), ("C", 5)):
-        graph = {"num_nodes": 3, "edges": [[0, 1], [1, 2]], "node_labels": [0, 1, largest]}
-        rows = [{**graph, "label": number % 2} for number in range(4)]
+        rows = [
+            {
+                "num_nodes": size,
+                "edges": [[0, 1], [1, 2]],
+                "node_labels": [0] * (size - 1) + [largest],
+                "label": size % 2,
+            }
+            for size in range(3, 11)
+        ]
         (tmp_path / "tu" / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    words = ["sweep", "--data", tmp_path / "tu", "--methods", method, "--target", "C", "--trials", 1, "--on-overlap"]
-    code, out, error = command(*words, "ignore", "--dry-run", "--json")
-    assert code == 0 and '"state": "to do"' in out, error
-    checkpoint = {"row": method, "backbone": "small", "settings": {}, "kind": "graph"}
-    columns = {"text": "text", "label": "label", "domain": "domain"}
-    job = Job("tu", str(tmp_path / "tu"), "small", json.dumps(checkpoint), "erm", ("C",), columns=columns)
-    model, processor, rows = build(job)
-    network = model.config.backbone_config
-    assert processor is None and len(rows) == 12 and network.node_vocab_sizes == [6]
-    assert model.config.augmentation == ("none" if method == "erm" else "hma") and network.hidden_size == 64
+    words = ["sweep", "--data", tmp_path / "tu", "--methods", "erm,hma", "--target", "C", "--trials", 1]
+    words += ["--on-overlap", "ignore", "--steps", 1, "--checkpoint-every", 1, "--holdout", 0.5, "--output", "run"]
+    code, out, error = command(*words)
+    assert code == 0, error + out
+    for model, augmentation in (("small", "none"), ("hma", "hma")):
+        config = json.loads((tmp_path / f"run/selected/tu/{model}/erm/C/config.json").read_text())
+        assert config["backbone_config"]["node_vocab_sizes"] == [6] and config["augmentation"] == augmentation
 
 
 def test_molecules_without_rdkit(command, molecules, monkeypatch):

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from hf_memaug.cli.continual import _parts
+from hf_memaug.runs.splits import split_for_continual
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_one_split_selects_and_another_is_scored(command, three_splits, backbone
     general, none = ["--general", backbones["roberta"]], ["--target", "none"]
     for more, said in [
         ([*none, *general], "`--on-overlap drop`"),
-        ([*none, "--on-overlap", "drop_dev"], "`fine-tuning` reads a general encoder: give it as `--general`"),
+        ([*none, "--on-overlap", "drop_dev"], "`fine-tuning` reads a general encoder. Set `--general`"),
         (["--target", "books", *general], "add `--target none`"),
     ]:
         code, _, error = command(*words, *more)
@@ -52,7 +52,7 @@ def test_one_split_selects_and_another_is_scored(command, three_splits, backbone
     results = json.loads((tmp_path / "runs/compare/results.json").read_text())
     assert {row["method"] for row in results["rows"]} == {"fine-tuning", "gmap-single"}
     code, _, error = command("train", "--data", three_splits, "--split", "train", "--dev-split", "dev")
-    assert code == 2 and "needs `--test-split` beside it" in error
+    assert code == 2 and "needs `--test-split`, the rows to score" in error
 
 
 def test_training_rows_that_are_scored_too(command, three_splits, quick, tmp_path):
@@ -80,28 +80,6 @@ def test_a_name_of_its_own_needs_settings_of_its_own(command, columns, pictures)
     assert len(set(names)) == 3 * domains and sum("gmoe-linear" in name for name in names) == domains
 
 
-def test_a_sweep_calls_them_by_their_names(columns, pictures):
-    import argparse
-
-    from hf_memaug.cli.sweep import _plan, build, method_of
-    from hf_memaug.runs import rows as data
-    from hf_memaug.runs.methods import chosen
-
-    several = {name: chosen(name) for name in ("vit", "gmoe-linear", "coral")}
-    options = argparse.Namespace(
-        **{"data": str(pictures), "text": "text", "text_pair": None, "label": "label", "domain": "domain"},
-        **{"split": None, "backbone": "small", "batch_size": None, "dropout": None, "trials": 1, "draws": 1},
-        **{"selection": "training", "steps": 1, "checkpoint_every": 1, "holdout": 0.2, "on_overlap": "raise"},
-        max_length=None,
-    )
-    source = data.source_of(options)
-    rows, _ = data.load(source)
-    settings = {name: {} for name in several} | {"gmoe-linear": {"router": "linear"}}
-    jobs = _plan(options, several, settings, source, rows, rows.domains[:1])
-    assert [method_of(job) for job in jobs] == ["vit", "gmoe-linear", "coral"]
-    assert build(jobs[1])[0].config.router == "linear"
-
-
 def test_each_domain_keeps_its_best_epoch_and_words_have_vectors(command, columns, read_lines, tmp_path):
     (tmp_path / "vectors.txt").write_text("\n".join(f"{word} 9.0 8.0 7.0 6.0" for word in ("the", "film", "book", "a")))
     words = ["continual", *columns, "--order", "films,books", "--method", "memory-rnn", "--strategies", "f+v"]
@@ -111,7 +89,7 @@ def test_each_domain_keeps_its_best_epoch_and_words_have_vectors(command, column
     assert code == 0, error + out
     (record,) = read_lines(tmp_path / "runs/continual/runs.jsonl")
     source = json.loads((tmp_path / "runs/continual/jobs/f+v-seed0/job.json").read_text())["source"]
-    parts = _parts(source, ["films", "books"], 0.5, 0.5, seed=0)
+    parts = split_for_continual(source, ["films", "books"], 0.5, 0.5, seed=0)
     for name in ("films", "books"):
         # Of a domain's twelve rows half are held out, and some of these choose.
         dev, test = set(parts["dev"][name]["text"]), set(parts["test"][name]["text"])
@@ -158,14 +136,14 @@ def test_each_domain_keeps_its_best_epoch_and_words_have_vectors(command, column
     model = hf_memaug.MemoryRNNForSequenceClassification.from_pretrained(kept)
     place = AutoTokenizer.from_pretrained(kept).get_vocab()["phone"]
     assert np.allclose(model.get_input_embeddings().weight[place].detach().numpy(), 5, atol=1e-3)
-    assert "is no file" in command(*more[:13], "--vectors", "none.txt", "--dry-run")[2]
+    assert "is not a file" in command(*more[:13], "--vectors", "none.txt", "--dry-run")[2]
 
 
 def test_vectors_and_fractions_that_are_refused(command, columns):
     words = ["continual", *columns, "--seeds", 1]
     for more, said in [
-        (["--vectors", "none.txt"], "are for memory-rnn"),
-        (["--method", "memory-rnn", "--vectors", "none.txt"], "is no file"),
+        (["--vectors", __file__], "is for memory-rnn"),
+        (["--method", "memory-rnn", "--vectors", "none.txt"], "is not a file"),
         (["--dev-fraction", 1], "less than 1"),
     ]:
         code, _, error = command(*words, *more)

@@ -124,13 +124,13 @@ class TestTags:
         # The last row is the entity F1 of what was kept, on the rows that were held out.
         from transformers import AutoModelForTokenClassification, AutoTokenizer
 
-        from hf_memaug.cli.continual import _parts
+        from hf_memaug.runs.splits import split_for_continual
 
         kept = run / records["f"]["checkpoint"]
         model, tokenizer = AutoModelForTokenClassification.from_pretrained(kept), AutoTokenizer.from_pretrained(kept)
         source = json.loads((run / "jobs/f-seed0/job.json").read_text())["source"]
         names = [model.config.id2label[label] for label in range(3)]
-        for name, tested in _parts(source, ["north", "south"], 0.2)["test"].items():
+        for name, tested in split_for_continual(source, ["north", "south"], 0.2)["test"].items():
             encoded = tokenize_tags(tested, tokenizer, names, column="tags")
             logits = [
                 model(**tokenizer(row["tokens"], is_split_into_words=True, return_tensors="pt")) for row in tested
@@ -188,8 +188,8 @@ class TestTags:
 
     def test_a_byte_level_tokenizer_reads_words_and_not_parts_of_them(self, tmp_path, rows):
         from hf_memaug.data import DomainDataset
+        from hf_memaug.runs.building import processor_of
         from hf_memaug.runs.methods import chosen
-        from hf_memaug.runs.processors import processor_of
 
         backbone = save_backbone("roberta", tmp_path / "roberta")
         columns = {"tokens": [["good", "book"]], "tags": [["O", "O"]], "domain": ["a"]}
@@ -200,8 +200,8 @@ class TestTags:
 
     def test_the_general_encoder_alone_is_given_its_own_tokens(self, tmp_path):
         from hf_memaug.data import DomainDataset
+        from hf_memaug.runs.building import processor_of
         from hf_memaug.runs.methods import chosen
-        from hf_memaug.runs.processors import processor_of
 
         roberta, bert = (save_backbone(kind, tmp_path / kind) for kind in ("roberta", "bert"))
         rows = DomainDataset({"text": ["a good book"], "label": [0], "domain": ["a"]}, ["no", "yes"])

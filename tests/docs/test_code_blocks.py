@@ -42,7 +42,7 @@ for place in ("you/reviews-memory", "runs/reviews/jobs/NAME/checkpoint"):
 """,
     },
     "docs/report.md": {
-        "write_job_facts": """
+        "write_facts": """
 from transformers import AutoTokenizer
 from hf_memaug import RobertaWithKVMemoryForSequenceClassification, leave_one_domain_out
 from hf_memaug.data import generated_reviews

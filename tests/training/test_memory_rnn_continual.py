@@ -82,8 +82,8 @@ def test_a_run_that_grows_resumes_to_the_bit(strategy, tmp_path):
     straight = run(strategy, tmp_path / "one", **kwargs)
     straight.train()
     first = run(strategy, tmp_path / "two", **kwargs)
-    save = first._save_stage
-    first._save_stage = lambda folder: broken() if folder.name.startswith("2-") else save(folder)
+    save = first.save_stage
+    first.save_stage = lambda folder: broken() if folder.name.startswith("2-") else save(folder)
     with pytest.raises(Stop):
         first.train()
     again = run(strategy, tmp_path / "two", **kwargs)

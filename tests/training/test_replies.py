@@ -86,7 +86,7 @@ class TestContinual:
         straight = run(strategy, tmp_path / "one", **kwargs)
         straight.train()
         halted = run(strategy, tmp_path / "two", **kwargs)
-        save, calls = halted._save_stage, []
+        save, calls = halted.save_stage, []
 
         def broken(*args):
             # The start and the first stage are kept; the second is trained, and lost.
@@ -95,7 +95,7 @@ class TestContinual:
                 raise Stop
             return save(*args)
 
-        halted._save_stage = broken
+        halted.save_stage = broken
         with pytest.raises(Stop):
             halted.train()
         again = run(strategy, tmp_path / "two", **kwargs)

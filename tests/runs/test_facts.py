@@ -16,7 +16,7 @@ from PIL import Image
 from transformers import AutoModelForSequenceClassification
 
 from hf_memaug import DomainDataset
-from hf_memaug.runs.facts import evenly, write_job_facts
+from hf_memaug.runs.facts import evenly, write_facts
 
 CLASSES = ["bad", "fine", "good"]
 
@@ -64,7 +64,7 @@ def test_every_family_leaves_its_facts(case, tmp_path):
     model = case.model_class(case.config(**size)).train()
     case.tiny.prepare(model)
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    write_job_facts(tmp_path, model, processor, rows, batch_size=5, patches=False)
+    write_facts(tmp_path, model, processor, rows, batch_size=5)
     arrays, memory = kept(tmp_path)
     assert model.training and all(torch.equal(before[name], value) for name, value in model.state_dict().items())
     assert arrays["features"].dtype == np.float16 and arrays["features"].shape[0] == len(rows)
@@ -81,7 +81,7 @@ def test_features_predictions_and_reads_are_those_of_the_model(tmp_path):
     tokenizer, rows = tiny_tokenizer("roberta"), text_rows()
     torch.manual_seed(0)
     model = case.model_class(case.config(vocab_size=len(tokenizer), initializer_range=0.3)).eval()
-    write_job_facts(tmp_path, model, tokenizer, rows, batch_size=5)
+    write_facts(tmp_path, model, tokenizer, rows, batch_size=5)
     arrays, memory = kept(tmp_path)
     assert arrays["text"].tolist() == rows["text"]
     total = dict.fromkeys(rows.domains, 0)
@@ -102,7 +102,7 @@ def test_padding_is_no_read_of_gmap(tmp_path):
     model = case.model_class(case.config(vocab_size=len(tokenizer))).eval()
     found = []
     for batch_size in (1, 12):
-        write_job_facts(tmp_path, model, tokenizer, rows, batch_size=batch_size)
+        write_facts(tmp_path, model, tokenizer, rows, batch_size=batch_size)
         found.append(kept(tmp_path)[1]["by_domain"]["films"])
     np.testing.assert_allclose(*found, atol=1e-4)
     assert "layer" in kept(tmp_path)[1]["what"]
@@ -113,7 +113,7 @@ def test_hma_names_its_slots_and_the_real_memory(tmp_path):
     torch.manual_seed(0)
     model = case.model_class(case.config())
     fill_real_memory(model)
-    write_job_facts(tmp_path, model, tiny_image_processor(), image_rows(), patches=False)
+    write_facts(tmp_path, model, tiny_image_processor(), image_rows())
     memory = kept(tmp_path)[1]
     assert memory["owners"] == ["bad", "bad", "fine", "fine", "good", "good"]
     assert all(0 < share < 1 for share in memory["elsewhere"].values())
@@ -122,10 +122,9 @@ def test_hma_names_its_slots_and_the_real_memory(tmp_path):
 
 
 def test_gmoe_counts_experts_and_draws_them(tmp_path):
-    pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install hf_memaug[report]")
     case = next(case for case in CASES if case.name == "ViTGMoEForImageClassification")
     torch.manual_seed(0)
-    files = write_job_facts(tmp_path, case.model_class(case.config()), tiny_image_processor(), image_rows())
+    files = write_facts(tmp_path, case.model_class(case.config()), tiny_image_processor(), image_rows())
     memory = kept(tmp_path)[1]
     assert memory["kind"] == "experts" and list(memory["by_layer"]) == ["0", "2"]
     assert memory["by_domain"] == memory["by_layer"]["2"] and list(memory["by_class"]) == CLASSES
@@ -134,7 +133,7 @@ def test_gmoe_counts_experts_and_draws_them(tmp_path):
 
 def test_pictures_are_small(tmp_path):
     (tmp_path / "memory.json").write_text("{}")  # of an earlier model
-    write_job_facts(tmp_path, tiny_vit(num_labels=3), tiny_image_processor(), image_rows())
+    write_facts(tmp_path, tiny_vit(num_labels=3), tiny_image_processor(), image_rows())
     arrays, memory = kept(tmp_path)
     assert memory is None
     picture = Image.open(io.BytesIO(base64.b64decode(arrays["picture"][0])))
@@ -143,9 +142,7 @@ def test_pictures_are_small(tmp_path):
 
 def test_a_plain_encoder_has_features_and_no_memory(backbones, tmp_path):
     model = AutoModelForSequenceClassification.from_pretrained(backbones["bert"], num_labels=3)
-    assert [file.name for file in write_job_facts(tmp_path, model, tiny_tokenizer("bert"), text_rows())] == [
-        "features.npz"
-    ]
+    assert [file.name for file in write_facts(tmp_path, model, tiny_tokenizer("bert"), text_rows())] == ["features.npz"]
 
 
 def test_a_decoder_shows_the_token_that_its_head_reads(tmp_path):
@@ -156,7 +153,7 @@ def test_a_decoder_shows_the_token_that_its_head_reads(tmp_path):
     sizes = {"vocab_size": len(tokenizer), "n_embd": 8, "n_layer": 1, "n_head": 2, "n_positions": 64}
     model = GPT2ForSequenceClassification(GPT2Config(**sizes, num_labels=3, pad_token_id=tokenizer.pad_token_id))
     model.score.weight.data.normal_()
-    write_job_facts(tmp_path, model, tokenizer, text_rows())
+    write_facts(tmp_path, model, tokenizer, text_rows())
     arrays, _ = kept(tmp_path)
     logits = model.score(torch.from_numpy(arrays["features"]).float())
     assert [CLASSES[label] for label in logits.argmax(dim=-1)] == arrays["predicted"].tolist()
@@ -169,7 +166,7 @@ def test_texts_are_cut_as_in_training(backbones, tmp_path):
     model.register_forward_pre_hook(
         lambda _, args, given: lengths.append(given["input_ids"].shape[1]), with_kwargs=True
     )
-    write_job_facts(tmp_path, model, tiny_tokenizer("bert"), text_rows(), max_length=4)
+    write_facts(tmp_path, model, tiny_tokenizer("bert"), text_rows(), max_length=4)
     assert set(lengths) == {4}
 
 
@@ -177,12 +174,12 @@ def test_a_graph_model_too(tmp_path):
     case = next(case for case in HEADS if case.name == "HMAForGraphClassification")
     torch.manual_seed(0)
     model = case.model_class(case.config())
-    write_job_facts(tmp_path, model, None, graph_rows())
+    write_facts(tmp_path, model, None, graph_rows())
     arrays, memory = kept(tmp_path)
     assert len(arrays["features"]) == 6 and set(memory["by_domain"]) == {"small", "large"}
     assert set(arrays["text"]) == {"3 nodes, 2 edges"}
     # A molecule is known by its SMILES.
-    write_job_facts(tmp_path, model, None, graph_rows().with_columns(smiles=["CCO"] * 6))
+    write_facts(tmp_path, model, None, graph_rows().with_columns(smiles=["CCO"] * 6))
     assert set(kept(tmp_path)[0]["text"]) == {"CCO"}
 
 
@@ -208,11 +205,3 @@ def test_the_example_of_the_guide_runs(backbones, tmp_path, monkeypatch):
     exec(compile(example, "report.md", "exec"), names)
     arrays, _ = kept(tmp_path / "runs" / "reviews" / "jobs" / "mil-books-0")
     assert "books" in arrays["domain"] and len(set(arrays["domain"])) > 1
-
-
-@pytest.mark.parametrize("name", ["most_rows", "batch_size"])
-def test_refusals(name, tmp_path):
-    with pytest.raises(ValueError, match=f"`{name}` is 0"):
-        write_job_facts(tmp_path, tiny_vit(), tiny_image_processor(), image_rows(), **{name: 0})
-    with pytest.raises(ValueError, match="`rows` is empty"):
-        write_job_facts(tmp_path, tiny_vit(), tiny_image_processor(), image_rows().select([]))

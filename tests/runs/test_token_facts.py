@@ -14,7 +14,8 @@ from transformers import AutoModelForTokenClassification
 from hf_memaug import DomainDataset
 from hf_memaug.data.spans import tokenize_questions, tokenize_tags
 from hf_memaug.reporting.html_report import write_report
-from hf_memaug.runs.token_facts import OUTSIDE, write_token_facts
+from hf_memaug.runs.facts import write_facts
+from hf_memaug.runs.memory_facts import OUTSIDE
 
 TAGS = ["O", "B-Illness", "I-Illness", "B-Cure"]
 TAGGED = [
@@ -63,7 +64,7 @@ def test_tags_by_domain_and_by_the_type_of_entity(tmp_path):
     tokenizer = tiny_tokenizer("bert")
     rows = tokenize_tags(TAGGED, tokenizer, TAGS)
     model = model_of("TokenClassification", tokenizer, num_labels=len(TAGS)).train()
-    assert write_token_facts(tmp_path, model, tokenizer, dataset(rows, DOMAINS, TAGS)) == [tmp_path / "memory.json"]
+    assert write_facts(tmp_path, model, tokenizer, dataset(rows, DOMAINS, TAGS)) == [tmp_path / "memory.json"]
     assert model.training
     model.eval()
     weights, memory = [gates(model, row) for row in rows], kept(tmp_path)
@@ -85,7 +86,7 @@ def test_questions_by_domain_and_by_part(tmp_path):
     ]
     rows = tokenize_questions(asked, tokenizer, 32, 8)
     model = model_of("QuestionAnswering", tokenizer)
-    write_token_facts(tmp_path, model, tokenizer, dataset(rows, ["north", "south"]))
+    write_facts(tmp_path, model, tokenizer, dataset(rows, ["north", "south"]))
     weights, memory = [gates(model.eval(), row) for row in rows], kept(tmp_path)
     assert list(memory["by_domain"]) == ["north", "south"] and list(memory["by_word"]) == [
         "answer",
@@ -109,7 +110,7 @@ def test_without_a_memory_or_gates_there_is_none(tmp_path, backbones, kind):
         model = AutoModelForTokenClassification.from_pretrained(backbones["bert"], num_labels=4)
     else:
         model = model_of("TokenClassification", tokenizer, num_labels=4, strategy="single")
-    assert write_token_facts(tmp_path, model, tokenizer, rows) == [] and not (tmp_path / "memory.json").exists()
+    assert write_facts(tmp_path, model, tokenizer, rows) == [] and not (tmp_path / "memory.json").exists()
 
 
 def test_the_report_draws_both(tmp_path):

@@ -1,0 +1,277 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Builds the model and the processor of a job, and checks beforehand that this is possible."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub.errors import StrictDataclassError
+
+from hf_memaug.data import DomainDataset
+from hf_memaug.inference.checkpoints import load_processor, read_config
+from hf_memaug.inference.errors import InferenceError
+from hf_memaug.runs.errors import UsageError
+from hf_memaug.runs.graphs import graph_network, plain_graph_model
+from hf_memaug.runs.methods import FINE_TUNING, Chosen
+from hf_memaug.runs.rows import kind_of
+from hf_memaug.runs.settings import option_name
+from hf_memaug.runs.small_models import SMALL, small_model
+from hf_memaug.runs.tasks import REPLIES, TAGS, auto_class_of
+
+# Where the dropout that a sweep draws goes: the first of these that the configuration has.
+DROPOUT_FIELDS = ("classifier_dropout", "memory_dropout", "hidden_dropout_prob")
+
+
+@dataclass(frozen=True)
+class Parts:
+    """
+    What a model is built of.
+
+    Args:
+        backbone, general: checkpoints.
+        rows: the rows to train on.
+        processor: the tokenizer or image processor; None for graphs.
+        settings: fields of the configuration.
+        others: the rows to select and test on. Their graphs may have other values than those trained on.
+        vectors: a file of word vectors.
+    """
+
+    backbone: str
+    rows: DomainDataset
+    processor: Any = None
+    general: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    others: Sequence[DomainDataset] = ()
+    vectors: str | None = None
+
+    @property
+    def kind(self) -> str:
+        return kind_of(self.rows)
+
+    @property
+    def labels(self) -> dict[str, dict]:
+        if not self.rows.label_names:
+            return {}
+        names = dict(enumerate(self.rows.label_names))
+        return {"id2label": names, "label2id": {name: index for index, name in names.items()}}
+
+
+def build_model(one: Chosen, parts: Parts):
+    """The model of a method."""
+    if not one.families:
+        backbone = parts.general if one.method.needs_general else parts.backbone
+        return _plain_model(dataclasses.replace(parts, backbone=backbone))
+    if one.makes_words:
+        return _model_of_words(one, parts)
+    model_class = model_class_of(one, parts)
+    settings = _with_dropout(parts.settings, {one.name for one in dataclasses.fields(model_class.config_class)})
+    general = (parts.general,) if one.method.needs_general else ()
+    build = getattr(model_class, one.method.born)
+    if parts.kind == "graph":
+        network, settings = graph_network(parts)
+        return build(network, **parts.labels, **settings)
+    asks = {"tokenizer": parts.processor} if is_prompted(settings) else {}
+    return build(*general, parts.backbone, dtype="float32", **parts.labels, **asks, **settings)
+
+
+def model_class_of(one: Chosen, parts: Parts) -> type:
+    """The class of a method's models for the kind of the rows and the type of the backbone."""
+    families = list(one.families.values())
+    if len(families) > 1:
+        model_type = _config_of(parts).model_type
+        families = [family for family in families if family.backbone == model_type]
+        if not families:
+            known = ", ".join(str(family.backbone) for family in one.families.values())
+            raise ValueError(f"`{one.method.name}` is built on {known}, and `backbone` is a `{model_type}`.")
+    family = families[0]
+    if parts.kind == "graph":
+        names = [name for name in family.model_names if name.endswith("ForGraphClassification")]
+    else:
+        names = family.models[auto_class_of(parts.kind)]
+    # The second class, if any, answers prompts.
+    return family.load(names[-1 if is_prompted(parts.settings) else 0])
+
+
+def is_prompted(settings: Mapping[str, Any]) -> bool:
+    given = [name for name in ("template", "verbalizer") if settings.get(name) is not None]
+    if len(given) == 1:
+        raise ValueError(
+            f"`{given[0]}` alone is not enough for prompts. Set `template`, such as '{{text}} It was {{mask}}.', and "
+            """`verbalizer`, such as '{"negative": "bad", "positive": "good"}'."""
+        )
+    return bool(given)
+
+
+def _plain_model(parts: Parts):
+    """The backbone with a fresh head."""
+    import torch
+    import transformers
+
+    if parts.kind == "graph":
+        return plain_graph_model(parts)
+    settings = dict(parts.settings)
+    if "dropout" in settings:
+        settings = _with_dropout(settings, set(dir(_config_of(parts))))
+    auto_class = getattr(transformers, auto_class_of(parts.kind))
+    model = auto_class.from_pretrained(
+        parts.backbone, dtype="float32", ignore_mismatched_sizes=True, **parts.labels, **settings
+    )
+    head = getattr(model, "classifier", None)
+    if isinstance(head, torch.nn.Linear):
+        # A head with the same number of labels would be kept; other methods have a fresh one.
+        torch.nn.init.normal_(head.weight, std=getattr(model.config, "initializer_range", 0.02))
+        torch.nn.init.zeros_(head.bias)
+    return model
+
+
+def _model_of_words(one: Chosen, parts: Parts):
+    """A model without a backbone, for the words of the rows."""
+    import torch
+
+    from hf_memaug.data.words import read_word_vectors
+
+    family, words = next(iter(one.families.values())), parts.processor
+    config_class = family.load(family.config)
+    found = {"vocab_size": len(words), "sentence_pairs": "text_pair" in parts.rows.column_names}
+    if parts.kind == REPLIES:
+        found = {name: getattr(words, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+        found |= {"vocab_size": len(words), "decoder_start_token_id": words.bos_token_id}
+    vectors = {}
+    if parts.vectors is not None:
+        try:
+            vectors = read_word_vectors(parts.vectors, words.get_vocab())
+        except (OSError, ValueError) as error:
+            raise UsageError(f"`--vectors` {parts.vectors} cannot be read: {error}") from None
+        if not vectors:
+            raise UsageError(f"`--vectors` {parts.vectors} has none of the {len(words)} words. Use another file.")
+        found["embedding_size"] = len(next(iter(vectors.values())))
+    known = {one.name for one in dataclasses.fields(config_class)} | {"id2label", "label2id"}
+    given = {name: value for name, value in {**found, **parts.labels}.items() if name in known}
+    model_class = family.load(family.models[auto_class_of(parts.kind)][0])
+    model = model_class(config_class(**{**given, **parts.settings}))
+    with torch.no_grad():
+        for word, vector in vectors.items():
+            model.get_input_embeddings().weight[words.get_vocab()[word]] = vector
+    return model
+
+
+def _with_dropout(settings: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    """The settings, with `dropout` under the name that the configuration has for it."""
+    settings = dict(settings)
+    if "dropout" not in settings or "dropout" in known:
+        return settings
+    value = settings.pop("dropout")
+    name = next((name for name in DROPOUT_FIELDS if name in known), None)
+    if name is None and value:
+        raise UsageError(f"`--dropout` is {value}, and the model has no dropout. Use 0.")
+    return settings if name is None else {name: value, **settings}
+
+
+def processor_of(one: Chosen, backbone: str, rows: DomainDataset, general: str | None = None, settings=None):
+    """
+    The backbone's tokenizer or image processor; a tokenizer of the words of the rows for a method without a backbone;
+    None for graphs. With a `template` in `settings`, the tokenizer writes every text into it.
+    """
+    kind = kind_of(rows)
+    if one.makes_words:
+        from hf_memaug.data import word_tokenizer
+
+        texts = (text for name in ("text", "text_pair") if name in rows.column_names for text in rows[name])
+        return word_tokenizer(texts, end_of_text=kind == REPLIES)
+    name, option = (general, "--general") if one.method.name == FINE_TUNING else (backbone, "--backbone")
+    found = checkpoint_processor(name, kind, option)
+    template = (settings or {}).get("template") if one.families else None
+    if template is None:
+        return found
+    from hf_memaug.data import prompt_tokenizer
+
+    try:
+        return prompt_tokenizer(found, template)
+    except ValueError as error:
+        said = str(error).replace("`template`", "`--template`").replace("`tokenizer`", "The tokenizer")
+        raise UsageError(said) from None
+
+
+def checkpoint_processor(name: str, kind: str, option: str = "--backbone"):
+    """The tokenizer or image processor of a checkpoint."""
+    try:
+        if kind != TAGS:
+            return load_processor(name, kind, option)
+        from hf_memaug.data.spans import reading_words
+
+        return reading_words(load_processor(name, kind, option, add_prefix_space=True))
+    except InferenceError as error:
+        raise UsageError(str(error)) from None
+
+
+def config_of(name: str, option: str = "--backbone"):
+    """The configuration of a checkpoint."""
+    try:
+        return read_config(name, option)
+    except InferenceError as error:
+        raise UsageError(str(error)) from None
+
+
+def _config_of(parts: Parts):
+    return small_model(parts.rows)[0].config if parts.backbone == SMALL else config_of(parts.backbone)
+
+
+def check_model(
+    one: Chosen, backbone: str, rows: DomainDataset, settings: Mapping[str, Any], general: str | None = None
+) -> None:
+    """
+    Raises an error if a checkpoint or its processor is missing, or if the settings do not fit it. Reads no weights.
+
+    Args:
+        settings: those of the model.
+    """
+    if kind_of(rows) == "graph" or one.makes_words:
+        return
+    processor = None
+    if backbone != SMALL:
+        config_of(backbone)
+        processor = processor_of(one, backbone, rows, general, settings)
+    if one.method.needs_general:
+        config_of(general, "--general")
+    parts = Parts(backbone, rows, processor, general, settings)
+    try:
+        if one.families:
+            _check_family(one, parts)
+    except (StrictDataclassError, ValueError) as error:
+        # A strict configuration wraps its errors in the name of the validator.
+        said = str(error.__cause__ or error)
+        options = {"general": "--general", "domain": "--backbone", "backbone": "--backbone"}
+        for name, option in {**options, **{name: option_name(name) for name in settings}}.items():
+            said = said.replace(f"`{name}`", f"`{option}`")
+        raise UsageError(f"`{one.name}`: {said}") from None
+
+
+def _check_family(one: Chosen, parts: Parts) -> None:
+    """What the model class says of the pair of backbone and settings: its `check_backbone`, where it has one."""
+    model_class = model_class_of(one, parts)
+    check = getattr(model_class, "check_backbone", None)
+    if check is None:
+        return
+    asks = {"tokenizer": parts.processor} if is_prompted(parts.settings) else {}
+    general = {"general": parts.general} if one.method.needs_general else {}
+    backbone = _config_of(parts) if parts.backbone == SMALL else parts.backbone
+    check(backbone, **general, **asks, **parts.labels, **parts.settings)
+
+
+def has_history(backbone: str) -> bool:
+    """Whether a checkpoint was trained on one domain after another, so that its model stays as it is."""
+    from hf_memaug.configuration.configuration_graph_network import is_network
+    from hf_memaug.training.continual.record import RECORD_FILE
+
+    if backbone == SMALL or is_network(backbone):
+        return False
+    if (Path(backbone) / RECORD_FILE).is_file():
+        return True
+    try:
+        facts = getattr(read_config(backbone), "run_facts", None)
+    except InferenceError:
+        return False
+    return "continual" in (facts or {})

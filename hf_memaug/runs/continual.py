@@ -1,0 +1,187 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs of `continual`: one model is trained on domain after domain by a strategy."""
+
+import json
+import math
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hf_memaug.data import DomainDataset
+from hf_memaug.runs.building import Parts, build_model, checkpoint_processor, config_of, has_history, processor_of
+from hf_memaug.runs.cards import kept_whole, metric_name, plain_card
+from hf_memaug.runs.job import Job
+from hf_memaug.runs.methods import Chosen, chosen
+from hf_memaug.runs.progress import Steps
+from hf_memaug.runs.rows import data_name, load
+from hf_memaug.runs.small_models import SMALL, small_backbone
+from hf_memaug.runs.splits import prepared, split_for_continual
+from hf_memaug.runs.tasks import QUESTIONS, TAGS, kind_of, trainer_of
+
+# The fields of the trainer that have an option of their own.
+SET_BY_OPTIONS = {"strategy": "--strategies", "domains": "--order", "matrix_metric": "--metric"}
+
+
+def continual_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
+    """Trains on all domains in their order and scores all of them after each."""
+    from transformers import PrinterCallback, set_seed
+
+    from hf_memaug.runs.training import keep_facts
+    from hf_memaug.training.continual.record import RECORD_FILE
+    from hf_memaug.training.costs import parameter_counts
+
+    folder, protocol = run / "jobs" / job.name, job.protocol
+    parts, max_length = split(job), protocol["max_length"]
+    arguments = training_arguments(job, folder)
+    set_seed(job.seed)
+    model, processor, history = _model(job, parts, run)
+    # Domains of an earlier run are scored too, where there are rows of them.
+    earlier = [name for name in _trained(model, history) if name in load(job.source)[0].domains]
+    scored = (split(job, earlier)["test"] if earlier else {}) | parts["test"]
+    kind = kind_of(next(iter(scored.values())))
+    if kind in (TAGS, QUESTIONS):
+        labels = [model.config.id2label[number] for number in range(model.config.num_labels)]
+        parts = {name: _ready(of, kind, labels, model, processor, max_length) for name, of in parts.items()}
+        scored = _ready(scored, kind, labels, model, processor, max_length)
+    trainer = trainer_of(kind, continual=True)(
+        model=model,
+        args=arguments,
+        train_dataset=parts["train"],
+        eval_dataset=parts["dev"] or None,
+        test_dataset=scored,
+        processing_class=processor,
+        callbacks=[steps],
+        history=history,
+    )
+    trainer.remove_callback(PrinterCallback)
+    trainer.train(resume_from_checkpoint=(Path(arguments.output_dir) / RECORD_FILE).is_file() or None)
+    record = {**_result(job, trainer), **parameter_counts(trainer.model), "checkpoint": None}
+    if job.keep != "none":
+        _keep(job, trainer, folder / "checkpoint", record["scores"])
+        record["checkpoint"] = f"jobs/{job.name}/checkpoint"
+    keep_facts(trainer, folder, list(scored.values()), max_length)
+    if trainer.is_world_process_zero():
+        shutil.rmtree(arguments.output_dir, ignore_errors=True)
+    return record
+
+
+def _result(job: Job, trainer) -> dict[str, Any]:
+    figures, metric = trainer.figures(), job.protocol["metric"]
+    final = {name: value for name, value in trainer.record.final_scores().items() if not math.isnan(value)}
+    return {
+        "validation": _points(figures["acc"]),
+        "scores": {name: {metric: 100 * value} for name, value in final.items()},
+        "settings": {**job.settings, "steps": trainer.state.global_step},
+        "matrix": {
+            "domains": trainer.record.domains,
+            "trained_on": trainer.record.row_names,
+            "rows": [[_points(value) for value in row] for row in trainer.record.matrix()],
+            "baseline": {name: _points(value) for name, value in trainer.record.baseline.items()},
+            **{name: _points(value) for name, value in figures.items()},
+        },
+    }
+
+
+def split(job: Job, order: Sequence[str] | None = None) -> dict[str, dict[str, DomainDataset]]:
+    protocol = job.protocol
+    order = protocol["order"] if order is None else order
+    rest = (protocol["holdout"], protocol["dev_fraction"], job.seed, protocol["on_overlap"])
+    return split_for_continual(job.source, order, *rest)
+
+
+def training_arguments(job: Job, folder: Path):
+    from hf_memaug.runs.training import common_arguments, make_arguments
+    from hf_memaug.training.continual import STRATEGIES
+
+    protocol, given = job.protocol, dict(job.settings)
+    for name in model_settings_of(chosen(protocol["model"]), given):
+        del given[name]
+    fixed = {
+        "strategy": job.method,
+        "domains": protocol["order"],
+        "matrix_metric": protocol["metric"],
+        "max_length": protocol["max_length"],
+        "save_strategy": "epoch",
+        "logging_steps": 10,
+    }
+    if protocol["dev_fraction"]:
+        best = {"load_best_model_at_end": True, "metric_for_best_model": f"eval_{protocol['metric']}"}
+        fixed |= {"eval_strategy": "epoch", **best}
+    if job.vectors and "word_vectors" in STRATEGIES[job.method].options:
+        # The words of later domains have vectors of the same file, unless the strategy is told otherwise.
+        own = given.get("strategy_kwargs") or {}
+        own = json.loads(own) if isinstance(own, str) else own
+        given["strategy_kwargs"] = {"word_vectors": job.vectors, **own}
+    return make_arguments("continual", {**common_arguments(folder, job.seed), **fixed, **given})
+
+
+def model_settings_of(one: Chosen, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that shape the model. A field that the command sets for the trainer can only be meant for the model."""
+    from hf_memaug.runs.settings import trainer_settings
+
+    of_trainer = trainer_settings("continual").keys() - SET_BY_OPTIONS.keys()
+    return {name: value for name, value in settings.items() if name not in of_trainer}
+
+
+def _ready(several: Mapping[str, DomainDataset], kind: str, labels, model, tokenizer, max_length: int | None):
+    """Questions as tokens, and tags with the ids that the model has for them."""
+    found = {}
+    for name, rows in several.items():
+        if kind == TAGS:
+            rows = DomainDataset({one: rows[one] for one in rows.column_names}, labels)
+        found[name] = prepared(rows, tokenizer, max_length, model)
+    return found
+
+
+def _model(job: Job, parts: Mapping[str, Mapping[str, DomainDataset]], run: Path):
+    """(model, processor, history): a fresh model, or one that was trained on domains before, with its record."""
+    from hf_memaug.inference.checkpoints import load_model
+    from hf_memaug.training.continual.record import RECORD_FILE
+
+    order = job.protocol["order"]
+    one, first = chosen(job.protocol["model"]), parts["train"][order[0]]
+    backbone, kind = job.backbone, kind_of(first)
+    if has_history(backbone):
+        model = load_model(backbone, config_of(backbone))
+        processor = None if kind == "graph" else checkpoint_processor(backbone, kind)
+        return model, processor, backbone if (Path(backbone) / RECORD_FILE).is_file() else None
+    if backbone == SMALL and kind != "graph":
+        backbone = small_backbone(first, order[0], run)
+    settings = model_settings_of(one, job.settings)
+    processor = processor_of(one, backbone, first, job.general, settings)
+    others = [part for part in load(job.source) if part is not None]
+    model = build_model(one, Parts(backbone, first, processor, job.general, settings, others, job.vectors))
+    return model, processor, None
+
+
+def _trained(model, history: str | None) -> list[str]:
+    from hf_memaug.training import ContinualRecord
+
+    known = history or (getattr(model.config, "run_facts", None) or {}).get("continual", {})
+    return ContinualRecord.load(known).trained
+
+
+def _keep(job: Job, trainer, folder: Path, scores: Mapping[str, Mapping[str, float]]) -> None:
+    """Saves weights, processor, card, the matrix, and what the strategy needs to continue."""
+    from hf_memaug.hub.provenance import record_run
+    from hf_memaug.training.model_cards import is_family
+
+    name, trained = data_name(job.source["data"]), trainer.record.trained
+    is_ours = is_family(trainer.model)
+    if is_ours:
+        record_run(trainer.model, data=name, domains=trained)
+    with kept_whole(trainer, folder) as partial:
+        trainer.save_stage(partial)
+        if is_ours:
+            trainer.create_model_card(model_name=job.name)
+        elif trainer.is_world_process_zero():
+            metric = job.protocol["metric"]
+            shown = metric_name(metric, job.source.get("task"))
+            found = [{"domain": d, "split": "test", "metric": shown, "value": of[metric]} for d, of in scores.items()]
+            (partial / "README.md").write_text(plain_card(job, trainer.model, found, trained, None), encoding="utf-8")
+
+
+def _points(value: float | None) -> float | None:
+    return None if value is None or math.isnan(value) else 100 * value

@@ -1,0 +1,147 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The run folder and the runner, with jobs that do not train."""
+
+import json
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+from hf_memaug.runs.errors import DataRefused, Interrupted, UsageError
+from hf_memaug.runs.folder import RunFolder
+from hf_memaug.runs.job import Job
+from hf_memaug.runs.results import read_run
+from hf_memaug.runs.runner import _environments, run_jobs
+
+
+class Notes:
+    """A display that keeps what it is told."""
+
+    def __init__(self):
+        self.said = []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def begin(self, total, before, todo, records):
+        self.said.append(("begin", total, before, todo))
+
+    def start(self, job):
+        self.said.append(("start", job.name))
+
+    def event(self, job, event):
+        self.said.append(("event", job.name))
+
+    def done(self, job, record):
+        self.said.append(("done", job.name))
+
+    def failed(self, job, why, log):
+        self.said.append(("failed", job.name, why, log))
+
+    def interrupted(self):
+        return "interrupted"
+
+
+def quick(seed: int, **fields) -> Job:
+    fields = {"name": f"m-seed{seed}", "method": "m", "source": {}, "target": "a", "data": "x", **fields}
+    return Job(kind="quick", seed=seed, imports=["quick_job"], **fields)
+
+
+@pytest.fixture(autouse=True)
+def importable(monkeypatch):
+    here = str(Path(__file__).parent)
+    monkeypatch.syspath_prepend(here)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([here, os.environ.get("PYTHONPATH", "")]))
+
+
+@pytest.fixture
+def folder(tmp_path) -> RunFolder:
+    return RunFolder(tmp_path / "run")
+
+
+def test_a_job_is_read_as_it_was_written(tmp_path):
+    job = quick(3, settings={"learning_rate": 1e-3}, protocol={"metric": "f1"}, backbone="/some/encoder")
+    job.write(tmp_path)
+    assert Job.read(tmp_path) == job
+    written = json.loads((tmp_path / "job.json").read_text())
+    assert written["job"] == job.identity and job.identity["backbone"] == "encoder"
+    assert job.identity["learning_rate"] == 1e-3 and job.identity["metric"] == "f1"
+
+
+def test_jobs_that_are_done_are_skipped_and_failures_are_retried(folder):
+    jobs, notes = [quick(1), quick(7), quick(2)], Notes()
+    with folder.locked():
+        failed = run_jobs(jobs, folder, notes)
+        assert failed == [jobs[1]] and notes.said[0] == ("begin", 3, 0, 3)
+        _, name, why, log = next(one for one in notes.said if one[0] == "failed")
+        assert name == "m-seed7" and why == "ValueError: no such luck" and "Traceback" in log.read_text()
+        again = Notes()
+        assert run_jobs(jobs, folder, again) == failed and again.said[0] == ("begin", 3, 2, 1)
+    assert [job.seed for job in read_run(folder.path).jobs] == [1, 2]
+    # `keep="best"`: one checkpoint for each method and target.
+    assert [path.parent.name for path in sorted(folder.path.glob("jobs/*/checkpoint"))] == ["m-seed2"]
+
+
+def test_other_settings_in_the_same_folder_raise(folder):
+    with folder.locked():
+        run_jobs([quick(1)], folder, Notes())
+    for job, error, said in (
+        (quick(1, protocol={"metric": "f1"}), UsageError, "`metric` is 'f1' for m-seed1, but in"),
+        (quick(2, settings={"learning_rate": 1.0}), UsageError, "`learning_rate` is 1.0 for m-seed2"),
+        (quick(2, data="y"), DataRefused, "holds other rows"),
+    ):
+        with pytest.raises(error, match=said):
+            folder.check_jobs([job])
+    # Draws of a sweep differ in what was drawn.
+    drawn = quick(1, name="n", method="n", protocol={"draw": 1, "hparams": {"learning_rate": 1.0}})
+    assert folder.check_jobs([drawn]) == set()
+
+
+def test_a_broken_line_is_skipped_and_its_job_runs_again(folder):
+    with folder.locked():
+        run_jobs([quick(1), quick(2)], folder, Notes())
+        path = folder.path / "runs.jsonl"
+        path.write_text(path.read_text()[:-20])
+        notes = Notes()
+        run_jobs([quick(1), quick(2)], folder, notes)
+    assert notes.said[0] == ("begin", 2, 1, 1)
+    assert {record["name"] for record in folder.records()} == {"m-seed1", "m-seed2"} and len(folder.warnings) == 1
+
+
+def test_two_runs_do_not_share_a_folder(folder):
+    with folder.locked(), pytest.raises(UsageError, match="in use by another run"):
+        with RunFolder(folder.path).locked():
+            pass
+    # The file stays, the lock does not.
+    with folder.locked():
+        pass
+
+
+def test_each_job_gets_one_gpu(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in _environments(3, 1)] == ["2", "5", "2"]
+    # The processes of one job share them.
+    assert [one["CUDA_VISIBLE_DEVICES"] for one in _environments(1, 2)] == ["2,5"]
+
+
+@pytest.mark.slow
+def test_several_jobs_at_once_and_an_interruption(folder):
+    jobs = [quick(1), quick(7), quick(8)]
+    notes = Notes()
+    notes.event = lambda job, event: None
+    # The job of seed 8 runs until the command is asked to stop.
+    timer = threading.Timer(25, os.kill, (os.getpid(), signal.SIGTERM))
+    timer.start()
+    try:
+        with folder.locked(), pytest.raises(Interrupted, match="interrupted"):
+            run_jobs(jobs, folder, notes, at_once=3)
+    finally:
+        timer.cancel()
+    assert [record["name"] for record in folder.records()] == ["m-seed1"]
+    assert [one[1:3] for one in notes.said if one[0] == "failed"] == [("m-seed7", "ValueError: no such luck")]
