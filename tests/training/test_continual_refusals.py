@@ -103,7 +103,7 @@ class TestRefusals:
             continual_trainer("f+v", tmp_path, model=growing(vocab_size=98))
 
     def test_nothing_to_resume(self, tmp_path):
-        with pytest.raises(ValueError, match="has no run that was begun"):
+        with pytest.raises(ValueError, match="has no run to resume"):
             continual_trainer("f", tmp_path).train(resume_from_checkpoint=True)
         continual_trainer("f", tmp_path).train()
         with pytest.raises(ValueError, match="has another plan"):
