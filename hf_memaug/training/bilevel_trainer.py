@@ -177,7 +177,7 @@ class BilevelTrainer(DomainTrainer):
             others = sorted(set(_learned_on(memory)) - set(self.domains))
             if others:
                 warnings.warn(
-                    f"`memory` was learned on {', '.join(others)} as well, which `train_dataset` has not: scores there "
+                    f"`memory` was learned on {', '.join(others)} as well, missing from `train_dataset`: scores there "
                     "are not those of an unseen domain.",
                     stacklevel=2,
                 )

@@ -3,14 +3,13 @@
 """Runs of `ContinualTrainer` on tiny models. Also a script, so that it can be killed, and started under torchrun."""
 
 import json
-import os
 import sys
 from pathlib import Path
 
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast, TrainerCallback
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from training.domain_runs import DOMAINS, rows, tiny_model
@@ -116,17 +115,6 @@ def texts(count: int = 24, seed: int = 1, domains=DOMAINS):
     return DomainDataset(columns, ["low", "middle", "high"])
 
 
-class KillAt(TrainerCallback):
-    """Ends the process as `kill -9` does, in a given stage, after a given step."""
-
-    def __init__(self, stage: str, step: int):
-        self.stage, self.step = stage, step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if Path(args.output_dir).name.endswith(self.stage) and state.global_step == self.step:
-            os._exit(9)
-
-
 def continual_trainer(strategy: str, output, *, model=None, train=None, test=None, processing_class=None, **kwargs):
     """A `ContinualTrainer` on the CPU. `kwargs` are arguments of the run, or of the trainer where it has them."""
     from hf_memaug import ContinualTrainer, ContinualTrainingArguments
@@ -195,18 +183,17 @@ def assert_near(found, expected):
 
 
 if __name__ == "__main__":
-    # strategies, output, rows of a device, and where to be killed
-    strategies, output, per_device, *kill = sys.argv[1:]
+    # strategies, output, rows of a device
+    strategies, output, per_device = sys.argv[1:]
     output = Path(output)
     for strategy in strategies.split(","):
         trainer = continual_trainer(
             strategy,
             output / strategy,
-            model=None if kill else plain(strategy),
+            model=plain(strategy),
             per_device_train_batch_size=int(per_device),
             save_strategy="steps",
             save_steps=1,
-            callbacks=[KillAt(kill[0], int(kill[1]))] if kill else None,
         )
         trainer.train()
         if trainer.is_world_process_zero():

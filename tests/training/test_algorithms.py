@@ -202,29 +202,6 @@ def test_discriminators_learn_while_the_encoder_waits(tmp_path):
     assert all(gradient.any() for gradient in waiting[:2])
 
 
-@every_algorithm
-def test_every_algorithm_comes_from_the_arguments_with_a_weight_of_its_own(name, tmp_path):
-    needed = {"eval_strategy": "steps", "eval_steps": 2} if name == "swad" else {}
-    algorithm = make(name, tmp_path, **needed)
-    assert type(algorithm) is ALGORITHMS[name]
-    weights = {"irm": 1.0, "coral": 1.0, "dann": 0.1, "vrex": 10.0, "mmd": 1.0, "mldg": 1.0, "fishr": 1000.0}
-    assert algorithm.penalty_weight == weights.get(name, 0.0)
-    if name in weights:
-        assert make(name, tmp_path, penalty_weight=0.25).penalty_weight == 0.25
-    else:
-        with pytest.raises(ValueError, match="has no penalty"):
-            make(name, tmp_path, penalty_weight=0.25, **needed)
-    assert algorithm.needs_features == (name in ("coral", "dann", "mmd"))
-    assert algorithm.needs_head_inputs == (name == "fishr")
-    loss = algorithm.loss(Encoder(BATCHES["all"]).batch())
-    assert loss.shape == () and torch.isfinite(loss)
-
-
-def test_the_twelve_are_there():
-    names = ["erm", "irm", "vrex", "group_dro", "mixup", "dann", "coral", "mmd", "mldg", "fish", "fishr", "swad"]
-    assert list(ALGORITHMS) == names and len(set(ALGORITHMS.values())) == 12
-
-
 @pytest.mark.parametrize(("name", "option", "value"), [("mixup", "alpha", 0.7), ("group_dro", "rate", 0.3)])
 def test_options_are_named_by_their_algorithm(name, option, value, tmp_path):
     assert getattr(make(name, tmp_path), option) == ALGORITHMS[name].options[option]

@@ -79,10 +79,6 @@ class TestBatches:
         with pytest.raises(ValueError, match="compares the rows of a batch, and `per_device_train_batch_size` is 1"):
             domain_trainer("kv", tmp_path, algorithm=algorithm, per_device_train_batch_size=1)
 
-    def test_fish_has_one_size(self, tmp_path):
-        with pytest.raises(ValueError, match="lays its rows out for one batch size: leave `auto_find_batch_size`"):
-            DomainTrainingArguments(str(tmp_path), algorithm="fish", auto_find_batch_size=True, use_cpu=True)
-
 
 class TestOptions:
     @pytest.mark.parametrize(
@@ -104,14 +100,6 @@ class TestOptions:
         with pytest.raises(ValueError, match=said):
             DomainTrainingArguments(str(tmp_path), algorithm=algorithm, algorithm_kwargs=given, use_cpu=True, **more)
 
-    def test_values_that_are_some(self, tmp_path):
-        for algorithm, given in (("mixup", {"alpha": 1}), ("mmd", {"gammas": [0.1, 1]}), ("fish", {"meta_rate": 0.1})):
-            DomainTrainingArguments(str(tmp_path), algorithm=algorithm, algorithm_kwargs=given, use_cpu=True)
-
-    def test_a_weight_that_is_no_number(self, tmp_path):
-        with pytest.raises(ValueError, match="`penalty_weight` is nan; it must be 0 or more"):
-            DomainTrainingArguments(str(tmp_path), algorithm="vrex", penalty_weight=float("nan"), use_cpu=True)
-
 
 class TestLabelsThatAreNumbers:
     def trainer(self, tmp_path, **kwargs):
@@ -130,12 +118,12 @@ class TestLabelsThatAreNumbers:
             self.trainer(tmp_path, algorithm="vrex", max_steps=1).train()
 
 
-@pytest.mark.parametrize(("began", "goes_on"), [("erm", "vrex"), ("erm", "dann"), ("group_dro", "vrex")])
+@pytest.mark.parametrize(("began", "goes_on"), [("erm", "vrex"), ("group_dro", "vrex")])
 def test_a_run_of_another_algorithm_is_not_gone_on_with(began, goes_on, tmp_path):
     saves = {"save_strategy": "steps", "save_steps": 2, "max_steps": 2}
     domain_trainer("kv", tmp_path, algorithm=began, **saves).train()
     trainer = domain_trainer("kv", tmp_path, algorithm=goes_on, **{**saves, "max_steps": 4})
-    with pytest.raises(ValueError, match=f'that run has `algorithm="{began}"`, and `args` has "{goes_on}"'):
+    with pytest.raises(ValueError, match=f"the run has the algorithm '{began}', and `args` has '{goes_on}'"):
         trainer.train(resume_from_checkpoint=True)
     domain_trainer("kv", tmp_path, algorithm=began, **{**saves, "max_steps": 4}).train(resume_from_checkpoint=True)
 

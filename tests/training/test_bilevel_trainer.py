@@ -376,14 +376,6 @@ def test_a_memory_that_would_become_nan_is_not_taught(tmp_path):
     assert all(parameter.isfinite().all() for parameter in meta.memory.values())
 
 
-def test_a_second_meta_test_is_the_first(tmp_path):
-    trainer = make_trainer(tmp_path)
-    trainer.train()
-    first = weights_of(trainer)
-    trainer.meta_test()
-    assert not equal(first, weights_of(trainer)), "moments of the first run were left in the optimizer"
-
-
 def test_both_phases_get_the_optimizer_that_was_given(tmp_path):
     template = make_trainer(tmp_path)
     trainer = BilevelTrainer(
@@ -395,19 +387,6 @@ def test_both_phases_get_the_optimizer_that_was_given(tmp_path):
     )
     meta = trainer._meta_trainer()
     assert type(meta.create_optimizer()) is torch.optim.SGD
-
-
-def test_checkpoints_lie_between_outer_steps(tmp_path):
-    trainer = make_trainer(tmp_path, inner_steps=2, save_strategy="steps", save_steps=3)
-    trainer.meta_train()
-    steps = sorted(int(folder.name.split("-")[1]) for folder in (tmp_path / "meta_train").glob("checkpoint-*"))
-    assert steps and all(step % 2 == 0 for step in steps)
-
-
-def test_an_episode_is_logged_without_asking(tmp_path):
-    trainer = make_trainer(tmp_path, logging_steps=500, episodes=3, episode_steps=2)
-    trainer.meta_train()
-    assert [entry["step"] for entry in trainer.meta_log if "task_loss" in entry] == [2, 4, 6]
 
 
 def test_prompted_models_learn_too(tmp_path):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from training.continual_runs import assert_near, assert_same, continual_trainer, plain, weights
+from training.continual_runs import assert_near, continual_trainer, plain, weights
 
 pytestmark = pytest.mark.usefixtures("light_collector")
 HERE = Path(__file__).parent
@@ -32,19 +32,7 @@ def run_script(*command, processes=1):
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def test_a_process_that_was_killed_goes_on_to_the_bit(tmp_path):
-    strategy = "f+m+v"
-    done = run_script(strategy, tmp_path, 4, "films", 2)
-    assert done.returncode == 9, done.stderr[-3000:]
-    record = json.loads((tmp_path / strategy / "continual.json").read_text())
-    assert [stage["domains"] for stage in record["stages"]] == [["books"]], "the second domain was under way"
-    again = continual_trainer(strategy, tmp_path / strategy, **SAVING)
-    again.train(resume_from_checkpoint=True)
-    straight = continual_trainer(strategy, tmp_path / "straight", **SAVING)
-    straight.train()
-    assert_same(again, straight)
-
-
+@pytest.mark.slow
 def test_two_processes_are_one(tmp_path):
     strategies = ("f+m+v", "ewc", "progressive")
     done = run_script(",".join(strategies), tmp_path, 2, processes=2)

@@ -109,16 +109,6 @@ def test_what_grows_is_drawn_anew_for_each_domain(tmp_path, monkeypatch):
     assert drawn[:2] == drawn[2:], "and hang on the seed alone"
 
 
-def test_the_vocabulary_of_later_domains_is_unknown_until_their_turn(tmp_path, monkeypatch):
-    lengths = []
-    train = StageTrainer.train
-    monkeypatch.setattr(
-        StageTrainer, "train", lambda self, **kw: (lengths.append(len(self.processing_class)), train(self, **kw))[1]
-    )
-    continual_trainer("f+v", tmp_path).train()
-    assert len(word_tokenizer()) == lengths[0] < lengths[1] < lengths[2]
-
-
 @pytest.mark.parametrize("strategy", ["ewc", "lwf", "progressive", "replay"])
 def test_what_is_against_forgetting_has_an_effect_from_the_second_domain_on(strategy, tmp_path):
     plain = continual_trainer("f", tmp_path / "f")
@@ -162,7 +152,7 @@ def test_a_progressive_network_keeps_its_earlier_columns(tmp_path):
     assert all(lateral.weight.any() for lateral in trainer.model.laterals)
 
 
-@pytest.mark.parametrize("strategy", ["f", "ewc", "lwf", "replay", "progressive", "in_domain", "multi_task"])
+@pytest.mark.parametrize("strategy", ["ewc", "progressive"])
 def test_images_and_experts(strategy, tmp_path):
     from transformers import set_seed
 

@@ -53,19 +53,6 @@ def test_a_run_that_was_broken_off_goes_on_to_the_bit(strategy, tmp_path):
     assert json.loads((tmp_path / "broken" / "continual.json").read_text()) == straight.record.to_dict()
 
 
-@pytest.mark.parametrize(("stage", "step"), [("books", 1), ("books", 4), ("films", 1), ("phones", 4)])
-def test_wherever_it_was_killed(stage, step, tmp_path):
-    options = {"keep_optimizer_state": True}
-    straight = continual_trainer("f+m", tmp_path / "straight", **options)
-    straight.train()
-    with pytest.raises(Killed):
-        # Without checkpoints, a stage begins anew.
-        continual_trainer("f+m", tmp_path / "broken", callbacks=[kill_at(stage, step)], **options).train()
-    again = continual_trainer("f+m", tmp_path / "broken", **options)
-    again.train(resume_from_checkpoint=True)
-    assert_same(again, straight)
-
-
 def test_a_run_that_is_done_stays_as_it_is(tmp_path):
     straight = continual_trainer("f+m", tmp_path)
     straight.train()

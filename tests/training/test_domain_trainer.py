@@ -2,9 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`DomainTrainer`: what it trains, what it scores, and what it refuses. For its runs: test_domain_trajectory.py."""
 
-import math
-import re
-
 import numpy as np
 import pytest
 import torch
@@ -18,30 +15,10 @@ from transformers import (
 
 from hf_memaug import DomainTrainer
 from hf_memaug.data.sampling import DomainBalancedSampler
-from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.callbacks import BestInMemory
-from hf_memaug.training.forward_pass import ForwardPass
-from training.domain_runs import DOMAINS, Gradients, domain_trainer, logged, rows, tiny_model
+from training.domain_runs import DOMAINS, domain_trainer, logged, rows, tiny_model
 
 both_models = pytest.mark.parametrize("kind", ["kv", "bert"])
-every_algorithm = pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
-
-
-@both_models
-@every_algorithm
-def test_it_trains_every_parameter_with_every_algorithm(kind, algorithm, tmp_path):
-    gradients = Gradients()
-    trainer = domain_trainer(kind, tmp_path, algorithm=algorithm, callbacks=[gradients])
-    gradients.trainer = trainer
-    before = {name: value.detach().clone() for name, value in trainer.algorithm.named_parameters()}
-    trainer.train()
-    logs = logged(trainer)
-    assert len(logs) == gradients.steps == (6 if algorithm == "fish" else 8)  # which takes whole rounds only
-    assert all(math.isfinite(loss) and math.isfinite(norm) for loss, norm in logs)
-    assert gradients.missing == gradients.stale == set()
-    assert bool(before) == (algorithm == "dann")
-    for name, value in trainer.algorithm.named_parameters():
-        assert not torch.equal(value, before[name]), f"{name} was not trained"
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.2])
@@ -91,35 +68,6 @@ def test_the_models_own_loss_is_logged_beside_both_together(algorithm, weight, t
     assert together > alone + 1e-3
 
 
-def test_of_several_passes_the_first_is_the_models_own(tmp_path):
-    trainer = domain_trainer("bert", tmp_path, algorithm="mldg", penalty_weight=2.0)
-    calls, forward = [], ForwardPass.__call__
-
-    def noted(self, inputs, domain_ids, weights=None):
-        batch = forward(self, inputs, domain_ids, weights)
-        calls.append((weights is None, batch.task_loss.item()))
-        return batch
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ForwardPass, "__call__", noted)
-        trainer.train()
-    logs = [(entry["loss"], entry["task_loss"]) for entry in trainer.state.log_history if "loss" in entry]
-    own, unseen = ([loss for is_own, loss in calls if is_own == which] for which in (True, False))
-    assert len(own) == len(unseen) == len(logs)
-    wanted = [(mine + 2 * other, mine) for mine, other in zip(own, unseen, strict=True)]
-    np.testing.assert_allclose(logs, wanted, rtol=1e-4)
-
-
-def test_before_a_penalty_sets_in_both_losses_are_one(tmp_path):
-    trainer = domain_trainer("bert", tmp_path, algorithm="coral", penalty_anneal_steps=1000)
-    trainer.train()
-    logs = [entry for entry in trainer.state.log_history if "loss" in entry]
-    np.testing.assert_allclose([entry["loss"] for entry in logs], [entry["task_loss"] for entry in logs], rtol=1e-4)
-    plain = domain_trainer("bert", tmp_path)
-    plain.train()
-    assert not any("task_loss" in entry for entry in plain.state.log_history), "it would say the same twice"
-
-
 def test_every_batch_holds_the_domains_in_equal_shares(tmp_path):
     uneven = rows(40).select([row for row in range(40) if row % 3 == 0 or row < 12])
     trainer = domain_trainer("kv", tmp_path, train=uneven)
@@ -163,30 +111,6 @@ def test_scores_are_those_of_each_domain_and_their_mean(kind, tmp_path):
     assert len(set(predicted)) > 1, "a constant prediction would hide a wrong order of the rows"
     by_rows = sum(map(int.__eq__, predicted, data["labels"])) / len(data)
     assert metrics["eval_accuracy"] != pytest.approx(by_rows), "the two means must differ for this test to say a thing"
-
-
-@pytest.mark.parametrize(
-    "given, said",
-    [
-        ({"f1": 0.5, "confusion": [[1, 0], [0, 1]]}, "`compute_metrics` gave 'confusion' as a list, which has no mean"),
-        ({"f1": [[1], [1, 2]]}, "gave 'f1' as a list"),
-        ({"f1": None}, "gave 'f1' as a NoneType"),
-        (0.5, "gave a float: a score needs a name"),
-    ],
-)
-@pytest.mark.parametrize("by_domain", [True, False])
-def test_scores_that_are_no_numbers_are_refused(given, said, by_domain, tmp_path):
-    trainer = domain_trainer("kv", tmp_path, evaluate=rows(12, 2), compute_metrics=lambda _: given)
-    held = [{name: row[name] for name in row if by_domain or name != "domain"} for row in rows(12, 2)]
-    with pytest.raises(ValueError, match=re.escape(said)):
-        trainer.evaluate(held)
-
-
-def test_numbers_of_any_kind_are_scores(tmp_path):
-    given = {"a": 1, "b": np.float32(0.5), "c": torch.tensor(2.0, dtype=torch.bfloat16), "d": True}
-    given["e"] = torch.tensor(0.25, requires_grad=True)
-    found = domain_trainer("kv", tmp_path, evaluate=rows(12, 2), compute_metrics=lambda _: given).evaluate()
-    assert [found[f"eval_{name}"] for name in given] == [1.0, 0.5, 2.0, 1.0, 0.25]
 
 
 def test_own_metrics_are_called_once_for_each_domain(tmp_path):
@@ -305,7 +229,7 @@ class TestRefusals:
             domain_trainer("gpt2", tmp_path, model=decoder).train()
 
     def test_rows_on_a_disk_are_read_once_and_only_their_beginning(self, monkeypatch):
-        from hf_memaug.training import guard
+        from hf_memaug.training import checks
 
         class OnDisk:
             column_names, reads = ["input_ids"], []
@@ -317,20 +241,13 @@ class TestRefusals:
                 self.reads.append(list(chosen))
                 return {"input_ids": [[row, 98 if row < 4 else 7] for row in chosen]}
 
-        monkeypatch.setattr(guard, "FIRST_ROWS", 4)
+        monkeypatch.setattr(checks, "FIRST_ROWS", 4)
         model = tiny_model("kv", memory_pooling="mask", mask_token_id=98)
-        guard.check_texts(model, OnDisk())
+        checks.check_texts(model, OnDisk())
         assert OnDisk.reads == [[0, 1, 2, 3]], "for three checks"
-        monkeypatch.setattr(guard, "FIRST_ROWS", 9)
+        monkeypatch.setattr(checks, "FIRST_ROWS", 9)
         with pytest.raises(ValueError, match="Row 4 has no mask token"):
-            guard.check_texts(model, OnDisk())
-
-    @pytest.mark.parametrize("as_dict", [False, True])
-    def test_choosing_the_checkpoint_on_an_unseen_domain(self, tmp_path, as_dict):
-        data = rows(16, domains=(*DOMAINS, "hotels"))
-        data = {"all": data} if as_dict else data
-        with pytest.raises(ValueError, match=r"`eval_dataset` has rows of hotels.*Leave them out.*`trainer.predict`"):
-            domain_trainer("kv", tmp_path, evaluate=data, load_best_model_at_end=True, **self.BEST)
+            checks.check_texts(model, OnDisk())
 
     def test_an_unseen_domain_is_scored_where_nothing_is_chosen_by_it(self, tmp_path):
         trainer = domain_trainer("kv", tmp_path, evaluate=rows(16, domains=(*DOMAINS, "hotels")), **self.BEST)
@@ -352,10 +269,6 @@ class TestRefusals:
         assert trainer.state.best_metric == max(scores)
         assert trainer.evaluate()["eval_f1"] == max(scores)
 
-    def test_metrics_by_the_batch(self, tmp_path):
-        with pytest.raises(ValueError, match="`batch_eval_metrics` is not supported with scores per domain"):
-            domain_trainer("kv", tmp_path, batch_eval_metrics=True)
-
 
 def test_the_memory_has_a_rate_of_its_own(tmp_path):
     trainer = domain_trainer("kv", tmp_path, memory_learning_rate=0.5, learning_rate=0.25, weight_decay=0.1)
@@ -374,12 +287,6 @@ def test_the_memory_has_a_rate_of_its_own(tmp_path):
     decays = {names[id(p)]: group["weight_decay"] for group in plain.optimizer.param_groups for p in group["params"]}
     names = {id(p): name for name, p in trainer.model.named_parameters()}
     assert decays == {names[id(p)]: group["weight_decay"] for group in groups for p in group["params"]}
-
-
-def test_without_a_rate_of_its_own_the_memory_has_the_common_one(tmp_path):
-    trainer = domain_trainer("kv", tmp_path)
-    trainer.create_optimizer()
-    assert {group["lr"] for group in trainer.optimizer.param_groups} == {1e-2}
 
 
 def test_discriminators_have_a_rate_of_their_own_and_no_decay(tmp_path):
@@ -555,15 +462,6 @@ def test_every_way_of_choosing_by_an_unseen_domain_is_refused(tmp_path):
         with pytest.raises(ValueError, match=".*chooses the weights by them"):
             domain_trainer("kv", tmp_path, evaluate=unseen, **own)
     domain_trainer("kv", tmp_path, evaluate=unseen, eval_strategy="epoch").train()
-
-
-def test_a_second_training_chooses_anew(tmp_path):
-    best = BestInMemory()
-    trainer = domain_trainer("kv", tmp_path, evaluate=rows(9), eval_strategy="epoch", callbacks=[best])
-    trainer.train()
-    best.best_score = 2.0  # better than anything can be
-    trainer.train()
-    assert best.best_score <= 1.0
 
 
 def test_weights_in_float16_are_refused_before_they_are_spoiled(tmp_path):

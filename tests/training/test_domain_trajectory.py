@@ -95,9 +95,8 @@ class TestResume:
             **kwargs,
         )
 
-    @additive
     @pytest.mark.parametrize("step", [2, 6])
-    def test_it_is_bit_equal(self, algorithm, step, tmp_path):
+    def test_it_is_bit_equal(self, step, tmp_path, algorithm="dann"):
         straight = self.make(tmp_path, algorithm)
         straight.train()
         for later in range(step + 2, 10, 2):
@@ -112,39 +111,24 @@ class TestResume:
             assert torch.equal(value, expected[name]), name
         assert logged(again) == logged(straight)
 
-    @pytest.mark.parametrize("damage", ["missing", "truncated", "empty", "of another step"])
-    def test_it_passes_over_a_checkpoint_that_was_half_written(self, damage, tmp_path):
-        trainer = self.make(tmp_path, max_steps=6)
-        trainer.train()
-        assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-6")
-        state = tmp_path / "checkpoint-6" / "trainer_state.json"
-        text = state.read_text()
-        state.unlink()
-        if damage != "missing":
-            earlier = (tmp_path / "checkpoint-4" / "trainer_state.json").read_text()
-            state.write_text({"truncated": text[: len(text) // 2], "empty": "", "of another step": earlier}[damage])
-        assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-4")
-        again = self.make(tmp_path, seed=7, max_steps=6)
-        again.train(resume_from_checkpoint=True)
-        expected = weights(trainer)
-        for name, value in weights(again).items():
-            assert torch.equal(value, expected[name]), name
-
-    def test_checkpoints_are_ordered_by_their_number(self, tmp_path):
+    def test_the_last_complete_checkpoint(self, tmp_path):
+        assert last_complete_checkpoint(tmp_path / "nowhere") is None
         for step in (9, 10, 100):
             (tmp_path / f"checkpoint-{step}").mkdir()
             state = json.dumps({"global_step": step})
             (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
-        (tmp_path / "checkpoint-200").mkdir()
+        for step, state in ((200, None), (201, '{"global_st'), (202, ""), (203, '{"global_step": 100}')):
+            (tmp_path / f"checkpoint-{step}").mkdir()
+            if state is not None:
+                (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text(state)
         (tmp_path / "checkpoint-best").mkdir()
         (tmp_path / "checkpoint-300").write_text("a file")
         assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-100")
-
-    def test_without_a_whole_checkpoint_there_is_none(self, tmp_path):
-        assert last_complete_checkpoint(tmp_path / "nowhere") is None
-        assert last_complete_checkpoint(tmp_path) is None
-        (tmp_path / "checkpoint-2").mkdir()
-        assert last_complete_checkpoint(tmp_path) is None
+        (tmp_path / "checkpoint-100" / "optimizer.pt").write_bytes(b"cut off")
+        assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
+        (tmp_path / "checkpoint-10" / "model.safetensors").write_bytes(b"cut off")
+        assert last_complete_checkpoint(tmp_path) == str(tmp_path / "checkpoint-9")
+        assert last_complete_checkpoint(tmp_path, lambda checkpoint: False) is None
 
     def test_with_half_a_checkpoint_only_the_refusal_says_so(self, tmp_path):
         trainer = self.make(tmp_path, max_steps=2)
@@ -154,6 +138,7 @@ class TestResume:
             self.make(tmp_path, max_steps=4).train(resume_from_checkpoint=True)
 
 
+@pytest.mark.slow
 def test_two_processes_are_one(tmp_path):
     here = Path(__file__).parent
     environment = {

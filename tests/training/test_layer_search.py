@@ -46,13 +46,6 @@ def test_the_better_half_goes_on_for_twice_as_long():
     assert len(found.trials) == 14 and found.trials[-1].share == pytest.approx(0.5)
 
 
-def test_nothing_is_trained_for_longer_than_a_full_training():
-    log = []
-    found = search_memory_layers(lambda layers: Pretended(layers, 10, log), [[1], [2]], budget=50)
-    assert found.cost == 2.0 and {steps for _, steps in log} == {10}
-    assert search_memory_layers(lambda layers: Pretended(layers, 10, log), [[3]]).memory_layers == [3]
-
-
 def test_smaller_may_be_better():
     log = []
     found = search_memory_layers(
@@ -122,40 +115,6 @@ def test_the_budget_is_kept(count):
     )
     assert 1.4999 < found.cost <= 1.5 and found.memory_layers == [count]
     assert found.cost == pytest.approx(sum(steps for _, steps in log) / 10**6)
-
-
-def test_a_budget_of_less_than_a_step_is_refused():
-    log = []
-    twelve = candidate_layers("gated", 12)
-    with pytest.raises(ValueError, match=r"`budget` is 0.5, which leaves less than a step of the 10.*at least 5.2"):
-        search_memory_layers(lambda layers: Pretended(layers, 10, log), twelve, budget=0.5)
-    assert not log
-    found = search_memory_layers(lambda layers: Pretended(layers, 10, log), twelve, budget=5.2)
-    assert found.cost == pytest.approx(sum(steps for _, steps in log) / 10) and found.cost <= 5.2
-
-
-def test_a_full_training_is_not_done_again():
-    log = []
-    found = search_memory_layers(lambda layers: Pretended(layers, 10, log), candidate_layers("gated", 12), budget=100)
-    assert log == [(layer, 10) for layer in range(1, 13)] and found.cost == 12 and found.memory_layers == [12]
-
-
-def test_trainings_that_all_came_to_nothing_have_no_winner():
-    class Broken(Pretended):
-        def evaluate(self):
-            return {"eval_f1": float("nan")}
-
-    with pytest.raises(ValueError, match="`metric` 'eval_f1' is no number after any of the 3 trainings"):
-        search_memory_layers(lambda layers: Broken(layers, 8, []), [[1], [2], [3]])
-
-
-@pytest.mark.parametrize("depth", [2, 3, 4, 5, 7, 12])
-def test_the_default_layers_are_among_the_candidates(depth):
-    for strategy in ("single", "multiple", "gated", "chunk_gated"):
-        config = gmap_config("gmap", num_hidden_layers=depth, strategy=strategy)
-        assert config.augmented_layers in candidate_layers(strategy, depth)
-    with pytest.raises(ValueError, match="`depth` is 1"):
-        candidate_layers("chunk_gated", 1)
 
 
 def test_a_training_that_came_to_nothing_does_not_win():

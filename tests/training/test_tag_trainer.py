@@ -81,6 +81,7 @@ def test_accumulation_4x1_is_1x4(kind, tmp_path):
         torch.testing.assert_close(accumulated[name], value, rtol=1e-4, atol=1e-5, msg=lambda t, n=name: f"{n}: {t}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["domain", "continual"])
 def test_two_processes_are_one(kind, tmp_path):
     _, alone = run(kind, 4, 1, tmp_path / "alone")

@@ -21,6 +21,7 @@ from hf_memaug.training import NonFiniteGradientError
 from training.trajectory import train
 
 every_head = pytest.mark.parametrize("case", HEADS, ids=str)
+every_family = pytest.mark.parametrize("case", {case.model_type: case for case in HEADS}.values(), ids=str)
 
 
 def close(first, second, tolerance=2e-4):
@@ -50,7 +51,7 @@ def test_trainer_finds_the_labels_and_scores(case: Case, tmp_path):
     assert trainer.evaluate()["eval_loss"] > 0 and len(scored) == 1
 
 
-@every_head
+@every_family
 def test_accumulation_4x1_is_1x4(case: Case, tmp_path):
     if case.is_graph:
         pytest.skip("batch norm sees a batch as a whole")
@@ -61,13 +62,7 @@ def test_accumulation_4x1_is_1x4(case: Case, tmp_path):
     same_weights(weights, accumulated)
 
 
-@pytest.mark.parametrize("case", [HEADS[0]], ids=str)
-def test_the_same_seed_is_the_same_run(case: Case, tmp_path):
-    first, second = (train(case.name, tmp_path / str(i), 4, 1)[2] for i in range(2))
-    assert all(torch.equal(first[name], second[name]) for name in first)
-
-
-@every_head
+@every_family
 def test_resume_is_bit_equal(case: Case, tmp_path):
     def run(folder, **kwargs):
         # Dropout on, so that the state of the random numbers has to come back as well.
@@ -96,7 +91,7 @@ def test_resume_is_bit_equal(case: Case, tmp_path):
         assert torch.equal(value, straight[name]), name
 
 
-@every_head
+@every_family
 def test_gradient_checkpointing_is_the_same_run(case: Case, tmp_path):
     if not case.model_class.supports_gradient_checkpointing:
         pytest.skip("the class has no layers to checkpoint, and says so")
@@ -105,7 +100,7 @@ def test_gradient_checkpointing_is_the_same_run(case: Case, tmp_path):
     assert close(plain, checkpointed)
 
 
-@every_head
+@every_family
 def test_bf16_is_nearly_the_same_run(case: Case, tmp_path):
     """Mixed precision takes a model's outputs apart and puts them together again."""
     _, exact, _ = train(case.name, tmp_path / "fp32", 4, 1, num_train_epochs=1)
@@ -120,6 +115,7 @@ def test_bf16_is_nearly_the_same_run(case: Case, tmp_path):
 LAST_OF_EACH = {case.model_type: case for case in HEADS if case.model_type != "bert_kv_memory" and not case.is_graph}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", LAST_OF_EACH.values(), ids=str)
 def test_two_processes_are_one(case: Case, tmp_path):
     here = Path(__file__).parent
