@@ -33,16 +33,6 @@ META_TRAIN = "meta_train"
 START = "start.safetensors"
 MEMORY = "memory.safetensors"
 LOG = "log.json"
-# What a memory was learned with, beside the rows and the encoder.
-SETTINGS = (
-    "episodes",
-    "episode_steps",
-    "inner_steps",
-    "hypergradient",
-    "memory_learning_rate",
-    "discriminator_learning_rate",
-    "discriminator_hidden_size",
-)
 
 
 class BilevelTrainer(DomainTrainer):
@@ -98,17 +88,13 @@ class BilevelTrainer(DomainTrainer):
         """
         if self.train_dataset is None:
             raise ValueError("`train_dataset` is missing: give the rows of the source domains.")
-        resume = None if resume_from_checkpoint is False else resume_from_checkpoint
-        if isinstance(resume, (str, os.PathLike)) and not os.path.isdir(resume):
-            raise FileNotFoundError(f"`resume_from_checkpoint` is {os.fspath(resume)!r}, which is no folder here.")
+        resume = resume_from_checkpoint or None
         if isinstance(resume, (str, os.PathLike)) and self.meta_folder.resolve() not in Path(resume).resolve().parents:
             return self.meta_test(resume, **kwargs)
         if resume is not True or not (self.meta_folder / MEMORY).is_file():
             output = self.meta_train(resume)
             if output.global_step < self.args.meta_steps:
                 return output
-        else:
-            self._check_settings()
         return self.meta_test(resume is True, **kwargs)
 
     def meta_train(self, resume_from_checkpoint: str | bool | None = None):
@@ -226,21 +212,6 @@ class BilevelTrainer(DomainTrainer):
             )
         return resume or None
 
-    def _settings(self) -> dict:
-        return {name: getattr(self.args, name) for name in SETTINGS}
-
-    def _check_settings(self) -> None:
-        """Refuses to go on with a memory that was learned otherwise than the arguments say."""
-        began = _metadata(self.meta_folder / MEMORY).get("settings", {})
-        changed = [name for name, value in self._settings().items() if began.get(name, value) != value]
-        if changed:
-            name = changed[0]
-            raise ValueError(
-                f"The memory in `{self.meta_folder}` was learned with `{name}={began[name]}`, and `args` has "
-                f"`{name}={getattr(self.args, name)}`. Set it as it was, use another `output_dir`, or call `train()` "
-                "without `resume_from_checkpoint`, which learns it anew."
-            )
-
     def _meta_trainer(self) -> MetaTrainer:
         args = copy.copy(self.args)
         args.output_dir = str(self.meta_folder)
@@ -292,8 +263,7 @@ class BilevelTrainer(DomainTrainer):
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_suffix(".half")
         tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        metadata = {"domains": self.domains, "settings": self._settings()}
-        save_file(tensors, half, metadata={name: json.dumps(value) for name, value in metadata.items()})
+        save_file(tensors, half, metadata={"domains": json.dumps(self.domains)})
         os.replace(half, path)
 
     def _read(self, path: str | os.PathLike, names: set[str] | None = None) -> None:
@@ -325,18 +295,13 @@ class BilevelTrainer(DomainTrainer):
         return {name for name, parameter in self.model.named_parameters() if id(parameter) in is_memory}
 
 
-def _metadata(memory: str | os.PathLike) -> dict:
-    """What a `memory.safetensors` says of itself: `domains`, `settings`. Of one that cannot be read, nothing."""
-    try:
-        with safe_open(memory, "pt") as stored:
-            return {name: json.loads(value) for name, value in (stored.metadata() or {}).items() if name != "format"}
-    except SafetensorError:
-        return {}
-
-
 def _learned_on(memory: str | os.PathLike) -> list[str]:
     """The source domains of a `memory.safetensors`; of one that does not say, none."""
-    return _metadata(memory).get("domains", [])
+    try:
+        with safe_open(memory, "pt") as stored:
+            return json.loads((stored.metadata() or {}).get("domains", "[]"))
+    except SafetensorError:
+        return []
 
 
 def _has_memory(learned: dict[str, torch.Tensor], checkpoint: str | os.PathLike) -> bool:

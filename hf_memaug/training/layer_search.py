@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which layers should read the memory of G-MAP: the paper tries them all (section 4.3), this tries them on a budget."""
 
-import copy
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -72,37 +71,24 @@ def search_memory_layers(
         greater_is_better: whether a larger value is the better one.
     """
     left = [list(layers) for layers in candidates]
-    if not left:
-        raise ValueError("`candidates` is empty: use `candidate_layers(strategy, depth)`.")
-    rounds = max(1, math.ceil(math.log2(len(left)))) if len(left) > 1 else 1
-    if not 0 < budget < math.inf:
-        raise ValueError(f"`budget` is {budget}: give the search some share of a training, such as 3.0 of them.")
+    if not left or not 0 < budget < math.inf:
+        raise ValueError("`candidates` must hold some layers, and `budget` must be above 0, such as 3.0 trainings.")
+    rounds = max(1, math.ceil(math.log2(len(left))))
     # Half as many trainings in each round, twice as long. None is longer than a full one.
-    counts = [len(left)]
-    while len(counts) < rounds:
-        counts.append(math.ceil(counts[-1] / 2))
-    least = sum(count * 2**turn for turn, count in enumerate(counts))
-    share = min(1.0, budget / least)
+    counts = [math.ceil(len(left) / 2**turn) for turn in range(rounds)]
+    share = min(1.0, budget / sum(count * 2**turn for turn, count in enumerate(counts)))
     search = LayerSearch([], -math.inf)
     for _ in range(rounds):
         scored = []
         for layers in left:
-            trainer = make_trainer(layers)
-            _check_layers(trainer, layers, [] if search.trials else left)
-            taken = _give_steps(trainer, share, budget, least)
-            score = _score(trainer, metric)
-            search.trials.append(LayerTrial(layers, taken, score))
-            search.cost += taken
-            # A training that came to nothing is the worst.
-            worth = -math.inf if math.isnan(score) else score if greater_is_better else -score
-            scored.append((worth, layers))
+            trial = _trial(make_trainer(layers), layers, share, metric)
+            search.trials.append(trial)
+            search.cost += trial.share
+            # A training that diverged is the worst.
+            worth = trial.score if greater_is_better else -trial.score
+            scored.append((-math.inf if math.isnan(worth) else worth, layers))
         scored.sort(key=lambda one: -one[0])
-        if scored[0][0] == -math.inf:
-            raise ValueError(
-                f"`metric` {metric!r} is no number after any of the {len(scored)} trainings: they came to nothing. "
-                "Lower the learning rate, or look at the data."
-            )
-        left = [layers for _, layers in scored[: max(1, math.ceil(len(scored) / 2))]]
+        left = [layers for _, layers in scored[: math.ceil(len(scored) / 2)]]
         if share == 1.0:
             # Trained in full: once more would show the same.
             break
@@ -112,42 +98,19 @@ def search_memory_layers(
     return search
 
 
-def _check_layers(trainer, layers: list[int], candidates: list[list[int]]) -> None:
-    """The model reads in the layers that it was to, and its encoder has those of all `candidates`."""
-    config = getattr(getattr(trainer, "model", None), "config", None)
-    if not hasattr(config, "augmented_layers"):
-        return
-    if config.augmented_layers != layers:
-        raise ValueError(
-            f"`make_trainer` was given the layers {layers}, and its model reads in {config.augmented_layers}. Give "
-            "them to the model as `memory_layers`."
-        )
-    for one in candidates:
-        tried = copy.deepcopy(config)
-        tried.memory_layers = one
-        tried.check_encoders()
-
-
-def _give_steps(trainer, share: float, budget: float, least: int) -> float:
-    """Sets the steps of a trial, whole ones; returns the share of all that they are."""
-    if trainer.args.max_steps <= 0:
-        raise ValueError(
-            "`make_trainer` gives a trainer without `max_steps`, of which a trial takes its share. Set it."
-        )
+def _trial(trainer, layers: list[int], share: float, metric: str) -> LayerTrial:
+    found = getattr(getattr(getattr(trainer, "model", None), "config", None), "augmented_layers", layers)
+    if found != layers:
+        raise ValueError(f"`make_trainer` was given {layers}, and its model reads in {found}. Set `memory_layers`.")
     whole = trainer.args.max_steps
     steps = math.floor(share * whole + 1e-6)
-    if steps == 0:
+    if steps <= 0:
         raise ValueError(
-            f"`budget` is {budget}, which leaves less than a step of the {whole} to each candidate. Give at least "
-            f"{math.ceil(100 * least / whole) / 100:g}, or fewer `candidates`."
+            f"A trial takes a share of `max_steps` ({whole}), here less than one step. Set it, or raise `budget`."
         )
     trainer.args.max_steps = steps
-    return steps / whole
-
-
-def _score(trainer, metric: str) -> float:
     trainer.train()
     metrics = trainer.evaluate()
     if metric not in metrics:
         raise ValueError(f"`metric` is {metric!r}, which the trainer does not measure. There is: {sorted(metrics)}.")
-    return float(metrics[metric])
+    return LayerTrial(layers, steps / whole, float(metrics[metric]))

@@ -338,8 +338,6 @@ class TestOtherDomains:
     def test_what_is_no_file(self, wrong, tmp_path):
         with pytest.raises(FileNotFoundError, match="which is no file. Give the `memory.safetensors`"):
             make_trainer(tmp_path).meta_test(memory=tmp_path / wrong)
-        with pytest.raises(FileNotFoundError, match="which is no folder here"):
-            make_trainer(tmp_path).train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
 
 
 def test_callbacks_reach_the_phase_that_they_are_for(tmp_path):

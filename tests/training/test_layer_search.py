@@ -55,11 +55,11 @@ def test_smaller_may_be_better():
 
 
 def test_what_cannot_work_is_refused():
-    with pytest.raises(ValueError, match="`candidates` is empty"):
+    with pytest.raises(ValueError, match="`candidates` must hold"):
         search_memory_layers(None, [])
-    with pytest.raises(ValueError, match="`budget` is 0"):
+    with pytest.raises(ValueError, match="`budget` must be above 0"):
         search_memory_layers(None, [[1]], budget=0)
-    with pytest.raises(ValueError, match="without `max_steps`"):
+    with pytest.raises(ValueError, match="less than one step"):
         search_memory_layers(lambda layers: Pretended(layers, -1, []), [[1]])
     with pytest.raises(ValueError, match=r"`metric` is 'eval_em'.*\['eval_f1', 'eval_loss'\]"):
         search_memory_layers(lambda layers: Pretended(layers, 5, []), [[1]], metric="eval_em")
@@ -83,28 +83,6 @@ def test_on_a_real_trainer(tmp_path):
     assert found.memory_layers in candidate_layers("gated", 4) and len(found.trials) == 6
     best = min(trial.score for trial in found.trials if trial.share == 0.5)
     assert found.score == best
-
-
-@pytest.mark.parametrize(
-    ("candidates", "message"),
-    [
-        ([[1], [9]], "`memory_layers` names layer 9, and the domain encoder has layers 1 to 4"),
-        ([[1], [2, 3]], "Name 1 layer"),
-        ([[2], [1]], r"was given the layers \[2\], and its model reads in \[1\]. Give them to the model as"),
-    ],
-)
-def test_layers_that_the_model_cannot_read_in_are_refused_before_training(candidates, message, tmp_path):
-    class Trainer(transformers.Trainer):
-        def train(self):
-            raise AssertionError("trained")
-
-    def make_trainer(layers):
-        # Forgets the layers that it is given.
-        model = GMAPForSequenceClassification(gmap_config("gmap", strategy="gated", memory_layers=[1]))
-        return Trainer(model, transformers.TrainingArguments(str(tmp_path), max_steps=8, report_to=[], use_cpu=True))
-
-    with pytest.raises(ValueError, match=message):
-        search_memory_layers(make_trainer, candidates)
 
 
 @pytest.mark.parametrize("count", [2, 3, 5, 6, 12, 24])
