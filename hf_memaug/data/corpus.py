@@ -4,7 +4,7 @@
 
 import hashlib
 import os
-import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,11 +14,9 @@ import torch
 
 from hf_memaug.data.augmentation import SEED_COLUMN
 from hf_memaug.data.generated import generated_reviews
-from hf_memaug.data.readers import TABLE_SUFFIXES, json_rows, opened
+from hf_memaug.data.readers import json_rows, opened, readable
 
-# What `load_domains` reads as well, and a corpus is not.
-_TABLES = tuple(suffix for suffix in TABLE_SUFFIXES if "json" not in suffix)
-# Tokens of one word have one number, and special tokens none.
+# The word of special tokens. The tokens of a word share a number.
 NO_WORD = -1
 
 
@@ -27,26 +25,14 @@ def stream_texts(files: Iterable[str | os.PathLike], field: str = "text") -> Ite
     The texts of files, one at a time: a line of a text file (.txt), a row of JSON lines (.jsonl), compressed or not.
 
     Args:
+        files: the paths.
         field: the column of JSON lines that holds the text.
     """
-    for name in files:
-        path = Path(name)
+    for path in map(Path, files):
         if not path.is_file():
-            raise FileNotFoundError(f"`files` names {path}, which is not there.")
-        if path.name.lower().endswith(_TABLES):
-            raise ValueError(
-                f"`files` names {path}, and a corpus is a text a line (.txt) or JSON lines (.jsonl). Write its texts "
-                "as one of these."
-            )
-        try:
+            raise FileNotFoundError(f"`files`: there is no file {path}.")
+        with readable(path, "files"):
             yield from _texts_of(path, field)
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"`files` names {path}, which is not in UTF-8 ({error.reason}). Convert it, such as by "
-                "`iconv -f latin1 -t utf-8`."
-            ) from error
-        except (EOFError, OSError, zlib.error) as error:
-            raise ValueError(f"`files` names {path}, which is broken ({error}). Make or fetch it anew.") from error
 
 
 def _texts_of(path: Path, field: str) -> Iterator[str]:
@@ -55,38 +41,33 @@ def _texts_of(path: Path, field: str) -> Iterator[str]:
         with opened(path) as file:
             yield from (line.strip() for line in file if line.strip())
         return
-    if "json" not in name:
-        with opened(path) as file:
-            first = next((line.strip() for line in file if line.strip()), "")
-        if first[:1] not in ("{", "["):
-            raise ValueError(f"`files` names {path}, which is no JSON lines. A text a line is a file called .txt.")
+    if name.endswith((".csv", ".tsv", ".parquet", ".md")):
+        raise ValueError(f"`files`: {path} is no corpus. Give a text per line (.txt) or JSON lines (.jsonl).")
     for number, row in enumerate(json_rows(path, option="files")):
-        if field not in row:
+        if not isinstance(row.get(field), str):
             raise ValueError(
-                f"`files`: {path}, row {number} has no `{field}`. It has: {sorted(row)}. Name the one that holds the "
-                "text by `field`."
+                f"`files`: {path}, row {number} has no text in `{field}`. It has: {sorted(row)}. Name the text's "
+                "column by `field`."
             )
-        if not isinstance(row[field], str):
-            raise ValueError(f"`files`: {path}, row {number} has {row[field]!r:.40} in `{field}`, which is no text.")
         if row[field].strip():
             yield row[field].strip()
 
 
 class HeldOutTexts:
     """
-    The texts of a corpus that are held out, or those that are not; to be gone through as often as one likes.
+    The texts of a corpus that are held out, or those that are not. Can be iterated repeatedly.
 
     Args:
         files: as in `stream_texts`; None for generated reviews.
-        every: every so many-th text of a file is held out; 0 for none.
-        held_out: whether those are given, or the others.
+        every: holds out every n-th text of a file; 0 for none.
+        held_out: whether to give the held-out texts or the others.
     """
 
     def __init__(self, files: list[str] | None, field: str, every: int, held_out: bool):
         self.files, self.field, self.every, self.held_out = files, field, every, held_out
 
     def __iter__(self) -> Iterator[str]:
-        # File by file, so that the same texts of it are held out whatever it is read with.
+        # File by file, so that the held-out texts do not depend on the other files.
         each = [stream_texts([file], self.field) for file in self.files or ()]
         for texts in each or [generated_reviews(rows_per_domain=200)["text"]]:
             for number, text in enumerate(texts):
@@ -95,42 +76,34 @@ class HeldOutTexts:
 
 
 def corpus_names(files: Iterable[str]) -> dict[str, str]:
-    """Files by a name that is as short as it can be and tells each from the others: "biomed", or "chemprot/train"."""
+    """Files by the shortest name that is unique among them: "biomed", "chemprot/train", the file name or the path."""
     files = list(dict.fromkeys(files))
-    stems = {file: Path(file).name.partition(".")[0] for file in files}
 
-    def names(file: str) -> Iterator[str]:
+    def names(file: str) -> list[str]:
         path = Path(file)
-        if stems[file] not in ("train", "dev", "test"):
-            yield stems[file]
-        yield f"{path.resolve().parent.name}/{stems[file]}"
-        yield path.name
-        yield file
+        stem = path.name.partition(".")[0]
+        short = [stem] if stem not in ("train", "dev", "test") else []
+        return [*short, f"{path.resolve().parent.name}/{stem}", path.name, file]
 
-    every = {file: list(names(file)) for file in files}
-    named = {}
-    for file in files:
-        others = {name for other in files if other != file for name in every[other]}
-        named[next((name for name in every[file] if name not in others), file)] = file
-    return named
+    taken = Counter(name for file in files for name in set(names(file)))
+    return {next((name for name in names(file) if taken[name] == 1), file): file for file in files}
 
 
 class PackedTexts(torch.utils.data.IterableDataset):
     """
-    Texts one after the other, cut into rows of exactly `length` tokens: none is padding. A row begins and ends with the
-    tokenizer's special tokens, and texts are separated by the one that ends them. `list(...)` of it is a data set that
-    can be shuffled; as it is, it never holds more than a row.
+    Texts packed into rows of exactly `length` tokens, without padding. A row begins and ends with the tokenizer's
+    special tokens, and texts are separated by the last of these. It streams; `list(...)` gives a data set that can be shuffled.
 
     Args:
-        texts: anything that can be gone through, more than once for more than one epoch.
-        tokenizer: a fast one, which knows what belongs to a word.
+        texts: an iterable, which for several epochs must be iterable again.
+        tokenizer: a fast tokenizer, which knows which tokens form a word.
         length: tokens of a row.
         keep_rest: whether the last row may be shorter.
     """
 
     def __init__(self, texts: Iterable[str], tokenizer, length: int = 128, keep_rest: bool = False):
         if not tokenizer.is_fast:
-            raise ValueError("`tokenizer` is a slow one, which does not say what belongs to a word. Use a fast one.")
+            raise ValueError("`tokenizer` must be a fast tokenizer, which knows which tokens form a word.")
         if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
             raise ValueError("`tokenizer` has no tokens that begin and end a row. Use one of a masked language model.")
         limit = tokenizer.model_max_length
@@ -139,7 +112,6 @@ class PackedTexts(torch.utils.data.IterableDataset):
         self.texts, self.tokenizer, self.length, self.keep_rest = texts, tokenizer, length, keep_rest
 
     def __iter__(self) -> Iterator[dict[str, list[int]]]:
-        # Of several workers, each takes its share of the rows.
         worker = torch.utils.data.get_worker_info()
         first, every = (worker.id, worker.num_workers) if worker is not None else (0, 1)
         return islice(self._rows(), first, None, every)
@@ -169,14 +141,14 @@ class PackedTexts(torch.utils.data.IterableDataset):
 
 class WholeWordMasking:
     """
-    Makes a batch for masked language modelling: a share of the words is chosen, all tokens of a word together; of their
-    tokens 80 % become the mask, 10 % another token, and 10 % stay as they are.
+    Makes a batch for masked language modelling: a share of the words is selected, all tokens of a word together; 80 %
+    of their tokens become the mask, 10 % another token, and 10 % stay.
 
     Args:
-        tokenizer: says what to mask and to pad with.
-        share: of the words that are chosen.
-        seed: with one, a row is masked in the same way each time, so that models can be compared; without, anew, by the
-            row's own seed where it has one, as the training rows of `MaskedLMTrainer` do.
+        tokenizer: gives the tokens to mask and to pad with.
+        share: the share of words to select.
+        seed: with a seed, a row is masked in the same way each time, so that models can be compared; without, by the
+            row's own seed (training rows of `MaskedLMTrainer`), or by torch's random numbers.
     """
 
     def __init__(self, tokenizer, share: float = 0.15, seed: int | None = None):
@@ -205,12 +177,12 @@ class WholeWordMasking:
 
     def _mask(self, tokens: np.ndarray, words: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
         random = np.random.default_rng(self._seed_of(tokens, seed))
-        # What the tokenizer did not know is no word to learn.
+        # Unknown words are not learned.
         words = np.where(np.isin(tokens, self.special), NO_WORD, words)
         numbers, place = np.unique(words, return_inverse=True)
         picked = (random.random(len(numbers)) < self.share) & (numbers != NO_WORD)
         if not picked.any() and (numbers != NO_WORD).any():
-            picked[random.choice(np.flatnonzero(numbers != NO_WORD))] = True  # a row without a loss would be wasted
+            picked[random.choice(np.flatnonzero(numbers != NO_WORD))] = True  # every row has a loss
         chosen = picked[place]
         fate = random.random(len(tokens))
         masked = np.where(chosen & (fate < 0.8), self.mask, tokens)
@@ -221,7 +193,7 @@ class WholeWordMasking:
         if self.seed is None and seed is not None:
             return seed
         if self.seed is None:
-            # From torch's numbers, whose state `Trainer` keeps in its checkpoints.
+            # `Trainer` keeps the state of torch's random numbers in its checkpoints.
             return int(torch.randint(2**62, ()))
         digest = hashlib.sha256(tokens.astype(np.int64).tobytes()).digest()
         return int.from_bytes(digest[:7], "little") + self.seed

@@ -29,30 +29,39 @@ def table_suffix(path: Path) -> str | None:
 
 
 def read_table(path: Path) -> Columns:
-    """Reads one file into columns; what is not in a row is `None`."""
+    """Reads one file into columns; missing cells are `None`."""
     suffix = table_suffix(path)
     if suffix is None:
         raise ValueError(
-            f"`source` is {str(path)!r}, a kind of file that is not read. Give one of {listed(TABLE_SUFFIXES)}."
+            f"`source` is {str(path)!r}, an unsupported kind of file. Give one of {listed(TABLE_SUFFIXES)}."
         )
-    try:
+    with readable(path, "source"):
         if suffix == ".parquet":
             columns = _read_parquet(path)
         elif suffix.startswith((".csv", ".tsv")):
             columns = _read_csv(path, delimiter="\t" if suffix.startswith(".tsv") else ",")
         else:
             columns = columns_of(json_rows(path))
-    except UnicodeDecodeError as error:
-        raise ValueError(f"`source`: {path} is not UTF-8 ({error.reason}). Save it as UTF-8.") from error
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"`source`: {path} is not a whole gzip file ({error}). Fetch or compress it again.") from error
     if not columns or not len(next(iter(columns.values()))):
-        raise ValueError(f"`source`: {path} is empty, it has no row. Leave it out or fill it.")
+        raise ValueError(f"`source`: {path} is empty, it has no row. Remove it or fill it.")
     return columns
 
 
+@contextmanager
+def readable(path: Path, option: str):
+    """Says of a file that cannot be decoded what is wrong with it."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ValueError(f"`{option}`: {path} is not UTF-8 ({error.reason}). Save it as UTF-8.") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(
+            f"`{option}`: {path} is not a whole gzip file ({error}). Fetch or compress it again."
+        ) from error
+
+
 def columns_of(rows: Iterable[Mapping[str, Any]]) -> Columns:
-    """Turns rows into columns one row at a time, so that the rows need not all be in memory."""
+    """Turns rows into columns, one row at a time."""
     columns: Columns = {}
     count = 0
     for row in rows:

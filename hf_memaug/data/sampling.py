@@ -1,9 +1,8 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The order in which rows of several domains are trained on. It follows from a seed alone, so that a run can resume."""
+"""The order in which rows of several domains are trained on. It follows from a seed, so that runs can be resumed."""
 
 import random
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import count
 
@@ -14,12 +13,16 @@ from hf_memaug.data.augmentation import SEED_COLUMN
 
 
 class _EpochSampler(Sampler[int]):
-    """As many rows as the data has, in an order that follows from the seed and the epoch."""
+    """
+    As many rows as the data has, in an order that follows from the seed and the epoch.
+
+    Args:
+        domains (`Sequence[str]`): the domain of each row.
+        seed (`int`): decides the order, together with the epoch.
+    """
 
     def __init__(self, domains: Sequence[str], seed: int = 0):
-        self.domains = list(domains)
-        self.seed = seed
-        self.epoch = 0
+        self.domains, self.seed, self.epoch = list(domains), seed, 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -27,34 +30,28 @@ class _EpochSampler(Sampler[int]):
     def __len__(self) -> int:
         return len(self.domains)
 
-    def _generator(self) -> random.Random:
-        return random.Random(f"{self.seed} {self.epoch}")
+    def _start(self) -> tuple[random.Random, dict[str, Iterator[int]]]:
+        """The random numbers of an epoch, and the endless rows of each domain."""
+        generator = random.Random(f"{self.seed} {self.epoch}")
+        return generator, _rows_of(self.domains, generator)
 
 
 class DomainBalancedSampler(_EpochSampler):
     """
-    Rows by turns from every domain, so that any batch holds the domains in equal shares (within one row). An epoch has
-    as many rows as the data; a small domain comes round more than once in it, a large one not completely.
-
-    Args:
-        domains (`Sequence[str]`): the domain of each row.
-        seed (`int`): with the epoch, it decides the order.
+    Rows of all domains in turn: any batch holds the domains in equal shares, within one row. In an epoch a small domain
+    repeats, and a large one does not finish.
     """
 
     def __iter__(self) -> Iterator[int]:
-        generator = self._generator()
-        rows = _by_turns(_rows_of(self.domains, generator), generator)
+        generator, rows_of = self._start()
+        rows = _in_turn(rows_of, generator)
         return (next(rows) for _ in range(len(self)))
 
 
 class OneDomainSampler(_EpochSampler):
     """
-    Algorithm 3, lines 2 to 4, of MIL as printed: a domain is drawn, and the next `rows` rows all come from it.
-
-    Args:
-        domains (`Sequence[str]`): the domain of each row.
-        rows (`int`): how long a domain stays, in rows: `T` steps of a batch.
-        seed (`int`): with the epoch, it decides the order.
+    Algorithm 3, lines 2 to 4, of MIL as printed: a domain is drawn, and the next `rows` rows (`T` steps of a batch)
+    come from it.
     """
 
     def __init__(self, domains: Sequence[str], rows: int, seed: int = 0):
@@ -62,38 +59,30 @@ class OneDomainSampler(_EpochSampler):
         self.rows = rows
 
     def __iter__(self) -> Iterator[int]:
-        generator = self._generator()
-        rows_of = _rows_of(self.domains, generator)
+        generator, rows_of = self._start()
         left = len(self)
         while left > 0:
             domain = generator.choice(list(rows_of))
-            stay = min(self.rows, left)
-            yield from (next(rows_of[domain]) for _ in range(stay))
-            left -= stay
+            size = min(self.rows, left)
+            yield from (next(rows_of[domain]) for _ in range(size))
+            left -= size
 
 
 class DomainAfterDomainSampler(_EpochSampler):
     """
-    All domains one after another, in a new order each time, with the same number of rows of each. An epoch has as many
-    whole rounds as the data has rows for, and one at least.
-
-    Args:
-        domains (`Sequence[str]`): the domain of each row.
-        rows (`int`): rows of a domain: those of one optimizer step.
-        seed (`int`): with the epoch, it decides the order.
+    Rounds through all domains, each round in a new order and with `rows` rows (one optimizer step) of each domain. An
+    epoch has as many whole rounds as the data has rows for, at least one.
     """
 
     def __init__(self, domains: Sequence[str], rows: int, seed: int = 0):
         super().__init__(domains, seed)
-        self.rows = rows
-        self.round = rows * len(set(self.domains))
+        self.rows, self.round = rows, rows * len(set(self.domains))
 
     def __len__(self) -> int:
         return max(len(self.domains) // self.round, 1) * self.round
 
     def __iter__(self) -> Iterator[int]:
-        generator = self._generator()
-        rows_of = _rows_of(self.domains, generator)
+        generator, rows_of = self._start()
         names = sorted(rows_of)
         for _ in range(len(self) // self.round):
             generator.shuffle(names)
@@ -104,18 +93,16 @@ class DomainAfterDomainSampler(_EpochSampler):
 class EpisodeSampler(Sampler[int]):
     """
     Algorithm 2, lines 2 to 5, of MIL: each episode draws a meta-target domain, and each of its steps a batch from the
-    other domains (by turns) followed by a batch from the meta-target.
-
-    The rows of a step do not depend on how the step is cut into batches: `batches_per_step` batches of `source_rows` +
-    `target_rows` rows together hold the same rows as one batch of so many times the size.
+    other domains, followed by a batch from the meta-target. The rows of a step are the same in one large batch and in
+    `batches_per_step` small ones.
 
     Args:
         domains (`Sequence[str]`): the domain of each row.
         episodes (`int`): how often a meta-target is drawn.
         episode_steps (`int`): `T`, the outer steps of an episode.
-        inner_steps (`int`): `L`, how often a step's rows come before the next step's.
+        inner_steps (`int`): `L`, how often a step's rows repeat before the next step.
         source_rows, target_rows (`int`): rows of one batch from the meta-source domains and from the meta-target.
-        batches_per_step (`int`): batches that make up one step (accumulation steps times processes).
+        batches_per_step (`int`): batches of one step (accumulation steps times processes).
         seed (`int`): decides everything.
     """
 
@@ -134,17 +121,12 @@ class EpisodeSampler(Sampler[int]):
         self.domains = list(domains)
         names = sorted(set(self.domains))
         if len(names) < 2:
-            raise ValueError(
-                f"`train_dataset` has the one domain {names}; learning to bridge domains needs two or more."
-            )
+            raise ValueError(f"`train_dataset` has the one domain {names}; learning across domains needs two or more.")
         generator = random.Random(f"{seed} meta-targets")
         self.meta_targets = [generator.choice(names) for _ in range(episodes)]
-        self.episode_steps = episode_steps
-        self.inner_steps = inner_steps
-        self.source_rows = source_rows
-        self.target_rows = target_rows
-        self.batches_per_step = batches_per_step
-        self.seed = seed
+        self.episode_steps, self.inner_steps = episode_steps, inner_steps
+        self.source_rows, self.target_rows = source_rows, target_rows
+        self.batches_per_step, self.seed = batches_per_step, seed
 
     def meta_target(self, step: int) -> str:
         """The meta-target of an optimizer step, of which an episode has `episode_steps * inner_steps`."""
@@ -159,7 +141,7 @@ class EpisodeSampler(Sampler[int]):
         rows_of = _rows_of(self.domains, generator)
         batches = range(self.batches_per_step)
         for target in self.meta_targets:
-            sources = _by_turns({name: rows for name, rows in rows_of.items() if name != target}, generator)
+            sources = _in_turn({name: rows for name, rows in rows_of.items() if name != target}, generator)
             for _ in range(self.episode_steps):
                 source = [[next(sources) for _ in range(self.source_rows)] for _ in batches]
                 other = [[next(rows_of[target]) for _ in range(self.target_rows)] for _ in batches]
@@ -171,19 +153,18 @@ class EpisodeSampler(Sampler[int]):
 
 class SeededRowsSampler(Sampler[tuple[int, int]]):
     """
-    Any sampler's rows, each with a seed that follows from the epoch and the row's place in it. What is drawn by that
-    seed depends neither on how the rows are cut into batches, nor on the process or worker that reads them, nor on
-    whether the run was broken off before: numbers that are drawn along the way do, as batches are read ahead.
+    The rows of any sampler, each with a seed of its own. What is drawn with it (augmentations, masks) does not depend
+    on batches, processes, workers, or on whether the run was resumed.
 
     Args:
         sampler (`Sampler`): the order of the rows.
-        seed (`int`): with the epoch and the place, it decides the seeds.
+        seed (`int`): decides the seeds, together with the epoch and the row's place in it.
     """
 
     def __init__(self, sampler: Sampler, seed: int = 0):
         self.sampler, self.seed, self.epoch = sampler, seed, 0
         if hasattr(sampler, "generator"):
-            # Of a sampler that knows no epoch, the order has to follow from the seed, too.
+            # The order of a sampler without epochs must follow from the seed, too.
             sampler.generator = torch.Generator()
 
     def set_epoch(self, epoch: int) -> None:
@@ -196,11 +177,8 @@ class SeededRowsSampler(Sampler[tuple[int, int]]):
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         if hasattr(self.sampler, "generator"):
-            self.sampler.generator.manual_seed(self._seed("order"))
-        return ((row, self._seed(place)) for place, row in enumerate(self.sampler))
-
-    def _seed(self, place: int | str) -> int:
-        return _row_seed(self.seed, self.epoch, place)
+            self.sampler.generator.manual_seed(_row_seed(self.seed, self.epoch, "order"))
+        return ((row, _row_seed(self.seed, self.epoch, place)) for place, row in enumerate(self.sampler))
 
 
 def _row_seed(seed: int, epoch: int, place: int | str) -> int:
@@ -208,7 +186,7 @@ def _row_seed(seed: int, epoch: int, place: int | str) -> int:
 
 
 class SeededRows(Dataset):
-    """A dataset as it is, and its rows with their seeds where a `SeededRowsSampler` asks for them."""
+    """A dataset whose rows get the seeds that a `SeededRowsSampler` asks with."""
 
     def __init__(self, dataset):
         self.dataset = dataset
@@ -229,12 +207,12 @@ class SeededRows(Dataset):
 
 class SeededStream(IterableDataset):
     """
-    A stream that begins again when it has ended, and its rows with seeds that follow from their place. `Trainer` does
-    not know how long a stream is: one that it went through more than once it could not resume.
+    A stream that restarts when it ends, with a seed for each row. `Trainer` does not know how long a stream is, and
+    could not resume one that it has read more than once.
 
     Args:
-        dataset: rows that can be gone through; workers take turns at them, as those of `PackedTexts` do.
-        seed (`int`): with the place, it decides the seeds.
+        dataset: rows that can be read again; workers take turns, as with `PackedTexts`.
+        seed (`int`): decides the seeds, together with the row's place.
     """
 
     def __init__(self, dataset: IterableDataset, seed: int = 0):
@@ -242,34 +220,33 @@ class SeededStream(IterableDataset):
 
     def __iter__(self) -> Iterator[dict]:
         worker = get_worker_info()
-        first, every = (worker.id, worker.num_workers) if worker is not None else (0, 1)
-        places = count(first, every)
-        for turn in count():
+        places = count(0, 1) if worker is None else count(worker.id, worker.num_workers)
+        for epoch in count():
             if hasattr(self.dataset, "set_epoch"):
-                self.dataset.set_epoch(turn)
+                self.dataset.set_epoch(epoch)
             row = None
             for row in self.dataset:
                 yield {**row, SEED_COLUMN: _row_seed(self.seed, 0, next(places))}
             if row is None:
-                # Nothing is there, or nothing more: a generator is gone through once.
+                # Empty, or a generator that can be read only once.
                 return
 
 
 def _rows_of(domains: Sequence[str], generator: random.Random) -> dict[str, Iterator[int]]:
-    rows: dict[str, list[int]] = {name: [] for name in Counter(domains)}
+    rows: dict[str, list[int]] = {}
     for row, name in enumerate(domains):
-        rows[name].append(row)
+        rows.setdefault(name, []).append(row)
     return {name: _endlessly(indices, generator) for name, indices in rows.items()}
 
 
 def _endlessly(rows: list[int], generator: random.Random) -> Iterator[int]:
-    """Each row once before any comes again, in a new order each time."""
+    """Each row once before any repeats, in a new order each time."""
     while True:
         yield from generator.sample(rows, len(rows))
 
 
-def _by_turns(rows_of: dict[str, Iterator[int]], generator: random.Random) -> Iterator[int]:
-    """One row of each domain, then again in the same order: any stretch of rows has the domains in equal shares."""
+def _in_turn(rows_of: dict[str, Iterator[int]], generator: random.Random) -> Iterator[int]:
+    """One row of each domain, then again in the same order: any range of rows has the domains in equal shares."""
     order = generator.sample(list(rows_of), len(rows_of))
     while True:
         for name in order:
