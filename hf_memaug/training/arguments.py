@@ -100,11 +100,6 @@ class DomainTrainingArguments(TrainingArguments):
                 f'`train_sampling_strategy="{self.train_sampling_strategy}"` orders the rows, and so does '
                 "`balanced_batches`: set `balanced_batches=False`, or leave the strategy out."
             )
-        if self.train_sampling_strategy == "group_by_length":
-            raise ValueError(
-                '`train_sampling_strategy="group_by_length"` is not supported: it also reorders the rows to score, '
-                "whose domains would get lost. Leave it out."
-            )
         algorithm.check(self)
         if self.cuda_graphs:
             self._check_cuda_graphs()

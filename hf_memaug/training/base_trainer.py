@@ -50,23 +50,28 @@ class BaseTrainer(Trainer):
     def data_seed(self) -> int:
         return self.args.seed if self.args.data_seed is None else self.args.data_seed
 
-    def loader_of(self, dataset, sampler: Sampler | None, batch_size: int) -> DataLoader:
-        """Training rows in the order of `sampler`, by the data-loader settings of `args`."""
-        args = self.args
+    def train_loader(self, dataset, sampler: Sampler | None, batch_size: int) -> DataLoader:
+        """Training rows in the order of `sampler`."""
         self.train_sampler = sampler
-        has_order = {} if sampler is None else {"sampler": sampler, "drop_last": args.dataloader_drop_last}
+        more = {} if sampler is None else {"sampler": sampler, "drop_last": self.args.dataloader_drop_last}
+        return self.ordered_loader(
+            dataset, batch_size, persistent_workers=self.args.dataloader_persistent_workers, **more
+        )
+
+    def ordered_loader(self, dataset, batch_size: int, **kwargs) -> DataLoader:
+        """Rows in their order, or that of a `sampler`, by the data-loader settings of `args`."""
+        args = self.args
         loader = DataLoader(
             dataset,
             batch_size=batch_size,
             collate_fn=self.data_collator,
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory,
-            persistent_workers=args.dataloader_persistent_workers,
             prefetch_factor=args.dataloader_prefetch_factor,
             multiprocessing_context=args.dataloader_multiprocessing_context,
             in_order=args.dataloader_in_order,
             worker_init_fn=partial(seed_worker, num_workers=args.dataloader_num_workers, rank=args.process_index),
-            **has_order,
+            **kwargs,
         )
         return self.accelerator.prepare(loader)
 

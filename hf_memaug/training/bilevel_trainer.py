@@ -198,7 +198,7 @@ class BilevelTrainer(DomainTrainer):
             return super().get_train_dataloader()
         rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size * args.episode_steps
         sampler = OneDomainSampler(domains_of(self.train_dataset, "train_dataset"), rows, self.data_seed)
-        return self.loader_of(self.train_dataset, sampler, self._train_batch_size)
+        return self.train_loader(self.train_dataset, sampler, self._train_batch_size)
 
     def _checkpoint_of(self, memory: str | os.PathLike, resume: str | os.PathLike | bool | None) -> str | None:
         """The checkpoint of the meta-test to go on from, if any. One that was trained with another memory is none."""

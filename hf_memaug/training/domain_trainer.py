@@ -168,7 +168,7 @@ class DomainTrainer(BaseTrainer):
             sampler = DomainBalancedSampler(domains_of(dataset, "train_dataset"), self.data_seed)
         if self.args.augment_images:
             dataset, sampler = SeededRows(dataset), SeededRowsSampler(sampler, self.data_seed)
-        return self.loader_of(dataset, sampler, self._train_batch_size)
+        return self.train_loader(dataset, sampler, self._train_batch_size)
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         if not self.args.cuda_graphs:
@@ -274,17 +274,22 @@ class DomainTrainer(BaseTrainer):
         inputs = {name: value for name, value in inputs.items() if name != "domain_ids"}
         return super().prediction_step(model, inputs, *args, **kwargs)
 
-    def get_eval_dataloader(self, eval_dataset=None):
+    def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
         if eval_dataset is not None and not isinstance(eval_dataset, str):
             self._check_rows(eval_dataset=eval_dataset)
         if self.is_in_train and (eval_dataset is self.eval_dataset or isinstance(eval_dataset, str)):
             # Others may have been put there since.
             check_selection(self.args, self.domains, self.eval_dataset, self.callback_handler.callbacks)
-        return super().get_eval_dataloader(eval_dataset)
+        rows = self.eval_dataset if eval_dataset is None else eval_dataset
+        rows = self.eval_dataset[rows] if isinstance(rows, str) else rows
+        if rows is None:
+            raise ValueError("`eval_dataset` is missing: give the rows to score.")
+        # In the order of the rows, so that the domain of each prediction is known.
+        return self.ordered_loader(rows, self.args.eval_batch_size)
 
-    def get_test_dataloader(self, test_dataset):
+    def get_test_dataloader(self, test_dataset) -> DataLoader:
         self._check_rows(test_dataset=test_dataset)
-        return super().get_test_dataloader(test_dataset)
+        return self.ordered_loader(test_dataset, self.args.eval_batch_size)
 
     def _check_rows(self, **datasets) -> None:
         """Of rows that are handed over to be scored, what is asked of those to train on."""

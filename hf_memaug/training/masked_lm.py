@@ -39,9 +39,9 @@ class MaskedLMTrainer(BaseTrainer):
         if not self._draws_masks or (isinstance(dataset, IterableDataset) and hasattr(dataset, "__len__")):
             return super().get_train_dataloader()
         if isinstance(dataset, IterableDataset):
-            return self.loader_of(SeededStream(dataset, self.data_seed), None, self._train_batch_size)
+            return self.train_loader(SeededStream(dataset, self.data_seed), None, self._train_batch_size)
         sampler = SeededRowsSampler(self._get_train_sampler(dataset), self.data_seed)
-        return self.loader_of(SeededRows(dataset), sampler, self._train_batch_size)
+        return self.train_loader(SeededRows(dataset), sampler, self._train_batch_size)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if not model.training or return_outputs or "labels" not in inputs:

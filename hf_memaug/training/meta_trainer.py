@@ -109,7 +109,7 @@ class MetaTrainer(DomainTrainer):
             batches_per_step=args.gradient_accumulation_steps * args.world_size,
             seed=self.data_seed,
         )
-        return self.loader_of(self.train_dataset, self.episodes, self.source_rows + self.target_rows)
+        return self.train_loader(self.train_dataset, self.episodes, self.source_rows + self.target_rows)
 
     # Inner step
 

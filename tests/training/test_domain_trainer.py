@@ -470,3 +470,13 @@ def test_weights_in_float16_are_refused_before_they_are_spoiled(tmp_path):
     frozen = tiny_model("bert").half().requires_grad_(False)
     frozen.classifier.float().requires_grad_()
     assert domain_trainer("bert", tmp_path, model=frozen).model is frozen
+
+
+def test_rows_of_like_length_are_trained_together_and_scored_in_their_order(tmp_path):
+    options = {"balanced_batches": False, "train_sampling_strategy": "group_by_length"}
+    trainer = domain_trainer("kv", tmp_path, evaluate=rows(25, 5), config={"initializer_range": 1.0}, **options)
+    plain = domain_trainer("kv", tmp_path, evaluate=rows(25, 5), config={"initializer_range": 1.0})
+    assert trainer.evaluate()["eval_films_f1"] == plain.evaluate()["eval_films_f1"]
+    trainer.train()
+    lengths = [batch["attention_mask"].shape[1] for batch in trainer.get_train_dataloader()]
+    assert lengths == sorted(lengths, reverse=True)
