@@ -55,7 +55,7 @@ def image_run(folder: Path) -> Path:
                 lines.append(_line(method, target, seed, scores, {"learning_rate": 5e-5}, backbone="deit-small"))
                 job = folder / "jobs" / lines[-1]["name"]
                 _write_log(job, generator, 1.2)
-                if seed == 0:
+                if seed == 0 and target == IMAGE_DOMAINS[0]:
                     _write_features(job, IMAGE_DOMAINS, target, 1.0, generator, pictures=True)
                 if method == "gmoe" and seed == 0:
                     shares = {name: generator.dirichlet(np.ones(6)).tolist() for name in IMAGE_DOMAINS}

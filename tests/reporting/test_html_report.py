@@ -4,8 +4,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 
 import numpy as np
@@ -436,9 +434,7 @@ def test_folders_and_baselines_that_do_not_exist(runs, tmp_path, capsys):
     assert "neither run.json" in capsys.readouterr().err
 
 
-def test_the_command(tmp_path):
+def test_the_command(tmp_path, capsys):
     folder, output = small_run(tmp_path, seeds=(0,)), tmp_path / "deep" / "page.html"
-    command = [sys.executable, "-m", "hf_memaug.reporting.html_report", str(folder), "--output", str(output)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == str(output) and output.read_text().startswith("<!doctype html>")
+    main([str(folder), "--output", str(output)])
+    assert capsys.readouterr().out.strip() == str(output) and output.read_text().startswith("<!doctype html>")

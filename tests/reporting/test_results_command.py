@@ -3,8 +3,6 @@
 """The command that makes tables of result files."""
 
 import os
-import subprocess
-import sys
 
 import pytest
 from reporting.test_results import both, cells, row, write
@@ -164,16 +162,3 @@ def test_refusals_of_the_command_line(file, capsys, arguments, message):
     with pytest.raises(SystemExit) as stop:
         main([str(file), *arguments])
     assert stop.value.code == 2 and message in capsys.readouterr().err
-
-
-def run(*arguments) -> subprocess.CompletedProcess:
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, encoding="utf-8")
-
-
-def test_import_needs_no_optional_package():
-    code = (
-        "import sys, hf_memaug.reporting.results\n"
-        "print([name for name in ('matplotlib', 'sklearn', 'scipy', 'datasets', 'evaluate') if name in sys.modules])"
-    )
-    found = run("-c", code)
-    assert found.stdout.strip() == "[]", found.stdout + found.stderr
