@@ -17,7 +17,7 @@ from hf_memaug import __version__
 from hf_memaug.evaluation.checks import check_name
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.html import history, memory, scores
-from hf_memaug.runs.results import FinishedRun
+from hf_memaug.runs.results import read_run
 
 REPORT_FILE = "report.html"
 logger = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ def write_report(
     """
     from jinja2 import Environment
 
-    run = FinishedRun(run_folder)
+    run = read_run(run_folder)
     if baseline is not None:
         check_name("baseline", baseline, run.methods)
     features, rows = memory.features_section(run)

@@ -14,7 +14,7 @@ from hf_memaug.evaluation.statistics import paired_t_test
 from hf_memaug.reporting.html import charts, history, memory, scores
 from hf_memaug.reporting.html.blocks import Cell, Code, Details, Table
 from hf_memaug.reporting.html_report import main, write_report
-from hf_memaug.runs.results import FinishedRun
+from hf_memaug.runs.results import read_run
 
 VOID = ("br", "img", "input", "meta")
 
@@ -76,7 +76,7 @@ def edited(folder, edit):
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lines = edit(lines) or lines
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return FinishedRun(folder)
+    return read_run(folder)
 
 
 def small_run(path, **options):
@@ -106,7 +106,7 @@ def row(section, *start) -> list[str]:
 
 
 def scores_of(folder, method, target) -> list[float]:
-    jobs = [job for job in FinishedRun(folder).selected() if (job.method, job.target) == (method, target)]
+    jobs = [job for job in read_run(folder).selected() if (job.method, job.target) == (method, target)]
     return [job.scores[target]["accuracy"] for job in jobs]
 
 
@@ -114,7 +114,7 @@ def scores_of(folder, method, target) -> list[float]:
 
 
 def test_the_comparison_has_the_means_and_the_tests_of_the_run(runs):
-    section = scores.comparison_section(FinishedRun(runs["text"]), None)
+    section = scores.comparison_section(read_run(runs["text"]), None)
     cells = row(section, "mil")
     for cell, target in zip(cells[1:4], TEXT_DOMAINS, strict=True):
         mine, theirs = scores_of(runs["text"], "mil", target), scores_of(runs["text"], "erm", target)
@@ -131,7 +131,7 @@ def test_the_comparison_has_the_means_and_the_tests_of_the_run(runs):
     assert cells[5] == f"+{mine.mean() - theirs.mean():.1f} {said}"
     assert row(section, "erm")[5] == "baseline"
     assert "mil scores highest: " in texts_of(section) and "against erm, significant" in texts_of(section)
-    other = scores.comparison_section(FinishedRun(runs["text"]), "mil")
+    other = scores.comparison_section(read_run(runs["text"]), "mil")
     assert row(other, "mil")[5] == "baseline" and "↓" in "".join(row(other, "erm"))
 
 
@@ -157,7 +157,7 @@ def test_the_best_setting_is_chosen_on_validation_data(tmp_path):
 
 
 def test_one_seed_equal_methods_and_missing_seeds(tmp_path):
-    one_seed = scores.comparison_section(FinishedRun(small_run(tmp_path / "a", seeds=(0,))), None)
+    one_seed = scores.comparison_section(read_run(small_run(tmp_path / "a", seeds=(0,))), None)
     assert "±" not in "".join(row(one_seed, "mil")) and "One seed allows no test" in texts_of(one_seed)
 
     def twins(lines):
@@ -169,7 +169,7 @@ def test_one_seed_equal_methods_and_missing_seeds(tmp_path):
     fewer = edited(small_run(tmp_path / "c"), lambda lines: [line for line in lines if line["name"] != "mil-dvd-1"])
     cells = row(scores.comparison_section(fewer, None), "mil")
     assert "n = 1" in cells[2] and "n =" not in cells[1]
-    alone = scores.comparison_section(FinishedRun(small_run(tmp_path / "d", methods=("mil",))), None)
+    alone = scores.comparison_section(read_run(small_run(tmp_path / "d", methods=("mil",))), None)
     assert "mil was run alone: " in texts_of(alone) and "baseline" not in texts_of(alone)
 
 
@@ -187,7 +187,7 @@ def test_without_a_target_all_scored_domains_are_compared(tmp_path):
 
 
 def test_settings_that_differ_stand_with_their_jobs(runs):
-    section = scores.comparison_section(FinishedRun(runs["text"]), None)
+    section = scores.comparison_section(read_run(runs["text"]), None)
     assert row(section, "dvd", "3")[2] == "2e-05" and row(section, "dvd", "2")[2] == "5e-05"
     code = [one.text for one in flat(section) if isinstance(one, Code)]
     assert any("from_pretrained('jobs/mil-" in one for one in code)
@@ -202,7 +202,7 @@ def test_settings_that_differ_stand_with_their_jobs(runs):
     ],
 )
 def test_a_checkpoint_is_loaded_by_its_task(tmp_path, info, name):
-    run = FinishedRun(small_run(tmp_path, methods=("erm",), seeds=(0,)))
+    run = read_run(small_run(tmp_path, methods=("erm",), seeds=(0,)))
     run.info |= info
     code = [one.text for one in flat(scores.comparison_section(run, None)) if isinstance(one, Code)]
     assert f"from transformers import {name}\n" in code[0]
@@ -219,7 +219,7 @@ def test_intervals_are_those_of_the_mean(runs, pages):
 
 
 def test_costs(runs):
-    section = scores.cost_section(FinishedRun(runs["text"]), None)
+    section = scores.cost_section(read_run(runs["text"]), None)
     # 146.4 s and 0 to 4 more, against 61 s and as much.
     cells = ["2.5 min ± 1.6 s", "2.36 ×", "37.1 min", "4.7 GiB", "128.0 M", "125.0 M"]
     found = row(section, "mil", "15")
@@ -249,7 +249,7 @@ def test_phases_of_a_run_are_laid_end_to_end():
 
 
 def test_the_continual_matrix_is_the_mean_over_seeds(runs, pages):
-    matrices = [job.matrix for job in FinishedRun(runs["continual"]).jobs if job.method == "f"]
+    matrices = [job.matrix for job in read_run(runs["continual"]).jobs if job.method == "f"]
     mean = 100 * np.mean([matrix["rows"] for matrix in matrices], axis=0)
     assert ["news", *(f"{value:.1f}" for value in mean[1])] in pages["continual"].rows
     bwt = [100 * matrix["bwt"] for matrix in matrices]
@@ -279,7 +279,7 @@ def test_all_domains_at_once_have_one_row(tmp_path):
     ],
 )
 def test_overlaps_are_reported(overlap, cells, said, tmp_path):
-    run = FinishedRun(small_run(tmp_path, seeds=(0,), methods=("erm",)))
+    run = read_run(small_run(tmp_path, seeds=(0,), methods=("erm",)))
     run.data = {"overlap": overlap}
     section = history.data_section(run)
     assert said in texts_of(section) and ("Leakage:" in texts_of(section)) == (cells is not None)
@@ -322,7 +322,7 @@ def test_memory_slots_and_their_readers(runs, monkeypatch):
     monkeypatch.setattr(charts, "strip_panels", lambda panels: drawn.update(panels))
     monkeypatch.setattr(charts, "chart", lambda label, draw, *args: draw(*args))
     monkeypatch.setattr(charts, "stack_panels", lambda panels, parts: drawn.update({parts: panels}))
-    section = memory.memory_section(FinishedRun(runs["text"]))
+    section = memory.memory_section(read_run(runs["text"]))
     shares = json.loads((runs["text"] / "jobs" / "hma-books-0" / "memory.json").read_text())["by_domain"]["dvd"]
     names, values, numbers = drawn["hma · target books · seed 0"]
     assert names == TEXT_DOMAINS and values[1].tolist() == shares and numbers == list(range(12))
@@ -401,7 +401,7 @@ def test_missing_parts_are_named_and_broken_ones_skipped(tmp_path, caplog):
     assert list(Page(text).sections) == ["comparison", "domains", "curves", "cost", "reproduce"]
     for said in ("runs.jsonl", "data.json", "features.npz", "memory.json", "metrics.jsonl", "No features", "No memory"):
         assert said in text
-    assert "runs.jsonl: line 13" in caplog.text
+    assert "runs.jsonl: broken lines were skipped (13)" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ from hf_memaug.reporting.html.blocks import (
     number,
 )
 from hf_memaug.reporting.html.scores import metric_name, validation
-from hf_memaug.runs.results import FinishedRun, Job
+from hf_memaug.runs.results import Result, Run
 
 MOST_POINTS, MOST_LINES, MOST_CURVES = 120, 40, 12
 FIGURES = {"acc": "ACC", "bwt": "BWT", "fwt": "FWT", "forgetting": "forgetting"}
@@ -42,10 +42,10 @@ _BOOKKEEPING_ENDS = ("_runtime", "_per_second", "_time", "_flops")
 _COMPARED = ("checked", "compared", "total", "rows_checked")
 
 
-def curves_section(run: FinishedRun) -> Section:
+def curves_section(run: Run) -> Section:
     """What `Trainer` logged: a line for each job, and a strong one for the mean of a method."""
     key, title = "curves", "Training curves"
-    found: dict[str, dict[str, list[tuple[Job, dict]]]] = {}
+    found: dict[str, dict[str, list[tuple[Result, dict]]]] = {}
     for job in run.selected():
         for name, points in logged(run.log(job)).items():
             found.setdefault(name, {}).setdefault(job.method, []).append((job, points))
@@ -84,7 +84,7 @@ def logged(entries: list[dict]) -> dict[str, dict[float, float]]:
     return {name: dict(sorted(points.items())) for name, points in found.items()}
 
 
-def _curves(label: str, run: FinishedRun, found: dict[str, dict[str, list[tuple[Job, dict]]]]):
+def _curves(label: str, run: Run, found: dict[str, dict[str, list[tuple[Result, dict]]]]):
     panels = {}
     for name, by_method in found.items():
         lines = panels[name.replace("_", " ")] = []
@@ -122,7 +122,7 @@ class _Continual(NamedTuple):
         return 0 if len(self.stages) == 1 and self.stages[0] not in self.domains else len(self.stages)
 
 
-def continual_section(run: FinishedRun) -> Section:
+def continual_section(run: Run) -> Section:
     """The matrix R of each method, its figures, and a curve for each domain."""
     key, title = "continual", "Domain after domain"
     found = [one for method in run.methods if (one := _continual(run, method)) is not None]
@@ -155,7 +155,7 @@ def continual_section(run: FinishedRun) -> Section:
     return Section(key, title, blocks)
 
 
-def _continual(run: FinishedRun, method: str) -> _Continual | None:
+def _continual(run: Run, method: str) -> _Continual | None:
     """The seeds that have the same stages as the first."""
     found = [(job, one) for job in run.selected() if job.method == method and (one := _matrix(job)) is not None]
     if not found:
@@ -170,7 +170,7 @@ def _continual(run: FinishedRun, method: str) -> _Continual | None:
     return _Continual(method, stages, domains, scale * values, figures)
 
 
-def _matrix(job: Job) -> tuple[list[str], list[str], np.ndarray] | None:
+def _matrix(job: Result) -> tuple[list[str], list[str], np.ndarray] | None:
     """The names of R's rows and columns, and R; None where the job has none."""
     matrix = job.matrix or {}
     domains, rows = matrix.get("domains"), matrix.get("rows")
@@ -214,7 +214,7 @@ def _domain_lines(one: _Continual) -> list[charts.Line]:
     return lines
 
 
-def data_section(run: FinishedRun) -> Section:
+def data_section(run: Run) -> Section:
     """The domains, their labels, and whether test rows are in the training data."""
     key, title = "data", "Data and leakage"
     if not run.data:
@@ -240,7 +240,7 @@ def _labels(domains: dict[str, dict]) -> list:
     return [charts.chart("Labels by domain", charts.stack_panels, panels, labels)]
 
 
-def _overlap(run: FinishedRun) -> Iterator[Any]:
+def _overlap(run: Run) -> Iterator[Any]:
     """What the overlap check found: rows between domains and splits, or counts and lists at any depth."""
     found = run.data.get("overlap")
     if found is None:
@@ -277,7 +277,7 @@ def _flat(name: str, found: Any) -> Iterator[tuple[str, int]]:
         yield name, len(found) if isinstance(found, list) else int(found)
 
 
-def reproduce_section(run: FinishedRun) -> Section:
+def reproduce_section(run: Run) -> Section:
     """The command, the recipe, versions, and every job."""
     info, blocks = run.info, []
     if isinstance(info.get("command"), str):
@@ -303,7 +303,7 @@ def reproduce_section(run: FinishedRun) -> Section:
     return Section("reproduce", "How to reproduce", blocks)
 
 
-def summary(run: FinishedRun) -> list:
+def summary(run: Run) -> list:
     """The top of the report: the facts of the run, and whether it has finished."""
     targets = run.info.get("targets") if isinstance(run.info.get("targets"), list) else []
     pairs = [

@@ -15,13 +15,13 @@ from hf_memaug.evaluation.statistics import summarise
 from hf_memaug.reporting import plots
 from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.blocks import Cell, Details, Note, Picture, Section, Table, is_number, number
-from hf_memaug.runs.results import LAYERS, FinishedRun, Job
+from hf_memaug.runs.results import LAYERS, Result, Run
 
 MOST_MODELS, MOST_POINTS, MOST_SLOTS, MOST_PICTURES = 12, 300, 64, 6
 _OPEN_MODELS, _MOST_ROWS, _PICTURE_WIDTH = 2, 1000, 1400
 
 
-def features_section(run: FinishedRun) -> tuple[Section, list[list[str]]]:
+def features_section(run: Run) -> tuple[Section, list[list[str]]]:
     """The section, and what its script shows of each row: the title, and its text or picture."""
     key, title, drawn, contents = "features", "Features", [], {}
     for job in _one_of_each(run, lambda one: run.features(one) is not None)[:MOST_MODELS]:
@@ -49,7 +49,7 @@ def features_section(run: FinishedRun) -> tuple[Section, list[list[str]]]:
     return Section(key, title, blocks), [list(map(str, one)) for one in contents]
 
 
-def distance_section(run: FinishedRun) -> Section:
+def distance_section(run: Run) -> Section:
     """A-distance between the features of the target and of the sources (MIL, Figures 4 and 6)."""
     key, title = "distance", "A-distance"
     found: dict[str, dict[str, list[float]]] = {}
@@ -86,7 +86,7 @@ def _distance(method: str, values: list[float]) -> charts.Spread:
     return charts.Spread(one.mean, *ends, values, f"{method}: {number(one.mean, 2)}{spread}")
 
 
-def memory_section(run: FinishedRun) -> Section:
+def memory_section(run: Run) -> Section:
     """Which domain reads which slot."""
     key, title, strips, stacks, rows = "memory", "Memory slots", {}, {}, []
     jobs = _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "slots")
@@ -145,7 +145,7 @@ def _most_read(title: str, shares: np.ndarray) -> tuple[str, np.ndarray, list[in
     return title, shares[:, kept], kept.tolist()
 
 
-def _readers(job: Job, memory: dict, by_domain: dict[str, list[float]]) -> list[list]:
+def _readers(job: Result, memory: dict, by_domain: dict[str, list[float]]) -> list[list]:
     rows = []
     owners = memory.get("owners") if isinstance(memory.get("owners"), list) else []
     shares = {name: np.array(one) / max(sum(one), 1e-12) for name, one in by_domain.items()}
@@ -164,7 +164,7 @@ def _readers(job: Job, memory: dict, by_domain: dict[str, list[float]]) -> list[
     return rows
 
 
-def experts_section(run: FinishedRun) -> Section:
+def experts_section(run: Run) -> Section:
     """Which experts read the patches of each domain, and where."""
     key, title, panels, paths = "experts", "Experts over patches", {}, []
     for job in _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "experts" or run.patches(one)):
@@ -187,7 +187,7 @@ def experts_section(run: FinishedRun) -> Section:
     return Section(key, title, [*blocks, *pictures])
 
 
-def _picture(run: FinishedRun, job: Job, path: Path) -> Picture | None:
+def _picture(run: Run, job: Result, path: Path) -> Picture | None:
     from PIL import Image
 
     try:
@@ -203,9 +203,9 @@ def _picture(run: FinishedRun, job: Job, path: Path) -> Picture | None:
     return Picture(f"{job.title}: patches in the colours of their experts", source)
 
 
-def _one_of_each(run: FinishedRun, wanted: Callable[[Job], Any]) -> list[Job]:
+def _one_of_each(run: Run, wanted: Callable[[Result], Any]) -> list[Result]:
     """The job of the first seed of each method, backbone and target that has what is wanted."""
-    found: dict[tuple, Job] = {}
+    found: dict[tuple, Result] = {}
     for job in run.selected():
         key = (job.method, job.backbone, job.target)
         if key not in found and wanted(job):

@@ -27,7 +27,7 @@ from hf_memaug.reporting.html.blocks import (
     p_text,
 )
 from hf_memaug.reporting.results import Comparison, Scores, compare, scores_of
-from hf_memaug.runs.results import FinishedRun, Job
+from hf_memaug.runs.results import Result, Run
 
 _STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 _METRIC_NAMES = {"macro_f1": "macro-F1", "micro_f1": "micro-F1", "f1": "F1", "mcc": "MCC", "auroc": "AUROC"}
@@ -55,13 +55,13 @@ def metric_name(metric: str, first: bool = False) -> str:
     return name[:1].upper() + name[1:] if first else name
 
 
-def metrics_of(run: FinishedRun) -> list[str]:
+def metrics_of(run: Run) -> list[str]:
     """The metrics of the run, its main metric first."""
     found = dict.fromkeys(name for job in run.jobs for of_domain in job.scores.values() for name in of_domain)
     return sorted(found, key=lambda name: name != run.metric)
 
 
-def methods_by_backbone(run: FinishedRun, metric: str, baseline: str | None) -> list[Methods]:
+def methods_by_backbone(run: Run, metric: str, baseline: str | None) -> list[Methods]:
     """Each job counts on its target, or on every domain it was scored on where no domain was left out."""
     rows = []
     for job in run.selected():
@@ -80,7 +80,7 @@ def methods_by_backbone(run: FinishedRun, metric: str, baseline: str | None) -> 
     return found
 
 
-def comparison_section(run: FinishedRun, baseline: str | None) -> Section:
+def comparison_section(run: Run, baseline: str | None) -> Section:
     key, title = "comparison", "Comparison"
     found = {metric: several for metric in metrics_of(run) if (several := methods_by_backbone(run, metric, baseline))}
     if not found:
@@ -96,7 +96,7 @@ def comparison_section(run: FinishedRun, baseline: str | None) -> Section:
     return Section(key, title, blocks)
 
 
-def _headline(found: Methods, run: FinishedRun, metric: str) -> str:
+def _headline(found: Methods, run: Run, metric: str) -> str:
     """The result in a sentence that claims no more than the test allows."""
     summaries = {name: summarise(list(one.averages.values())) for name, one in found.overall.items() if one.averages}
     if not summaries:
@@ -158,7 +158,7 @@ def _score_cell(values: list[float], tested: Comparison, most: int) -> Cell:
     return cell._replace(small=f"{cell.small} n = {len(values)}") if len(values) < most else cell
 
 
-def _explanation(found: list[Methods], run: FinishedRun) -> str:
+def _explanation(found: list[Methods], run: Run) -> str:
     said = "Mean ± standard deviation over seeds, in points; bold is the highest of a column. Click a heading to sort."
     if len(run.methods) > 1:
         baselines = listed(list(dict.fromkeys(one.baseline for one in found)), "or")
@@ -173,7 +173,7 @@ def _explanation(found: list[Methods], run: FinishedRun) -> str:
     return said
 
 
-def _settings(run: FinishedRun, method: str, metric: str) -> list:
+def _settings(run: Run, method: str, metric: str) -> list:
     """The settings that all jobs of a method share, and a table of its jobs with those that differ."""
     jobs = [job for job in run.selected() if job.method == method]
     settings = [{"backbone": job.backbone or None, **job.settings} for job in jobs]
@@ -194,12 +194,12 @@ def _setting(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def validation(job: Job) -> str:
+def validation(job: Result) -> str:
     # Some trainers select by a fraction, some by points or a loss.
     return number(job.validation, 1 if job.validation is not None and abs(job.validation) > 1 else 3)
 
 
-def _how_to_load(jobs: list[Job], info: dict) -> list:
+def _how_to_load(jobs: list[Result], info: dict) -> list:
     kept = [job for job in jobs if job.checkpoint]
     if not kept:
         return []
@@ -213,7 +213,7 @@ def _how_to_load(jobs: list[Job], info: dict) -> list:
     return [Code("\n".join([*lines, "", f"model = {name}.from_pretrained({best.checkpoint!r})"]))]
 
 
-def domains_section(run: FinishedRun, baseline: str | None) -> Section:
+def domains_section(run: Run, baseline: str | None) -> Section:
     key, title = "domains", "Scores per domain"
     metric = next(iter(metrics_of(run)), "")
     found = methods_by_backbone(run, metric, baseline)
@@ -254,11 +254,11 @@ def _spread(values: list[float], method: str) -> charts.Spread:
     return charts.Spread(mean, low, high, values, tip)
 
 
-def _source_domains(run: FinishedRun, metric: str) -> list[Details]:
+def _source_domains(run: Run, metric: str) -> list[Details]:
     """Scores on the domains that were trained on, beside those on the target."""
     jobs = [job for job in run.selected() if job.target is not None]
     domains = sorted({domain for job in jobs for domain in job.scores})
-    groups: dict[tuple[str, str], list[Job]] = {}
+    groups: dict[tuple[str, str], list[Result]] = {}
     for job in sorted(jobs, key=lambda job: job.target):
         groups.setdefault((job.method, job.target), []).append(job)
     rows = []
@@ -275,7 +275,7 @@ def _source_domains(run: FinishedRun, metric: str) -> list[Details]:
     return [Details("Scores on the domains that were trained on", [shown])] if rows else []
 
 
-def cost_section(run: FinishedRun, baseline: str | None) -> Section:
+def cost_section(run: Run, baseline: str | None) -> Section:
     key, title = "cost", "Cost"
     fields = ("seconds", "peak_memory_bytes", "parameters", "trainable")
     found = {
