@@ -87,3 +87,23 @@ def test_the_recipe_gives_jobs(name, tmp_path, monkeypatch, capsys, backbones):
     jobs = [json.loads(line) for line in out.splitlines()]
     assert jobs and all(job["state"] == "to do" for job in jobs)
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("name", [name for name, recipe in RECIPES.items() if recipe["command"] != "pretrain"])
+def test_the_trainer_takes_the_settings(name, tmp_path):
+    """A dry run builds no arguments of a trainer."""
+    import dataclasses
+
+    from hf_memaug import BilevelTrainingArguments, ContinualTrainingArguments, DomainTrainingArguments
+
+    recipe = RECIPES[name]
+    if recipe["command"] == "continual":
+        kind = ContinualTrainingArguments
+    else:
+        kind = BilevelTrainingArguments if "episodes" in recipe else DomainTrainingArguments
+    known = {field.name for field in dataclasses.fields(kind)}
+    # YAML reads `1e-4` as a text.
+    settings = {
+        key: float(value) if str(value)[1:3] == "e-" else value for key, value in recipe.items() if key in known
+    }
+    kind(str(tmp_path), use_cpu=True, **settings)
