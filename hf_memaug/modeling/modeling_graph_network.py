@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Graph networks for other models to stand on: GIN and GCN as the molecule baselines of OGB have them."""
+"""Graph networks as backbones: GIN and GCN as in OGB's baselines for molecules."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from hf_memaug.layers.graph import (
 
 
 class GraphNetworkLayer(nn.Module):
-    """Nodes hear their neighbours; then batch norm, ReLU but in the last layer, and dropout."""
+    """Message passing, then batch norm, ReLU (except in the last layer) and dropout."""
 
     def __init__(self, config: GraphNetworkConfig, is_last: bool):
         super().__init__()
@@ -48,7 +48,7 @@ class GraphNetworkPreTrainedModel(PreTrainedModel):
     config: GraphNetworkConfig
     base_model_prefix = "graph_network"
     main_input_name = "node_features"
-    # There is no attention: a model that stands on it may ask for any.
+    # There is no attention, so every implementation is supported.
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
@@ -57,7 +57,7 @@ class GraphNetworkPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module):
         super()._init_weights(module)
-        # Where OGB's baselines begin, instead of the normal numbers of transformers.
+        # The initialisation of OGB's baselines.
         if isinstance(module, nn.Linear):
             bound = 1 / math.sqrt(module.in_features)
             init.uniform_(module.weight, -bound, bound)
@@ -81,7 +81,7 @@ class GraphNetworkModel(GraphNetworkPreTrainedModel):
         last = config.num_hidden_layers - 1
         self.layers = nn.ModuleList(GraphNetworkLayer(config, layer == last) for layer in range(last + 1))
         self.virtual_node = nn.Parameter(torch.zeros(config.hidden_size)) if config.virtual_node else None
-        # Behind the last layer nobody would hear it.
+        # Not after the last layer, where nothing reads it.
         updates = last if config.virtual_node else 0
         self.virtual_node_updates = nn.ModuleList(
             VirtualNodeUpdate(config.hidden_size, config.dropout) for _ in range(updates)
@@ -110,14 +110,13 @@ class GraphNetworkModel(GraphNetworkPreTrainedModel):
         edge_features (`torch.LongTensor` of shape `(edges, channels)`, *optional*):
             The categorical features of the edges, where `edge_vocab_sizes` says that they have some.
         num_graphs (`int`, *optional*):
-            How many graphs there are. Left out, it is read from `graph_index`, for which a GPU must be waited for.
+            How many graphs there are. Left out, it is read from `graph_index`, which waits for the GPU.
         """
-        check_graph_inputs(node_features, edge_index, graph_index)
         if not edge_index.shape[1]:
-            # Of no edges nobody can tell how many features they have.
+            # Without edges, the number of their features is unknown.
             channels = len(self.config.edge_vocab_sizes)
             edge_features = edge_index.new_zeros(0, channels) if channels else None
-        self._check_features(node_features, edge_index, edge_features)
+        self._check_features(node_features, edge_features)
         if num_graphs is None:
             num_graphs = int(graph_index.max()) + 1
         if self.training:
@@ -140,7 +139,7 @@ class GraphNetworkModel(GraphNetworkPreTrainedModel):
             pooler_output=pool_nodes(states, graph_index, num_graphs, self.config.pooling),
         )
 
-    def _check_features(self, node_features, edge_index, edge_features) -> None:
+    def _check_features(self, node_features, edge_features) -> None:
         channels = len(self.config.node_vocab_sizes)
         if node_features.shape[1] != channels:
             raise ValueError(
@@ -148,31 +147,26 @@ class GraphNetworkModel(GraphNetworkPreTrainedModel):
                 f"sizes of {channels}. Give the model those of your data."
             )
         channels = len(self.config.edge_vocab_sizes)
-        shape = None if edge_features is None else tuple(edge_features.shape)
-        if channels and shape != (edge_index.shape[1], channels):
+        found = 0 if edge_features is None else edge_features.shape[1]
+        if found != channels:
             raise ValueError(
-                f"`edge_features` must have the shape {(edge_index.shape[1], channels)}, (edges, sizes in "
-                f"`edge_vocab_sizes`); it has {shape}."
-            )
-        if not channels and shape is not None:
-            raise ValueError(
-                "`edge_features` are given, and `edge_vocab_sizes` is empty: the model would not read them. Name their "
-                "sizes there, or leave them out."
+                f"`edge_features` has {found} features of each edge, and `edge_vocab_sizes` has the sizes of "
+                f"{channels}. Give the model those of your data."
             )
 
     def _check_batch(self, num_nodes: int, num_graphs: int) -> None:
         if num_nodes < 2 or (self.virtual_node_updates and num_graphs < 2):
             what = "graphs, as there is a virtual node" if num_nodes > 1 else "nodes"
             raise ValueError(
-                f"`graph_index`: batch norm needs at least two {what}, in training. Make batches of more graphs, and "
-                "leave out a last one that is too small (`dataloader_drop_last=True`)."
+                f"Batch norm needs at least two {what}, in training. Use larger batches, and "
+                "`dataloader_drop_last=True` to drop a small last one."
             )
 
 
 class PooledGraphModule(nn.Module):
     """
-    Makes a module of any kind, such as those of `torch_geometric.nn.models`, take and give what `GraphNetworkModel`
-    takes and gives.
+    Wraps a module, such as those of `torch_geometric.nn.models`, so that it has the inputs and outputs of
+    `GraphNetworkModel`.
 
     Args:
         module (`nn.Module`):
@@ -219,7 +213,6 @@ class PooledGraphModule(nn.Module):
         num_graphs: int | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
-        check_graph_inputs(node_features, edge_index, graph_index)
         if num_graphs is None:
             num_graphs = int(graph_index.max()) + 1
         states = node_features.float() if self.node_encoder is None else self.node_encoder(node_features)
@@ -236,22 +229,4 @@ class PooledGraphModule(nn.Module):
             )
         return BaseModelOutputWithPooling(
             last_hidden_state=states, pooler_output=pool_nodes(states, graph_index, num_graphs, self.pooling)
-        )
-
-
-def check_graph_inputs(node_features: torch.Tensor, edge_index: torch.Tensor, graph_index: torch.Tensor) -> None:
-    """Refuses inputs whose shapes are not those of one batch of graphs."""
-    if node_features.ndim != 2 or not len(node_features):
-        raise ValueError(
-            f"`node_features` has the shape {tuple(node_features.shape)}. It is (nodes, channels), of all graphs one "
-            "after the other, with at least one node: `GraphCollator` makes it."
-        )
-    if edge_index.ndim != 2 or len(edge_index) != 2:
-        raise ValueError(
-            f"`edge_index` has the shape {tuple(edge_index.shape)}. It is (2, edges): from which node, and to which."
-        )
-    if graph_index.shape != node_features.shape[:1]:
-        raise ValueError(
-            f"`graph_index` has the shape {tuple(graph_index.shape)}, and there are {len(node_features)} nodes. It "
-            "says of each node in which graph it is."
         )

@@ -187,29 +187,20 @@ class GrowingNetworkMixin(GrowingModelMixin):
         return min(low, high, key=lambda units: abs(parameters(hidden_size=hidden + units) - wanted))
 
     def _check_vectors(self, words: list[str], vectors) -> tuple[torch.Tensor | None, torch.Tensor]:
-        """The vectors that are given, and of which words."""
+        """The given vectors, and the places of their words in `words`."""
         places = range(len(words))
         if isinstance(vectors, Mapping):
-            strangers = [word for word in vectors if word not in set(words)]
-            if strangers:
-                raise ValueError(
-                    f"`vectors` has a vector for {strangers[0]!r}, which is none of `words`. Leave it out."
-                )
             places = [place for place, word in enumerate(words) if word in vectors]
             vectors = [torch.as_tensor(vectors[words[place]]) for place in places] or None
         if vectors is None:
             return None, torch.empty(0, dtype=torch.long)
         size = self.config.embedding_size
-        widths = {tuple(torch.as_tensor(vector).shape) for vector in vectors}
-        if widths != {(size,)} or len(vectors) != len(places):
-            raise ValueError(
-                f"`vectors` has {len(vectors)} vectors of the shapes {sorted(widths)}. There are {len(places)} words, "
-                f"and a vector of this model has `embedding_size={size}` numbers: give one of that width for each, or "
-                "make the model with the width of the vectors."
-            )
         rows = torch.stack([torch.as_tensor(vector) for vector in vectors])
-        if not torch.isfinite(rows).all():
-            raise ValueError("`vectors` has numbers that are not finite. Leave those words out of `vectors`.")
+        if rows.shape != (len(places), size):
+            raise ValueError(
+                f"`vectors` has the shape {tuple(rows.shape)}. Give one vector for each of {len(places)} words, with "
+                f"`embedding_size={size}` numbers."
+            )
         return rows, torch.tensor(list(places))
 
 

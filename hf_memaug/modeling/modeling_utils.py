@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import torch
-from safetensors import safe_open
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
 from transformers.utils import ModelOutput
@@ -194,13 +193,9 @@ class MemoryModelMixin:
         if not is_fresh and pretrained_model_name_or_path is not None:
             cls._check_checkpoint(pretrained_model_name_or_path, config, kwargs)
         wants_info = kwargs.pop("output_loading_info", False)
-        try:
-            model, info = super().from_pretrained(
-                pretrained_model_name_or_path, *model_args, config=config, output_loading_info=True, **kwargs
-            )
-        except RuntimeError as error:
-            cls._explain_slots(pretrained_model_name_or_path, error)
-            raise
+        model, info = super().from_pretrained(
+            pretrained_model_name_or_path, *model_args, config=config, output_loading_info=True, **kwargs
+        )
         if not is_fresh and pretrained_model_name_or_path is not None:
             cls._check_bank(pretrained_model_name_or_path, model, info)
         return (model, info) if wants_info else model
@@ -221,24 +216,6 @@ class MemoryModelMixin:
                 f"(`memory_slots={model.config.memory_slots}`). Put the `config.json` there that was written with "
                 "these weights."
             )
-
-    @classmethod
-    def _explain_slots(cls, name_or_path, error: RuntimeError) -> None:
-        """Explains the error of a grown memory whose configuration was saved before it grew."""
-        files = sorted(Path(name_or_path).glob("*.safetensors")) if name_or_path and os.path.isdir(name_or_path) else []
-        if "ignore_mismatched_sizes" not in str(error) or not hasattr(cls.config_class, "slots_per_domain"):
-            return
-        config = cls.config_class.from_pretrained(name_or_path)
-        for file in files:
-            with safe_open(file, framework="pt") as weights:
-                names = [name for name in weights.keys() if name.endswith("memory.slot_keys")]
-                stored = {weights.get_slice(name).get_shape()[-2] for name in names}
-            if stored - {sum(config.slots_per_domain)}:
-                raise ValueError(
-                    f"The weights in `{name_or_path}` have a memory of {max(stored)} slots, and its configuration says "
-                    f"`memory_slots={config.memory_slots}`. The two were not saved together: `save_pretrained` writes "
-                    "both. Put the `config.json` there that was written with these weights."
-                ) from error
 
     @classmethod
     def _check_checkpoint(cls, name_or_path: str | os.PathLike, config, kwargs: dict) -> None:

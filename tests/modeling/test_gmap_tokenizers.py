@@ -46,9 +46,9 @@ def test_another_vocabulary_is_refused(general, tmp_path):
     transformers.AutoModel.from_pretrained(general["roberta"]).save_pretrained(tmp_path)
     tokenizer.add_tokens(["aspirin"])
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="different vocabularies.*choose two encoders with one tokenizer"):
+    with pytest.raises(ValueError, match="different tokenizers. Choose two encoders with one"):
         pair(general["roberta"], str(tmp_path))
-    with pytest.raises(ValueError, match="different vocabularies"):
+    with pytest.raises(ValueError, match="different tokenizers"):
         pair(general["roberta"], general["bert"])
 
 
@@ -63,7 +63,7 @@ def test_a_model_has_the_tokenizer_of_where_it_came_from(general, tmp_path):
     places = general["roberta"], changed_tokenizer(general["roberta"], tmp_path, swap_two_words)
     one, other = (transformers.AutoModel.from_pretrained(place) for place in places)
     for given in (places, (one, other), (places[0], other), (one, places[1])):
-        with pytest.raises(ValueError, match="different vocabularies: they disagree about"):
+        with pytest.raises(ValueError, match="different tokenizers"):
             pair(*given)
     for model in (one, other):
         model.resize_token_embeddings(model.config.vocab_size + 3)
@@ -72,5 +72,5 @@ def test_a_model_has_the_tokenizer_of_where_it_came_from(general, tmp_path):
 
 def test_one_vocabulary_that_is_read_differently_is_refused(general, tmp_path):
     other = changed_tokenizer(general["bert"], tmp_path, change_case)
-    with pytest.raises(ValueError, match="one vocabulary, and read the text .A Café.*differently"):
+    with pytest.raises(ValueError, match="different tokenizers"):
         pair(general["bert"], other)

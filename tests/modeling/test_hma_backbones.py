@@ -64,12 +64,6 @@ def test_pooling_is_over_what_is_not_padding(pooling):
     torch.testing.assert_close(model.features(**inputs)[1], expected)
 
 
-def test_a_row_of_padding_alone_spoils_no_other():
-    model, inputs = TEXT.model(pooling="mean", inference="batch"), TEXT.inputs()
-    inputs["attention_mask"][1] = 0
-    assert torch.isfinite(model(**inputs).logits).all()
-
-
 def test_a_module_keeps_its_types():
     module = TwoLayers().bfloat16()
     module.norm.float()
@@ -114,7 +108,7 @@ def test_of_a_t5_the_encoder_is_taken(tmp_path):
     model.save_pretrained(tmp_path / "whole")
     again = HMAForSequenceClassification.from_pretrained(tmp_path / "whole")
     assert torch.equal(again(**inputs).logits, model(**inputs).logits)
-    with pytest.raises(ValueError, match="`T5Stack` would come back from a checkpoint as `T5EncoderModel`"):
+    with pytest.raises(ValueError, match="would restore `T5Stack` as `T5EncoderModel`"):
         HMAForSequenceClassification.from_backbone(t5.get_encoder(), **MEMORY)
 
 
@@ -128,18 +122,6 @@ def test_a_model_whose_base_is_its_layers_alone_is_taken_whole(tmp_path):
     images = torch.randn(2, 3, 16, 16)
     again = HMAForImageClassification.from_pretrained(tmp_path).eval()
     torch.testing.assert_close(again(images).logits, model(images).logits, rtol=0, atol=0)
-
-
-def test_models_that_read_no_text_or_image_alone_are_refused():
-    part = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
-    config = transformers.CLIPConfig(text_config=part, vision_config={**part, "image_size": 16, "patch_size": 4})
-    clip = transformers.CLIPModel(config)
-    with pytest.raises(ValueError, match="`CLIPModel` reads images and texts together. Load `CLIPVisionModel` or"):
-        HMAForImageClassification.from_backbone(clip, **MEMORY)
-    sizes = {f"{part}_{name}": 1 for part in ("encoder", "decoder") for name in ("layers", "attention_heads")}
-    pegasus = transformers.PegasusModel(transformers.PegasusConfig(d_model=32, vocab_size=99, **sizes))
-    with pytest.raises(ValueError, match="`PegasusModel` makes no feature of a text alone.*such as `BartModel`"):
-        HMAForSequenceClassification.from_backbone(pegasus, **MEMORY)
 
 
 @pytest.mark.parametrize("pooling", ["auto", "first"])
@@ -198,7 +180,7 @@ def test_a_module_without_a_width_is_refused():
 
 def test_a_backbone_without_a_pooled_feature_is_refused():
     model = HMAForImageClassification.from_backbone(nn.Flatten(), feature_size=12, **MEMORY)
-    with pytest.raises(ValueError, match=r"no feature of shape \(rows, 12\), but the shape \(3, 768\).*`feature_size`"):
+    with pytest.raises(ValueError, match=r"a feature of shape \(rows, 12\); got \(3, 768\).*`feature_size`"):
         model(**IMAGES.inputs())
 
     class Nothing(nn.Module):
@@ -206,7 +188,7 @@ def test_a_backbone_without_a_pooled_feature_is_refused():
             return {"boxes": images}
 
     model = HMAForImageClassification.from_backbone(Nothing(), feature_size=12, **MEMORY)
-    with pytest.raises(ValueError, match="but nothing of the kind. Give back a tensor"):
+    with pytest.raises(ValueError, match="got neither a tensor nor"):
         model(**IMAGES.inputs())
 
 
@@ -220,7 +202,7 @@ def test_a_backbone_that_reads_something_else_is_refused(backbones):
     ):
         with pytest.raises(ValueError, match=f"Use `HMAFor{right}Classification`"):
             wrong.from_backbone(backbone, num_labels=3)
-    with pytest.raises(ValueError, match="`Linear` takes no `node_features`. Put it into a `PooledGraphModule`"):
+    with pytest.raises(ValueError, match="`Linear` takes no `node_features`. Wrap it in"):
         HMAForGraphClassification.from_backbone(nn.Linear(3, 4), feature_size=4, num_labels=3)
     with pytest.raises(ValueError, match="`node_features` are missing. `GraphCollator` makes them"):
         graphs(labels=torch.tensor([0, 1]))
@@ -233,7 +215,7 @@ def test_a_checkpoint_of_another_class_is_refused(tmp_path):
         transformers.AutoModelForSequenceClassification,
         HMAForGraphClassification,
     ):
-        with pytest.raises(ValueError, match="reads `pixel_values`, and not .* Use `HMAForImageClassification`"):
+        with pytest.raises(ValueError, match="reads `pixel_values`, not .* Use `HMAForImageClassification`"):
             wrong.from_pretrained(tmp_path)
 
 
@@ -241,10 +223,10 @@ def test_a_model_of_hma_and_a_configuration_are_no_backbones(tmp_path):
     model = IMAGES.model()
     model.save_pretrained(tmp_path)
     for backbone in (model, str(tmp_path)):
-        with pytest.raises(ValueError, match="`backbone` is a model of HMA, .* pass its `model.backbone`"):
+        with pytest.raises(ValueError, match="`backbone` is an HMA model. .* pass its `model.backbone`"):
             HMAForImageClassification.from_backbone(backbone, num_labels=2)
     assert HMAForImageClassification.from_backbone(model.backbone, num_labels=2).config.num_labels == 2
-    with pytest.raises(TypeError, match="`backbone` is a `ViTConfig`, which has no weights. Make a model of it"):
+    with pytest.raises(TypeError, match="`backbone` is a `ViTConfig`, which has no weights. Pass a model"):
         HMAForImageClassification.from_backbone(tiny_vit().config, num_labels=2)
 
 

@@ -180,7 +180,7 @@ class TestBackbones:
     def test_a_backbone_that_has_some_is_refused(self):
         used = IMAGES.model(prompt_tokens=2).backbone
         for count in (0, 2):
-            with pytest.raises(ValueError, match="has prompt tokens of another model. Pass it without"):
+            with pytest.raises(ValueError, match="has the prompt tokens of another model"):
                 HMAForImageClassification.from_backbone(used, prompt_tokens=count, **MEMORY)
 
     @pytest.mark.parametrize(
@@ -325,7 +325,7 @@ class TestFrozenBackbones:
 
     def test_a_name_that_is_not_there_is_refused_and_nothing_is_frozen(self):
         model = TEXT.model()
-        with pytest.raises(ValueError, match=r"`keep` names `cls_token`, .* `keep=\(\)` freezes it whole"):
+        with pytest.raises(ValueError, match=r"`keep` names `cls_token`, .* `keep=\(\)` freezes the whole"):
             model.freeze_backbone()
         assert all(parameter.requires_grad for parameter in model.backbone.parameters())
 
