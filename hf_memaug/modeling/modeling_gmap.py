@@ -44,8 +44,8 @@ class GMAPModel(GMAPPreTrainedModel):
 
     def freeze_general(self, frozen: bool = True):
         """
-        Keeps the general encoder as it is. `frozen=False` lets it learn, in the precision of the rest, which it then
-        keeps. Returns the model.
+        Freezes the general encoder. `frozen=False` trains it, in the precision of the domain encoder. Returns the
+        model.
         """
         self.config.freeze_general = frozen
         if not frozen:
@@ -55,13 +55,13 @@ class GMAPModel(GMAPPreTrainedModel):
         return self.train(self.training)
 
     def cast_general(self, dtype: torch.dtype | None = None) -> None:
-        """Puts the general encoder into `general_dtype`, where there is one, or into another."""
+        """Casts the general encoder to `dtype`, by default to `config.general_dtype`."""
         dtype = dtype or getattr(torch, self.config.general_dtype or "", None)
         if dtype not in (None, self.general.dtype):
             self.general.to(dtype)
 
     def found_general_dtype(self) -> str | None:
-        """The half precision of a frozen general encoder, where the domain encoder has another."""
+        """The half precision of a frozen general encoder, if the domain encoder has another type."""
         found = {one.dtype for one in self.general.parameters()} if self.config.freeze_general else set()
         halves = [dtype for dtype in HALVES if found == {dtype} and dtype != self.domain.dtype]
         return str(halves[0]).removeprefix("torch.") if halves else None
@@ -79,11 +79,11 @@ class GMAPModel(GMAPPreTrainedModel):
         self.domain.set_input_embeddings(value)
 
     def general_states(self, **inputs) -> list[torch.Tensor]:
-        """`M = {M^1, ..., M^l}` of Eq. 1, as far as the strategy asks for them, from what an encoder takes."""
-        # Under `torch.func` parameters do not say that they learn; the configuration does.
+        """`M = {M^1, ..., M^l}` of Eq. 1, as far as the strategy reads them. Takes the inputs of an encoder."""
+        # Under `torch.func`, `requires_grad` is not set; the configuration is.
         learns = not self.config.freeze_general or any(one.requires_grad for one in self.general.parameters())
         if inputs.get("inputs_embeds") is not None:
-            # The domain encoder's, which may be of another precision.
+            # The domain encoder may have another precision.
             inputs["inputs_embeds"] = inputs["inputs_embeds"].to(self.general.dtype)
         given = inputs["input_ids"] if inputs.get("inputs_embeds") is None else inputs["inputs_embeds"]
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()), own_precision(self.general, given.device):
@@ -92,15 +92,14 @@ class GMAPModel(GMAPPreTrainedModel):
     def _checked(self, states: torch.Tensor | list[torch.Tensor], rows: int, tokens: int) -> torch.Tensor:
         depth, width = self.config.num_hidden_layers, self.config.hidden_size
         if isinstance(states, (list, tuple)):
-            # As `general_states` gives them: the first layers, as far as they are read.
+            # A list from `general_states`, of the first layers.
             read = self.config.states_read
             states = [states[layer - 1] for layer in read] if len(states) == max(read) else states
             states = torch.stack(in_computed_type(states), dim=1)
         if states.shape not in [(rows, layers, tokens, width) for layers in (len(self.config.states_read), depth)]:
             raise ValueError(
-                f"`general_hidden_states` has the shape {tuple(states.shape)}. It is (batch, layers, tokens, width), "
-                f"here ({rows}, {depth}, {tokens}, {width}), with layers 1 to {depth} and without the embeddings, as "
-                "`general_states` gives them for the same tokens."
+                f"`general_hidden_states` has the shape {tuple(states.shape)}; it must be ({rows}, {depth}, {tokens}, "
+                f"{width}): (batch, layers 1 to {depth}, tokens, width), as `general_states` returns them."
             )
         return states
 
@@ -121,11 +120,10 @@ class GMAPModel(GMAPPreTrainedModel):
     ) -> tuple[torch.Tensor] | GMAPOutput:
         r"""
         general_hidden_states (`torch.FloatTensor`, *optional*):
-            `M^1` to `M^l`, where they are known already: the general encoder does not run. Of shape `(batch_size,
-            num_hidden_layers, sequence_length, hidden_size)`.
+            `M^1` to `M^l`, of shape `(batch_size, num_hidden_layers, sequence_length, hidden_size)`. If given, the
+            general encoder does not run.
         memory_mask (`torch.Tensor` of shape `(batch_size, sequence_length)`, *optional*):
-            1 where the memory may be read, 0 where not. What `attention_mask` hides, such as padding, is hidden there
-            too.
+            1 where the memory may be read, 0 where not. Padding in `attention_mask` is always hidden.
         output_memory_weights (`bool`, *optional*):
             Whether to return the gates' weights of the general encoder's layers.
         """
@@ -146,12 +144,12 @@ class GMAPModel(GMAPPreTrainedModel):
             given = input_ids if inputs_embeds is None else inputs_embeds
             states = self._checked(general_hidden_states, *given.shape[:2])
         memories, memory_weights = self.memory(states)
-        del states  # of all layers: what is read of them is in the memories
+        del states  # frees the states of all layers
         if self.memory_is_off:
             memory_mask = memories[0].new_zeros(memories[0].shape[:2], dtype=torch.long)
         if memory_mask is not None:
             if "flash" in self.domain.config._attn_implementation:
-                raise ValueError('Flash attention takes no `memory_mask`. Use `set_attn_implementation("sdpa")`.')
+                raise ValueError('Flash attention has no `memory_mask`. Use `set_attn_implementation("sdpa")`.')
             memory_mask = seen_memory(memory_mask, attention_mask, memories[0])
             memory_mask = create_bidirectional_mask(
                 config=self.domain.config,
@@ -170,7 +168,7 @@ class GMAPModel(GMAPPreTrainedModel):
         outputs = self.domain(
             **inputs,
             past_key_values=past_key_values,
-            # Side by side: gradient checkpointing asks for one tensor, and each layer takes its part.
+            # One tensor, because gradient checkpointing needs it; each layer reads its slice.
             encoder_hidden_states=memories[0] if len(memories) == 1 else torch.cat(memories, dim=-1),
             encoder_attention_mask=memory_mask,
             **{**kwargs, "return_dict": True},
@@ -184,7 +182,7 @@ class GMAPModel(GMAPPreTrainedModel):
 
 
 class GMAPHead(GMAPPreTrainedModel):
-    """A task on top of `H`: `_logits` and `_loss` say which."""
+    """A head on the domain encoder; subclasses define `_logits` and `_loss`."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -214,7 +212,7 @@ class GMAPHead(GMAPPreTrainedModel):
         memory_mask (`torch.Tensor`, *optional*):
             As in [`GMAPModel`].
         """
-        # All named above, for `Trainer` keeps only columns that it finds in the signature.
+        # All inputs are named in the signature, because `Trainer` drops other columns.
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         outputs = self.gmap(*inputs, general_hidden_states, memory_mask, **{**kwargs, "return_dict": True})
@@ -236,7 +234,7 @@ class GMAPHead(GMAPPreTrainedModel):
 class GMAPForSequenceClassification(GMAPHead):
     def __init__(self, config):
         super().__init__(config)
-        # All of the head has this name, by which PEFT knows what to train and to save beside an adapter.
+        # PEFT finds the head by this name, and trains and saves it with an adapter.
         if config.classifier_layers == 2:
             self.classifier = RobertaClassificationHead(config)
         else:
@@ -250,12 +248,12 @@ class GMAPForSequenceClassification(GMAPHead):
     def _logits(self, hidden_states, attention_mask):
         features = self._pooled(hidden_states, attention_mask)
         if self.config.classifier_layers == 2:
-            # It has its own dropout, and takes the first token itself.
+            # It has its own dropout, and reads the first position.
             return self.classifier(features[:, None])
         return self.classifier(self.dropout(features))
 
     def _pooled(self, hidden_states, attention_mask):
-        """The first token; where tokens know only those before them, the last that is not padding."""
+        """The first token; for decoders, the last token that is not padding."""
         if not self.reads_last:
             return hidden_states[:, 0]
         return last_token_states(hidden_states, attention_mask)
@@ -340,7 +338,7 @@ class GMAPForQuestionAnswering(GMAPPreTrainedModel):
         memory_mask (`torch.Tensor`, *optional*):
             As in [`GMAPModel`].
         """
-        # All named above, for `Trainer` keeps only columns that it finds in the signature.
+        # All inputs are named in the signature, because `Trainer` drops other columns.
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
         outputs = self.gmap(*inputs, general_hidden_states, memory_mask, **{**kwargs, "return_dict": True})
         start_logits, end_logits = (part.contiguous() for part in self.qa_outputs(outputs.last_hidden_state).unbind(-1))

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The memory-augmented layer of G-MAP (Wan et al., 2022, section 2.2), and two others to compare it with (4.2)."""
+"""The memory-augmented layer of G-MAP (Wan et al., 2022, section 2.2), and the two it is compared with (4.2)."""
 
 import torch
 from torch import nn
@@ -17,7 +17,7 @@ from transformers.models.roberta.modeling_roberta import (
 
 
 class MemoryReading:
-    """Stands before a self-attention of transformers, whose projections it reuses."""
+    """A base before a self-attention of transformers, whose projections it reuses."""
 
     def _heads(self, states: torch.Tensor) -> torch.Tensor:
         return states.view(*states.shape[:-1], -1, self.attention_head_size).transpose(1, 2)
@@ -30,13 +30,13 @@ class MemoryReading:
 
 
 class MemoryAttention(MemoryReading):
-    """Eq. 3 to 8: the memory's keys and values, made by the layer's own projections, behind those of the tokens."""
+    """Eq. 3 to 8: keys and values of the memory, from the layer's own projections, follow those of the tokens."""
 
     def forward(
         self, hidden_states, attention_mask=None, past_key_values=None, memory=None, memory_mask=None, **kwargs
     ):
         query = self._heads(self.query(hidden_states))
-        # Eq. 4 to 7, projected in one go.
+        # Eq. 4 to 7, in one projection.
         both = torch.cat([hidden_states, memory.to(hidden_states.dtype)], dim=1)
         key, value = self._heads(self.key(both)), self._heads(self.value(both))
         if past_key_values is not None:
@@ -50,7 +50,7 @@ class MemoryAttention(MemoryReading):
 
 
 class GateAttention(MemoryReading):
-    """The tokens and the memory are read by themselves, and a gate for each head mixes the two (Wu et al., 2022)."""
+    """Reads tokens and memory separately; a gate for each head mixes the two (Wu et al., 2022)."""
 
     def forward(
         self,
@@ -73,7 +73,7 @@ class GateAttention(MemoryReading):
 
 
 class CrossAttention:
-    """An attention of its own reads the memory, after that of the tokens and before the feed-forward network."""
+    """A separate attention reads the memory, between self-attention and feed-forward network."""
 
     def __init__(self, config, is_causal=False, layer_idx=None):
         super().__init__(config, is_causal=is_causal, layer_idx=layer_idx)
@@ -90,15 +90,15 @@ class CrossAttention:
 
 
 def _memory_mask(attention_mask, memory_mask, memory: torch.Tensor) -> torch.Tensor | None:
-    """The mask of the memory alone. Without one of its own, it is padded where the tokens are."""
+    """The mask of the memory. Without one of its own, it is that of the tokens."""
     if memory_mask is not None or attention_mask is None:
         return memory_mask
-    # A tuned prefix comes before the tokens, and is no part of the memory.
+    # A tuned prefix comes before the tokens, and has no memory.
     return attention_mask[..., -memory.shape[1] :]
 
 
 def _or_own(found: torch.Tensor, own: torch.Tensor, memory_mask: torch.Tensor | None) -> torch.Tensor:
-    """What was read; a row whose memory is all hidden has read nothing, and keeps what it has of its own tokens."""
+    """`found`, except for rows whose memory is all hidden: they keep `own`."""
     if memory_mask is None:
         return found
     seen = memory_mask == 0 if memory_mask.is_floating_point() else memory_mask.bool()
@@ -106,11 +106,11 @@ def _or_own(found: torch.Tensor, own: torch.Tensor, memory_mask: torch.Tensor | 
 
 
 def _both_masks(attention_mask, memory_mask, own: int, length: int) -> torch.Tensor | None:
-    """The mask of the tokens' keys, and behind it that of the memory's."""
+    """The mask of the tokens' keys, followed by that of the memory's."""
     if memory_mask is None:
         return None if attention_mask is None else torch.cat([attention_mask, attention_mask[..., -length:]], dim=-1)
     if attention_mask is None:
-        # Nothing is hidden: zero where masks are added to the scores.
+        # No token is hidden: zero in masks that are added to the scores.
         shape = (*memory_mask.shape[:-1], own)
         attention_mask = memory_mask.new_full(shape, 0 if memory_mask.is_floating_point() else 1)
     return torch.cat([attention_mask, memory_mask], dim=-1)
@@ -142,10 +142,9 @@ class BertMemoryCrossAttention(CrossAttention, BertAttention):
 
 class MemoryLayer:
     """
-    Stands before a layer of transformers, whose weights keep their names.
+    A base before a layer of transformers, whose weights keep their names.
 
-    The memory comes as `encoder_hidden_states`, the way in which transformers hands a layer what it did not make
-    itself: all layers' memories side by side in the last axis, this layer's at `place`.
+    The memory comes as `encoder_hidden_states`: the memories of all layers in the last axis, this layer's at `place`.
     """
 
     attentions: dict[str, type[nn.Module]]
@@ -196,15 +195,15 @@ class BertMemoryLayer(MemoryLayer, BertLayer):
 
 
 class GPT2MemoryAttention(GPT2Attention):
-    """Eq. 3 to 8 from left to right: a token reads the memory of those before it, and its own."""
+    """Eq. 3 to 8 for a decoder: a token reads the memory up to its own position."""
 
     def forward(
         self, hidden_states, past_key_values=None, attention_mask=None, memory=None, memory_mask=None, **kwargs
     ):
         if past_key_values is not None:
-            raise ValueError("A GPT-2 that reads a memory takes no `past_key_values`, and so no tuned prefix.")
+            raise ValueError("`past_key_values` (prefix tuning) is not supported for a GPT-2 with memory.")
         if "flash" in self.config._attn_implementation:
-            raise ValueError('Flash attention cannot hide what comes later in the memory. Use "sdpa" or "eager".')
+            raise ValueError('Flash attention is not supported for a GPT-2 with memory. Use "sdpa" or "eager".')
         tokens = hidden_states.shape[1]
         both = torch.cat([hidden_states, memory.to(hidden_states.dtype)], dim=1)
         query, key, value = (
@@ -212,7 +211,7 @@ class GPT2MemoryAttention(GPT2Attention):
             for part in self.c_attn(both).split(self.split_size, dim=2)
         )
         if attention_mask is None:
-            # Nothing is padded, and only what comes later is hidden.
+            # No padding: only later tokens are hidden.
             attention_mask = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).tril()[None, None]
             attention_mask = attention_mask.expand(query.shape[0], 1, -1, -1)
         seen = attention_mask if memory_mask is None else _both_seen(attention_mask, memory_mask)
@@ -232,14 +231,14 @@ class GPT2MemoryAttention(GPT2Attention):
 
 
 def _both_seen(attention_mask: torch.Tensor, memory_mask: torch.Tensor) -> torch.Tensor:
-    """What neither mask hides: the smaller where masks are added to the scores."""
+    """Combines two masks: the smaller value in masks that are added to the scores."""
     if memory_mask.is_floating_point():
         return torch.minimum(attention_mask, memory_mask)
     return attention_mask & memory_mask
 
 
 class GPT2MemoryLayer(GPT2Block):
-    """As `MemoryLayer`; without a `place` it is the plain layer, which leaves the memory to others."""
+    """As `MemoryLayer`; without a `place` it is the plain layer, and ignores the memory."""
 
     attentions = {"memory_attention": GPT2MemoryAttention}
 
@@ -261,7 +260,7 @@ class GPT2MemoryLayer(GPT2Block):
         if self.place is not None:
             width = hidden_states.shape[-1]
             memory = encoder_hidden_states[..., self.place * width : (self.place + 1) * width]
-            # Where the layer normalises what it reads, it normalises the memory too.
+            # The layer normalises its input, so it normalises the memory too.
             kwargs |= {"memory": self.ln_1(memory.to(hidden_states.dtype)), "memory_mask": encoder_attention_mask}
         return super().forward(hidden_states, past_key_values, attention_mask, **kwargs)
 

@@ -41,9 +41,8 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
     memory_modules = (GeneralMemory,)
     memory_shape_fields = ("strategy", "fusion")
     without_memory_means = "the general encoder's memory is masked, so that tokens read the domain encoder's own."
-    # Set by `without_memory`.
     memory_is_off = False
-    # Whether the head is the domain encoder's own.
+    # Whether the model takes over the masked-LM head of the domain encoder.
     keeps_lm_head = False
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -59,7 +58,7 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         reads = []
         if outputs.memory_weights is not None:
             depth, gates = outputs.memory_weights.shape[-1], 2 if config.strategy == "chunk_gated" else 1
-            # The first of two gates weighs the lower half.
+            # The first of two gates reads the lower half of the layers.
             readers = [config.augmented_layers[int(gates > 1 and layer >= depth // 2)] for layer in range(depth)]
             reads.append(
                 MemoryRead(
@@ -111,15 +110,15 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         model = found[0] if isinstance(found, tuple) else found
         if not model.config.freeze_general:
             model.config.refuse_general_dtype(kwargs.get("general_dtype"))
-        # Loading makes fresh parameters, which all learn.
+        # Loading creates new parameters, which require gradients.
         model.base_model.freeze_general(model.config.freeze_general).cast_general()
         return found
 
     def save_pretrained(self, save_directory, is_main_process=True, state_dict=None, *args, **kwargs):
-        """As in transformers; weights that both encoders share are stored once, each encoder in its own precision."""
+        """As in transformers. Weights that are equal in both encoders are stored once."""
         self.config.general_dtype = self.base_model.found_general_dtype()
         ignored = self._keys_to_ignore_on_save
-        # A general encoder that learns may be put back by `Trainer`, which fills nothing in.
+        # `Trainer` restores a general encoder that learns without `tie_weights`, so all its weights are stored.
         loaded_in = getattr(torch, self.config.general_dtype or "", None)
         shared = shared_weights(state_dict or self.state_dict(), self.config.freeze_general, loaded_in)
         self._keys_to_ignore_on_save = ignored | shared
@@ -135,15 +134,15 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
             if twin is not None and twin not in missing_keys:
                 if self.get_parameter(twin).is_meta:
                     raise ValueError(
-                        f"`{name}` is stored as `{twin}`, which `device_map` leaves on disk. Leave none there."
+                        f"`{name}` is stored as `{twin}`, which `device_map` offloads to disk. Do not offload to disk."
                     )
-                # Stored once. From here on each encoder has its own: the one learns, the other does not.
+                # Stored once, but two parameters: only one of them is trained.
                 with torch.no_grad():
                     self.get_parameter(name).copy_(self.get_parameter(twin))
                 missing_keys.discard(name)
 
     def resize_token_embeddings(self, new_num_tokens=None, *args, **kwargs):
-        """As in transformers, and in both encoders: they read the same tokens."""
+        """As in transformers, for both encoders."""
         embeddings = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
         encoders = self.base_model
         encoders.general.resize_token_embeddings(new_num_tokens, *args, **kwargs)
@@ -152,13 +151,13 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
 
     @property
     def pads_right(self) -> bool:
-        # BERT counts the places of padding too, and a head of sequences reads the first token, if not the last.
+        # BERT's positions include padding, and classifiers on encoders read the first token.
         return self.config.domain.model_type == "bert" or getattr(self, "reads_last", None) is False
 
     @classmethod
     def how_to_begin_with(cls, model_type: str) -> str | None:
         if model_type in MEMORY_LAYERS:
-            return "`from_general_and_domain` makes a model of two such encoders."
+            return "`from_general_and_domain` pairs two such encoders."
         return None
 
     @classmethod
@@ -177,11 +176,11 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
     @classmethod
     def from_general_and_domain(cls, general, domain, **kwargs):
         """
-        Pairs two encoders, with fresh gates, and a fresh head where there is none.
+        Pairs two encoders, with untrained gates, and an untrained head where there is none.
 
         Args:
             general, domain (`str` or `PreTrainedModel`):
-                A folder, a repository of the hub, or a model. Both read the same tokens.
+                A folder, a repository of the Hub, or a model. Both must have the same tokenizer.
             kwargs (*optional*):
                 Fields of the configuration (`strategy`, `num_labels`, ...) and arguments of `from_pretrained`.
         """
@@ -219,6 +218,4 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
 def check_masked(config: GMAPConfig) -> None:
     found = config.domain.model_type
     if found not in LM_HEADS:
-        raise ValueError(
-            f"`domain` is a `{found}`, which is no masked language model. There are heads for: {', '.join(LM_HEADS)}."
-        )
+        raise ValueError(f"`domain` is a `{found}`, which has no masked-LM head. Supported: {', '.join(LM_HEADS)}.")

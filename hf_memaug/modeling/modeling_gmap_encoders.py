@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What G-MAP asks of an encoder, whatever its kind: its layers, and their hidden states."""
+"""The two encoders of G-MAP: building, checking and storing them, and reading their hidden states."""
 
 import copy
 from contextlib import nullcontext
@@ -13,21 +13,19 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
 from hf_memaug.modeling.modeling_utils import WHERE
 
-# Read from left to right: what a token knows comes from those before it.
 DECODERS = ("gpt2",)
 HALVES = (torch.bfloat16, torch.float16)
-# Upper case, an accent, spaces, a number: what tokenizers of one vocabulary may treat differently. It begins with a
-# space, for whether one is put there is no difference between encoders.
+# Upper case, an accent, spaces and a number, which tokenizers with one vocabulary may treat differently.
 _PROBE = " A Café of 1,000 TEAS,  isn't it?"
 
 
 def make_encoder(config) -> PreTrainedModel:
-    """A model without a head and without a pooler."""
+    """A new encoder without head and pooler."""
     return AutoModel.from_config(config, **_without_pooler(config))
 
 
 def load_encoder(name_or_path, how: dict) -> PreTrainedModel:
-    """The same, from a checkpoint."""
+    """A pre-trained encoder without head and pooler."""
     config = AutoConfig.from_pretrained(name_or_path, **{name: how[name] for name in WHERE if name in how})
     return AutoModel.from_pretrained(name_or_path, **how, **_without_pooler(config))
 
@@ -37,42 +35,31 @@ def _without_pooler(config) -> dict:
 
 
 def check_config(config) -> None:
-    """Refuses two encoders that do not go together, and layers that are not there."""
+    """Raises an error for two encoders that cannot be paired."""
     for name in ("general", "domain"):
         found = getattr(config, name).model_type
         if found == config.model_type:
             raise ValueError(
-                f"`{name}` is a G-MAP model already, and has both encoders in it. Load it by `from_pretrained`, or "
-                "give a plain encoder."
+                f"`{name}` is a G-MAP model, which has both encoders. Load it with `from_pretrained`, or pass a plain "
+                "encoder."
             )
         if found not in MEMORY_LAYERS:
             known = ", ".join(MEMORY_LAYERS)
-            raise ValueError(f"`{name}` is a `{found}` encoder. There are memory layers for: {known}.")
+            raise ValueError(f"`{name}` is a `{found}` encoder. Supported: {known}.")
         if found not in DECODERS and getattr(config, name).is_decoder:
-            raise ValueError(
-                f"`{name}` is a `{found}` with `is_decoder=True`, and the memory is read both ways. Load it with "
-                "`is_decoder=False`."
-            )
+            raise ValueError(f"`{name}` is a `{found}` with `is_decoder=True`. Load it with `is_decoder=False`.")
     kinds = [getattr(config, name).model_type for name in ("general", "domain")]
-    if (kinds[0] in DECODERS) != (kinds[1] in DECODERS):
-        raise ValueError(
-            f"`general` is a `{kinds[0]}` and `domain` a `{kinds[1]}`: one reads both ways, the other from left to "
-            "right, and the memory would show it what comes later. Pair two of one kind."
-        )
     if kinds[0] != kinds[1]:
-        raise ValueError(
-            f"`general` is a `{kinds[0]}` and `domain` a `{kinds[1]}`, which count places and segments differently. "
-            "Pair two of one kind."
-        )
+        raise ValueError(f"`general` is a `{kinds[0]}` and `domain` a `{kinds[1]}`. Pair two encoders of one kind.")
     config.check_encoders()
     known = MEMORY_LAYERS[config.domain.model_type].attentions
     if config.fusion not in known:
         kind = config.domain.model_type
-        raise ValueError(f'`fusion="{config.fusion}"` is not there for `{kind}`. There is: {", ".join(known)}.')
+        raise ValueError(f'`fusion="{config.fusion}"` is not supported for `{kind}`. Use {", ".join(known)}.')
 
 
 def check_pair(general, domain, config_class: type, fields: dict, where: dict):
-    """The same by what lies with two checkpoints, before their weights are loaded. Returns the configuration."""
+    """Checks two checkpoints before their weights are loaded. Returns the configuration of the pair."""
     check_tokenizers(general, domain, where)
     configs = {
         name: one.config if isinstance(one, PreTrainedModel) else AutoConfig.from_pretrained(one, **where)
@@ -99,19 +86,19 @@ def check_tokenizers(general, domain, where: dict) -> None:
 
 
 def _tokenizer_of(encoder, where: dict):
-    """What lies with a checkpoint, or with the one that a model was loaded from; None if nothing does."""
+    """The tokenizer of a checkpoint, or of the checkpoint that a model was loaded from, if there is one."""
     name, is_model = encoder, isinstance(encoder, PreTrainedModel)
     if is_model:
         name = encoder.name_or_path
         where = {key: value for key, value in where.items() if key not in ("revision", "subfolder")}
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, **where)
-        # Resized since it was loaded: the tokenizer there is no longer its own.
+        # The model was resized after loading: the tokenizer no longer fits.
         if is_model and AutoConfig.from_pretrained(name, **where).vocab_size != encoder.config.vocab_size:
             return None
     except (OSError, ValueError):
         return None
-    # Where no tokenizer lies, transformers makes one of special tokens alone.
+    # Without tokenizer files, transformers creates one with special tokens only.
     return None if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens) else tokenizer
 
 
@@ -120,7 +107,7 @@ def copy_weights(source: nn.Module, into: nn.Module, name: str) -> None:
     missing = [key for key in wanted if key not in stored and "memory_" not in key]
     if missing:
         raise ValueError(
-            f"`{name}` has no weights for {missing[:3]}: pass an encoder of transformers, without adapters."
+            f"`{name}` has no weights for {missing[:3]}. Pass a plain encoder of transformers, without adapters."
         )
     into.load_state_dict({key: value for key, value in stored.items() if key in wanted}, strict=False)
 
@@ -130,10 +117,10 @@ def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
 
 
 def augment(encoder: PreTrainedModel, fusion: str, layers: list[int]) -> None:
-    """Puts memory-augmented layers in the place of some, which are counted from 1."""
+    """Replaces the given layers, counted from 1, by memory-augmented ones."""
     config, stack = encoder.config, layers_of(encoder)
     memory_layer = MEMORY_LAYERS[config.model_type]
-    # A decoder's plain layers would take a memory that is not theirs for an encoder's states.
+    # The plain layers of a decoder would read the memory as the states of an encoder.
     chosen = range(1, len(stack) + 1) if config.model_type in DECODERS else layers
     for layer in chosen:
         place = layers.index(layer) if layer in layers else None
@@ -141,19 +128,18 @@ def augment(encoder: PreTrainedModel, fusion: str, layers: list[int]) -> None:
 
 
 def domain_twin(name: str) -> str | None:
-    """The domain encoder's weight of the same name as one of the general encoder's."""
+    """The name of the domain encoder's weight that corresponds to a weight of the general encoder."""
     start, general, rest = name.partition("general.")
     return f"{start}domain.{rest}" if general and start in ("", "gmap.") else None
 
 
 def shared_weights(state: dict[str, torch.Tensor], equal: bool, loaded_in: torch.dtype | None = None) -> set[str]:
     """
-    Names of the general encoder's weights that need not be stored, for the domain encoder's are the same tensors.
+    Names of the general encoder's weights that the domain encoder shares, and that are stored once.
 
     Args:
-        equal: whether equal ones count too. Of those matrices alone: the vectors of any two fresh encoders are equal.
-        loaded_in (*optional*): precision that the general encoder will be put into, where it has one of its own. What
-            is the domain encoder's in that precision is equal too.
+        equal: whether equal matrices count too, and not only the same tensors. (Vectors of new encoders are all equal.)
+        loaded_in (*optional*): the type to which a general encoder of its own precision is cast when it is loaded.
     """
 
     def shared(one, other):
@@ -169,29 +155,28 @@ def shared_weights(state: dict[str, torch.Tensor], equal: bool, loaded_in: torch
 
 
 def own_precision(encoder: PreTrainedModel, device: torch.device):
-    """One that was put into half precision needs no autocast on the device of its inputs: nothing of it is trained."""
+    """Turns autocast off for an encoder in half precision, which is not trained."""
     if encoder.get_input_embeddings().weight.dtype == torch.float32:
         return nullcontext()
     return torch.autocast(device.type, enabled=False)
 
 
 def seen_memory(memory_mask: torch.Tensor, attention_mask: torch.Tensor | None, memory: torch.Tensor) -> torch.Tensor:
-    """Padding is no memory, whatever else is hidden of it."""
+    """The mask of the memory, in which padding is always hidden."""
     if memory_mask.shape != memory.shape[:2]:
         raise ValueError(
-            f"`memory_mask` has the shape {tuple(memory_mask.shape)}. It is (batch, tokens), here "
-            f"{tuple(memory.shape[:2])}, 1 where the memory may be read."
+            f"`memory_mask` has the shape {tuple(memory_mask.shape)}; it must be {tuple(memory.shape[:2])}, with 1 "
+            "where the memory may be read."
         )
     if attention_mask is None or attention_mask.ndim != 2:
         return memory_mask
-    # The mask of prefix tuning begins with the prefix, of which there is no memory.
+    # The mask of prefix tuning begins with the prefix, which has no memory.
     return memory_mask.bool() & attention_mask[:, -memory.shape[1] :].bool()
 
 
 def shared_mask(domain, general, input_ids=None, attention_mask=None, inputs_embeds=None, **others):
     """
-    The mask in the form that both encoders take. Each would else look for padding by itself, and the device has to
-    finish all that was asked of it before that can be answered.
+    The mask in the form that both encoders take. Otherwise each would look for padding itself, and wait for the device.
     """
     given = input_ids if inputs_embeds is None else inputs_embeds
     kinds = {one.config._attn_implementation for one in (domain, general)}
@@ -211,10 +196,10 @@ def layer_states(
     position_ids=None,
     inputs_embeds=None,
 ) -> list[torch.Tensor]:
-    """The hidden states of the first `depth` layers, as transformers gives them, those of the embeddings left out."""
+    """The hidden states of the first `depth` layers, without those of the embeddings."""
     given = input_ids if inputs_embeds is None else inputs_embeds
     if attention_mask is not None and attention_mask.ndim == 2:
-        # The mask of prefix tuning begins with the prefix, which is not read here.
+        # The mask of prefix tuning begins with the prefix.
         attention_mask = attention_mask[:, -given.shape[1] :]
     if encoder.config.model_type in DECODERS:
         hidden = encoder.wte(input_ids) if inputs_embeds is None else inputs_embeds
@@ -241,6 +226,6 @@ def layer_states(
         hidden = layer(hidden, *masks)
         states.append(hidden)
     if encoder.config.model_type in DECODERS and len(states) == len(layers_of(encoder)):
-        # A decoder's last norm stands behind its layers; an encoder's is within its last layer.
+        # The last norm of a decoder follows its layers; that of an encoder is part of its last layer.
         states[-1] = encoder.ln_f(hidden)
     return states

@@ -32,16 +32,25 @@ from hf_memaug.modeling.modeling_utils import WHERE, check_arguments, config_of_
 
 logger = logging.get_logger(__name__)
 
+SUPPORT_ARGS = r"""
+support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
+    Further rows that all rows read, beside the synthetic slots. `model.features(...)` makes them.
+support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
+    Their labels. Left out, they are unknown.
+output_memory_weights (`bool`, *optional*):
+    Whether to return how much each row reads of each slot.
+"""
+
 
 class HMAForClassification(HMAPreTrainedModel):
-    """A backbone under `HMAHead`. Its subclasses say what they are fed with."""
+    """A backbone and `HMAHead`. The subclasses differ in their inputs."""
 
     supports_gradient_checkpointing = True
 
     def __init__(self, config: HMAConfig, backbone: nn.Module | None = None):
         r"""
         backbone (`nn.Module`, *optional*):
-            A module of yours that gives a feature for each row. Left out, `config.backbone_config` is built.
+            A module that returns a feature for each row. Left out, `config.backbone_config` is built.
         """
         super().__init__(config)
         if backbone is None and config.backbone_config is None:
@@ -51,7 +60,7 @@ class HMAForClassification(HMAPreTrainedModel):
             )
         if backbone is None:
             backbone = make_backbone(config.backbone_config)
-            check_input(backbone, self.main_input_name)  # a checkpoint may be of another class
+            check_input(backbone, self.main_input_name)  # the checkpoint may belong to another class
         else:
             backbone = keep_weights(backbone)
         self.backbone = with_prompt_tokens(backbone, config)
@@ -66,15 +75,14 @@ class HMAForClassification(HMAPreTrainedModel):
     def from_pretrained(cls, *args, **kwargs):
         wanted = kwargs.pop("output_loading_info", False)
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
-        # Loading makes fresh parameters, which all learn.
+        # Loading creates new parameters, which require gradients.
         model.train(model.training)
         if any(name.startswith("momentum_backbone.") for name in info["missing_keys"]):
-            model._follow(0.0)  # the checkpoint was left without one
+            model._follow(0.0)  # the checkpoint has none
         return (model, info) if wanted else model
 
     def save_pretrained(self, *args, **kwargs):
-        # transformers would give a backbone's weights the names of its first versions, by which `Trainer`, when it
-        # resumes, does not find them.
+        # The original format renames weights of the backbone, and `Trainer` does not find them when it resumes.
         return super().save_pretrained(*args, **{"save_original_format": False, **kwargs})
 
     @classmethod
@@ -89,12 +97,12 @@ class HMAForClassification(HMAPreTrainedModel):
     @classmethod
     def from_backbone(cls, backbone, **kwargs):
         """
-        Takes a backbone and puts fresh memories and a fresh head on it.
+        Adds fresh memories and a fresh head to a backbone.
 
         Args:
             backbone (`str`, `PreTrainedModel` or `nn.Module`):
-                A folder, a repository of the hub, a model, which is not changed, or any module that gives a feature for
-                each row; for that one, `feature_size` says how wide.
+                A folder, a repository of the Hub, a model (which is copied), or any module that returns a feature for
+                each row, with its width as `feature_size`.
             kwargs (*optional*):
                 Fields of the configuration (`num_labels`, `real_memory_size`, ...) and arguments of `from_pretrained`.
         """
@@ -104,14 +112,14 @@ class HMAForClassification(HMAPreTrainedModel):
         backbone = take_backbone(backbone, how)
         check_input(backbone, cls.main_input_name)
         theirs = getattr(backbone, "config", None) if isinstance(backbone, PreTrainedModel) else None
-        # A configuration of timm does not say it.
+        # timm configurations do not have it.
         width = timm_width(backbone)
         if width is not None:
             kwargs.setdefault("feature_size", width)
         model = cls(cls.config_class.from_backbone_config(copy.deepcopy(theirs), **kwargs), backbone=backbone)
         first = next((p for p in backbone.parameters() if p.is_floating_point()), None)
         if first is not None:
-            # What is new follows the backbone, whose own parts keep their types.
+            # New parts take the device and type of the backbone.
             for module in model.modules():
                 if module is model.head or isinstance(module, PromptTokens):
                     module.to(device=first.device, dtype=first.dtype)
@@ -125,26 +133,25 @@ class HMAForClassification(HMAPreTrainedModel):
         super().train(mode)
         if self.momentum_backbone is not None:
             self.momentum_backbone.eval()
-            # Again and again, because adapters and loading make parameters that learn.
+            # Every time, because adapters and loading create parameters that require gradients.
             self.momentum_backbone.requires_grad_(False)
         return self
 
     def freeze_backbone(self, keep: tuple[str, ...] = ("cls_token",)):
         """
-        Keeps the backbone as it is while the rest trains: memories, head, prompt tokens, and the backbone's parameters
-        that `keep` names, by default the class token (Table 2). Returns the model. It is not part of a checkpoint: a
-        model that is loaded learns as a whole. `model.backbone.requires_grad_(True)` takes it back.
+        Freezes the backbone, except for prompt tokens and `keep` (Table 2). Returns the model. This is not stored in a
+        checkpoint. `model.backbone.requires_grad_(True)` unfreezes it.
 
         Args:
             keep (`tuple[str, ...]`, *optional*, defaults to `("cls_token",)`):
-                Names of parameters, or of modules, that learn on.
+                Names of parameters or modules that keep training.
         """
         freeze(self.backbone, keep)
         return self
 
     @property
     def classifier(self) -> nn.Module:
-        """The linear head, where those look for it who adapt classifiers."""
+        """The linear head, under the name that PEFT expects."""
         return self.head.classifier
 
     def get_input_embeddings(self):
@@ -154,26 +161,26 @@ class HMAForClassification(HMAPreTrainedModel):
         self.backbone.set_input_embeddings(value)
 
     def resize_token_embeddings(self, new_num_tokens=None, *args, **kwargs):
-        """As in transformers, and in the momentum encoder."""
+        """As in transformers; the momentum encoder is resized too."""
         embeddings = super().resize_token_embeddings(new_num_tokens, *args, **kwargs)
         if self.momentum_backbone is not None:
             following = self.momentum_backbone.get_input_embeddings().weight
             known = min(len(following), len(embeddings.weight))
             following = self.momentum_backbone.resize_token_embeddings(new_num_tokens, *args, **kwargs).weight
             with torch.no_grad():
-                following[known:] = embeddings.weight[known:]  # new words are new to both
+                following[known:] = embeddings.weight[known:]  # both start with the same new embeddings
             self.train(self.training)
         return embeddings
 
     def features(self, main_input: torch.Tensor | None = None, /, **inputs) -> torch.Tensor:
-        """`h^1` of section 4.1, for a support set, or for a memory of your own. It is fed as the model is."""
+        """`h^1` of section 4.1, for example for a support set. Takes the inputs of the model."""
         if main_input is not None:
             inputs = {self.main_input_name: main_input, **inputs}
         return self._features(self.backbone, inputs)[0]
 
     def _features(self, backbone: nn.Module, inputs: dict):
         if not isinstance(backbone, PreTrainedModel):
-            # A module of yours need not know our names where there is one thing to name.
+            # A module with one input may call it as it likes.
             inputs = {name: value for name, value in inputs.items() if name != "return_dict"}
             output = backbone(*inputs.values()) if len(inputs) == 1 else backbone(**inputs)
         else:
@@ -208,35 +215,34 @@ class HMAForClassification(HMAPreTrainedModel):
 
     @torch.no_grad()
     def _begin_to_follow(self) -> None:
-        """The copy starts as what the backbone is when the first row is written, adapters included."""
+        """Copies the backbone, adapters included, to the momentum encoder before the first row is written."""
         if not self._follows_yet:
             self._follows_yet = True
             half = {p.dtype for p in self.backbone.parameters()} & {torch.bfloat16, torch.float16}
             if half and self.config.momentum > 0.5:
                 raise ValueError(
-                    f"The weights are {half.pop()}, in which a momentum encoder does not move: a step of it is rounded "
-                    'away. Load the model with `dtype="float32"` and train in mixed precision (`bf16=True`), or choose '
+                    f"The weights are {half.pop()}, in which the steps of the momentum encoder are rounded away. Load "
+                    'the model with `dtype="float32"` and train in mixed precision (`bf16=True`), or choose '
                     '`momentum_encoder="none"`.'
                 )
             if int(self.head.memory.queue.written) == 0:
                 self._follow(0.0)
                 fresh = {
-                    "The memories are fresh, and do": self.memory_parameters(),
-                    "The classifier is fresh, and does": self.head.classifier.parameters(),
+                    "The memories are untrained and frozen": self.memory_parameters(),
+                    "The classifier is untrained and frozen": self.head.classifier.parameters(),
                 }
                 for what, parameters in fresh.items():
                     if not any(parameter.requires_grad for parameter in parameters):
                         logger.warning_once(
-                            f"{what} not learn. With an adapter of PEFT, "
-                            '`modules_to_save=["memory", "classifier"]` trains both and saves them with it; without, '
-                            "they are others when the adapter is loaded on a fresh model."
+                            f"{what}. With a PEFT adapter, pass "
+                            '`modules_to_save=["memory", "classifier"]`, which trains them and saves them with it.'
                         )
             else:
                 share_fresh_adapters(self.backbone, self.momentum_backbone)
 
     @torch.no_grad()
     def _follow(self, momentum: float) -> None:
-        """`E_m = λ E_m + (1 - λ) E` (section 4.2), the running statistics too."""
+        """`E_m = λ E_m + (1 - λ) E` (section 4.2), including running statistics."""
         pairs = paired(self.momentum_backbone, self.backbone)
         floating = [(ours, theirs) for ours, theirs in pairs if ours.is_floating_point()]
         if floating:
@@ -253,7 +259,7 @@ class HMAForClassification(HMAPreTrainedModel):
             self._follow(float(self.config.momentum))
 
     def drop_momentum_encoder(self):
-        """Leaves the momentum encoder out, for a checkpoint of half the size that only predicts. Returns the model."""
+        """Removes the momentum encoder, which prediction does not need. Returns the model."""
         self.momentum_backbone = None
         self.config.momentum_encoder = "none"
         return self
@@ -264,7 +270,7 @@ class HMAForImageClassification(HMAForClassification):
     main_input_name = "pixel_values"
 
     @can_return_tuple
-    @auto_docstring
+    @auto_docstring(custom_args=SUPPORT_ARGS)
     def forward(
         self,
         pixel_values: torch.Tensor | None = None,
@@ -274,16 +280,8 @@ class HMAForImageClassification(HMAForClassification):
         output_memory_weights: bool | None = None,
         **kwargs,
     ) -> HMAOutput:
-        r"""
-        support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
-            Further rows that all rows read, beside the synthetic slots: `model.features(pixel_values=...)` makes them.
-        support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
-            Their labels. Left out, they are unknown.
-        output_memory_weights (`bool`, *optional*):
-            Whether to return how much each row reads of what.
-        """
         if pixel_values is None:
-            raise ValueError("`pixel_values` are missing. The checkpoint's image processor makes them of images.")
+            raise ValueError("`pixel_values` is missing. The checkpoint's image processor makes it from images.")
         inputs = {"pixel_values": pixel_values, **for_the_backbone(kwargs)}
         return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)
 
@@ -293,7 +291,7 @@ class HMAForSequenceClassification(HMAForClassification):
     main_input_name = "input_ids"
 
     @can_return_tuple
-    @auto_docstring
+    @auto_docstring(custom_args=SUPPORT_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -310,14 +308,7 @@ class HMAForSequenceClassification(HMAForClassification):
     ) -> HMAOutput:
         r"""
         past_key_values (`Cache`, *optional*):
-            Keys and values that all tokens of a layer read before their own: prefix tuning.
-        support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
-            Further rows that all rows read, beside the synthetic slots. `model.features(input_ids=..., ...)` makes
-            them.
-        support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
-            Their labels. Left out, they are unknown.
-        output_memory_weights (`bool`, *optional*):
-            Whether to return how much each row reads of what.
+            Keys and values of a tuned prefix.
         """
         given = {
             "input_ids": input_ids,
@@ -334,11 +325,11 @@ class HMAForSequenceClassification(HMAForClassification):
 @auto_docstring
 class HMAForGraphClassification(HMAForClassification):
     main_input_name = "node_features"
-    # Batch norm would count a batch twice.
+    # Checkpointing would update the running statistics of batch norm twice.
     supports_gradient_checkpointing = False
 
     @can_return_tuple
-    @auto_docstring
+    @auto_docstring(custom_args=SUPPORT_ARGS)
     def forward(
         self,
         node_features: torch.Tensor | None = None,
@@ -363,18 +354,11 @@ class HMAForGraphClassification(HMAForClassification):
             What is known of the edges.
         num_graphs (`int`, *optional*):
             How many graphs there are. Left out, the last one that a node belongs to.
-        support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
-            Further rows that all rows read, beside the synthetic slots. `model.features(node_features=..., ...)` makes
-            them.
-        support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
-            Their labels. Left out, they are unknown.
-        output_memory_weights (`bool`, *optional*):
-            Whether to return how much each row reads of what.
         """
         if node_features is None:
             raise ValueError(
-                "`node_features` are missing. `GraphCollator` makes them of rows with a `graph`: with `Trainer`, pass "
-                "it as `data_collator`, and `remove_unused_columns=False`."
+                "`node_features` is missing. `GraphCollator` makes it from rows with a `graph`: pass it to `Trainer` "
+                "as `data_collator`, with `remove_unused_columns=False`."
             )
         given = {
             "node_features": node_features,

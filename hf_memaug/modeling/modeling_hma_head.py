@@ -100,7 +100,7 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
         fresh = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
         memory = getattr(model, "head", model).memory
-        # Rows of another size, or with embeddings of labels that are no more (`ignore_mismatched_sizes`), are none.
+        # With `ignore_mismatched_sizes`, stored rows may have another size or embeddings of old labels.
         if model.config.has("real") and any("memory.queue." in n or "memory.label_embedding." in n for n in fresh):
             memory.queue.clear()
         return (model, info) if wanted else model
@@ -112,7 +112,7 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
             std = self.config.memory_initializer_range
             init.normal_(module.label_embedding.weight, mean=0.0, std=std)
             if module.synthetic_slots is not None:
-                # Random: from zeros, all slots of a class would get the same gradient for ever.
+                # From zeros, all slots of a class would always get the same gradient.
                 init.normal_(module.synthetic_slots, mean=0.0, std=std)
         elif isinstance(module, RealMemory):
             for buffer in (module.slots, module.slot_labels, module.written):
@@ -125,8 +125,7 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
 
 @auto_docstring(
     custom_intro="""
-    The memories and a linear head: features in, logits out. It stands on any features of yours; the classes that have a
-    backbone stand on it.
+    The memories and a linear head: features in, logits out.
     """
 )
 class HMAHead(HMAPreTrainedModel):
@@ -139,15 +138,15 @@ class HMAHead(HMAPreTrainedModel):
         # Rows of this optimizer step, written to the real memory after it.
         self._pending: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._is_updated = False
-        # Labels of the first batch are checked on a GPU too.
+        # On a GPU, only the labels of the first batch are checked.
         self._checked: set[str] = set()
         self.post_init()
 
     @classmethod
     def from_backbone(cls, name_or_path, **kwargs):
         raise TypeError(
-            "`HMAHead` has no backbone: `HMAHead(HMAConfig(feature_size=..., num_labels=...))` makes one. "
-            "`HMAForImageClassification` and its siblings have `from_backbone`."
+            "`HMAHead` has no backbone. Create it with `HMAHead(HMAConfig(feature_size=..., num_labels=...))`, or use "
+            "`HMAForImageClassification.from_backbone`."
         )
 
     def get_input_embeddings(self):
@@ -166,17 +165,17 @@ class HMAHead(HMAPreTrainedModel):
     ) -> HMAOutput:
         r"""
         features (`torch.FloatTensor` of shape `(batch_size, feature_size)`):
-            `h^1`, what a backbone gives.
+            `h^1`, the output of a backbone.
         labels (`torch.LongTensor` of shape `(batch_size,)`, *optional*):
-            The class of each row, for the loss. In training, rows go into the real memory with them.
+            The class of each row. In training, rows are written to the real memory with their labels.
         momentum_features (`torch.FloatTensor` of shape `(batch_size, feature_size)`, *optional*):
-            What a momentum encoder gives, for the real memory. Left out, `features`.
+            Features of a momentum encoder, for the real memory. Left out, `features`.
         support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
             Further rows that all rows read, beside the synthetic slots.
         support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
             Their labels. Left out, they are unknown.
         output_memory_weights (`bool`, *optional*):
-            Whether to return how much each row reads of what.
+            Whether to return how much each row reads of each slot.
         """
         if features is None:
             raise ValueError("`features` are missing: a tensor of shape (batch, feature_size).")
@@ -184,16 +183,16 @@ class HMAHead(HMAPreTrainedModel):
         for name, rows in given.items():
             if rows is not None and (rows.ndim != 2 or rows.shape[-1] != self.config.hidden_size):
                 raise ValueError(
-                    f"`{name}` have the shape {tuple(rows.shape)}; it must be (rows, {self.config.hidden_size}), as "
-                    "`feature_size` says. Pool them to one vector a row, or build the head with their width."
+                    f"`{name}` has the shape {tuple(rows.shape)}; it must be (rows, {self.config.hidden_size}). Pool "
+                    "it to one vector a row, or set `feature_size` to its width."
                 )
         if support_features is not None and not self.config.has("between rows"):
             raise ValueError(
-                "`support_features` are read as the rows of a batch are, and "
-                f'`augmentation="{self.config.augmentation}"` reads none. Use one with attention between datapoints.'
+                "`support_features` need attention between datapoints, which "
+                f'`augmentation="{self.config.augmentation}"` does not have. Leave them out.'
             )
         if support_classes is not None and support_features is None:
-            raise ValueError("`support_classes` are the labels of `support_features`, which are missing.")
+            raise ValueError("`support_classes` needs `support_features`.")
         for name, given, of in (("labels", labels, features), ("support_classes", support_classes, support_features)):
             if given is not None and not torch.compiler.is_compiling():
                 check_labels(name, given, len(of), self.config.num_labels, wait=name not in self._checked)
@@ -231,15 +230,15 @@ class HMAHead(HMAPreTrainedModel):
         size = self.config.real_memory_size
         if getattr(self, "_is_replica", False):
             raise RuntimeError(
-                "Under `nn.DataParallel` each GPU has a copy of the model that is thrown away after the step, and with "
-                "it what it wrote into the real memory. Start one process for each GPU (`torchrun --nproc-per-node N "
-                "script.py`), or let the script see one GPU (`CUDA_VISIBLE_DEVICES=0`)."
+                "HMA cannot train under `nn.DataParallel`, which discards the copies of the model and what they wrote "
+                "to the real memory. Start one process for each GPU (`torchrun --nproc-per-node N script.py`), or use "
+                "one GPU (`CUDA_VISIBLE_DEVICES=0`)."
             )
         if labels is None:
             raise ValueError(
-                "`labels` are missing: in training, rows go into the real memory with their labels. Pass them "
-                "(`Trainer` keeps them back with `label_smoothing_factor` or `compute_loss_func`), call `model.eval()` "
-                'or choose an `augmentation` without a real memory, such as "abd+syn".'
+                "`labels` is missing, which training writes to the real memory. Pass it (`Trainer` removes it with "
+                "`label_smoothing_factor` or `compute_loss_func`), call `model.eval()`, or choose an `augmentation` "
+                'without a real memory, such as "abd+syn".'
             )
         if len(features) > size:
             mend = f"Choose `real_memory_size={len(features)}` or more, or smaller batches."

@@ -75,5 +75,5 @@ def test_words_that_are_no_choice_are_refused():
         GMAPConfig(fusion="attention")
     with pytest.raises(TypeError, match="Did you mean `freeze_general`"):
         GMAPConfig(freeze_generals=True)
-    with pytest.raises(ValueError, match="`general` is a `vit` encoder. There are memory layers for: roberta, bert"):
+    with pytest.raises(ValueError, match="`general` is a `vit` encoder. Supported: roberta, bert"):
         GMAPModel(GMAPConfig(general={"model_type": "vit"}))

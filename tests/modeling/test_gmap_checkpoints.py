@@ -110,7 +110,7 @@ def test_shared_weights_are_not_offloaded_to_disk(tmp_path):
     backbone = save_backbone("bert", tmp_path / "backbone")
     hf_memaug.GMAPModel.from_general_and_domain(backbone, backbone).save_pretrained(tmp_path)
     device_map = {"general": "cpu", "domain": "disk", "memory": "cpu"}
-    with pytest.raises(ValueError, match="is stored as `domain.*`device_map` leaves on disk"):
+    with pytest.raises(ValueError, match="is stored as `domain.*`device_map` offloads to disk"):
         hf_memaug.GMAPModel.from_pretrained(tmp_path, device_map=device_map, offload_folder=tmp_path / "offload")
 
 

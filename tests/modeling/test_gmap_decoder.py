@@ -144,15 +144,13 @@ def test_two_checkpoints_are_paired(tmp_path):
 
 
 def test_what_a_decoder_cannot_do_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="is a `gpt2`, which is no masked language model"):
+    with pytest.raises(ValueError, match="is a `gpt2`, which has no masked-LM head"):
         make_model("GMAPForMaskedLM")
     plain = transformers.GPT2LMHeadModel(transformers.GPT2Config(**SIZES))
     plain.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="is a `gpt2`, which is no masked language model.*roberta, bert"):
+    with pytest.raises(ValueError, match="is a `gpt2`, which has no masked-LM head.*roberta, bert"):
         hf_memaug.GMAPForMaskedLM.from_general_and_domain(str(tmp_path), str(tmp_path))
-    with pytest.raises(
-        ValueError, match='`fusion="gate_attention"` is not there for `gpt2`. There is: memory_attention'
-    ):
+    with pytest.raises(ValueError, match='`fusion="gate_attention"` is not supported for `gpt2`. Use memory_attention'):
         make_model(fusion="gate_attention")
 
 
@@ -160,10 +158,10 @@ def test_what_would_show_the_future_is_refused():
     encoders = {"general": {"model_type": "bert", "hidden_size": 32, "num_hidden_layers": 4, "vocab_size": 99}}
     encoders["general"] |= {"num_attention_heads": 4, "intermediate_size": 48}
     encoders["domain"] = {"model_type": "gpt2", **SIZES}
-    with pytest.raises(ValueError, match="one reads both ways.*Pair two of one kind"):
+    with pytest.raises(ValueError, match="Pair two encoders of one kind"):
         hf_memaug.GMAPModel(hf_memaug.GMAPConfig(**encoders))
     model = make_model()
-    with pytest.raises(ValueError, match="takes no `past_key_values`"):
+    with pytest.raises(ValueError, match="`past_key_values` .prefix tuning. is not supported"):
         model(**make_inputs(), past_key_values=transformers.DynamicCache(config=model.config.domain))
     model.domain.config._attn_implementation = "flash_attention_2"
     attention = model.domain.h[1].attn

@@ -150,7 +150,7 @@ class TestFromGeneralAndDomain:
             hf_memaug.GMAPModel.from_general_and_domain(*pair["bert"], stratgy="single")
 
     def test_a_plain_checkpoint_is_refused_with_the_way_to_go(self, pair):
-        with pytest.raises(ValueError, match="`from_general_and_domain` makes a model of two such encoders"):
+        with pytest.raises(ValueError, match="`from_general_and_domain` pairs two such encoders"):
             hf_memaug.GMAPModel.from_pretrained(pair["bert"][0])
 
     def test_pipelines(self, pair, tmp_path):
@@ -203,9 +203,7 @@ def test_states_of_another_shape_are_refused(shape, embedded):
     model, inputs = make_model(), make_inputs()
     if embedded:
         inputs["inputs_embeds"] = model.get_input_embeddings()(inputs.pop("input_ids"))
-    with pytest.raises(
-        ValueError, match=r"here \(3, 4, 9, 32\).*without the embeddings, as `general_states` gives them"
-    ):
+    with pytest.raises(ValueError, match=r"must be \(3, 4, 9, 32\).*as `general_states` returns them"):
         model(**inputs, general_hidden_states=torch.zeros(shape))
 
 
@@ -240,5 +238,5 @@ def test_a_pair_changes_nothing_in_the_encoders_it_is_made_of(backbones):
 def test_flash_attention_takes_no_mask_of_the_memory():
     model, inputs = make_model(), make_inputs()
     model.domain.config._attn_implementation = "flash_attention_2"
-    with pytest.raises(ValueError, match="Flash attention takes no `memory_mask`"):
+    with pytest.raises(ValueError, match="Flash attention has no `memory_mask`"):
         model(**inputs, memory_mask=inputs["attention_mask"])

@@ -204,7 +204,7 @@ def test_a_backbone_that_reads_something_else_is_refused(backbones):
             wrong.from_backbone(backbone, num_labels=3)
     with pytest.raises(ValueError, match="`Linear` takes no `node_features`. Wrap it in"):
         HMAForGraphClassification.from_backbone(nn.Linear(3, 4), feature_size=4, num_labels=3)
-    with pytest.raises(ValueError, match="`node_features` are missing. `GraphCollator` makes them"):
+    with pytest.raises(ValueError, match="`node_features` is missing. `GraphCollator` makes it"):
         graphs(labels=torch.tensor([0, 1]))
 
 

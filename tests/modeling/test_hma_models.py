@@ -166,14 +166,14 @@ class TestInference:
     @pytest.mark.parametrize("shape", [(5, 31), (32,), (5, 7, 32)])
     def test_features_of_another_shape_are_refused(self, shape):
         model = HEAD.model()
-        with pytest.raises(ValueError, match=r"`features` have the shape .*must be \(rows, 32\), as `feature_size`"):
+        with pytest.raises(ValueError, match=r"`features` has the shape .*must be \(rows, 32\)"):
             model(torch.randn(shape))
-        with pytest.raises(ValueError, match="`support_features` have the shape"):
+        with pytest.raises(ValueError, match="`support_features` has the shape"):
             model(torch.randn(5, 32), support_features=torch.randn(shape))
 
     def test_a_support_set_needs_a_reader(self):
         for augmentation in ("none", "rma", "param"):
-            with pytest.raises(ValueError, match=f'`support_features` .* `augmentation="{augmentation}"` reads none'):
+            with pytest.raises(ValueError, match=f'`support_features` .*`augmentation="{augmentation}"` does not have'):
                 head(augmentation)(features(), support_features=features())
 
     def test_features_of_a_support_set(self):

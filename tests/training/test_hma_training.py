@@ -129,7 +129,7 @@ class TestWriting:
 
 class TestRefusals:
     def test_labels_are_missing(self):
-        with pytest.raises(ValueError, match="`labels` are missing.*`model.eval..`"):
+        with pytest.raises(ValueError, match="`labels` is missing.*`model.eval..`"):
             empty().train()(**IMAGES.inputs())
         # Without a real memory nothing is written.
         IMAGES.model(augmentation="abd+syn").train()(**IMAGES.inputs())
@@ -150,7 +150,7 @@ class TestRefusals:
                 model(**inputs, labels=labels)
         with pytest.raises(ValueError, match="`support_classes` of 2 rows have the shape"):
             model(**inputs, support_features=support, support_classes=torch.tensor([0, 1, 1]))
-        with pytest.raises(ValueError, match="`support_classes` are the labels of `support_features`, .* missing"):
+        with pytest.raises(ValueError, match="`support_classes` needs `support_features`"):
             model(**inputs, support_classes=torch.tensor([0, 1]))
 
     def test_the_first_labels_on_a_gpu_are_waited_for(self):
@@ -188,7 +188,7 @@ class TestRefusals:
     def test_weights_in_which_the_momentum_encoder_would_stand_still(self):
         model = empty().to(torch.bfloat16).train()
         inputs = {**IMAGES.inputs(), "labels": torch.arange(3)}
-        with pytest.raises(ValueError, match='bfloat16, in which a momentum encoder does not move.*`dtype="float32"`'):
+        with pytest.raises(ValueError, match='bfloat16, in which the steps of the momentum encoder are rounded away.*`dtype="float32"`'):
             model(**inputs)
         empty(momentum_encoder="none").to(torch.bfloat16).train()(**inputs)
 
