@@ -170,7 +170,7 @@ def test_padding_stays_hidden_whatever_the_mask_of_the_memory_says(kind, fusion)
     torch.testing.assert_close(
         with_all.last_hidden_state[own], plain.last_hidden_state[own], rtol=0, atol=1e-12, msg="padding was read"
     )
-    with pytest.raises(ValueError, match=r"`memory_mask` has the shape \(1, 2\). It is \(batch, tokens\)"):
+    with pytest.raises(ValueError, match=r"`memory_mask` has the shape \(1, 2\); it must be \(3, 9\)"):
         model(**inputs, memory_mask=everything[:1, :2])
 
 
