@@ -92,7 +92,7 @@ def corpus_names(files: Iterable[str]) -> dict[str, str]:
 class PackedTexts(torch.utils.data.IterableDataset):
     """
     Texts packed into rows of exactly `length` tokens, without padding. A row begins and ends with the tokenizer's
-    special tokens, and texts are separated by the last of these. It streams; `list(...)` gives a data set that can be shuffled.
+    special tokens, and texts are separated by the last of these. It streams; `list(...)` gives a data set to shuffle.
 
     Args:
         texts: an iterable, which for several epochs must be iterable again.

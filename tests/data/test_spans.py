@@ -98,13 +98,13 @@ def test_words_are_read_as_words():
     row = {"tokens": ["the", "film", "is"], "ner_tags": ["O", "B-X", "O"]}
     tokenizer = tiny_tokenizer("roberta")
     tokenizer.backend_tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=False)
-    with pytest.raises(ValueError, match="the middle of another. Give `hf_memaug.data.spans.reading_words"):
+    with pytest.raises(ValueError, match="the middle of a word. Use `hf_memaug.data.spans.reading_words"):
         tokenize_tags([row], tokenizer, ["O", "B-X"])
     found = tokenize_tags([row], reading_words(tokenizer), ["O", "B-X"])[0]["input_ids"]
     assert found == tokenizer(" the film is")["input_ids"]
     assert reading_words(tiny_tokenizer("bert"))(["a"], is_split_into_words=True)
     row = {"tokens": ["the", " ", "film"], "ner_tags": ["O", "B-X", "I-X"]}
-    with pytest.raises(ValueError, match="row 0: the tokenizer makes nothing of the word ' '.*Take such words"):
+    with pytest.raises(ValueError, match="row 0: the tokenizer has no token for the word ' '.*Remove such words"):
         tokenize_tags([row], tiny_tokenizer("bert"), tag_names([row]))
 
 
@@ -114,7 +114,7 @@ def test_tags_that_are_not_iob2_are_refused():
         tokenize_tags([{"tokens": ["a", "b"], "ner_tags": ["O", "I-X"]}], tokenizer, ["O", "I-X"])
     with pytest.raises(ValueError, match="row 0 has 2 words and 1 tags"):
         tokenize_tags([{"tokens": ["a", "b"], "ner_tags": ["O"]}], tokenizer, ["O"])
-    with pytest.raises(ValueError, match=r"the tag 'B-X', which `labels` \['O'\] lack"):
+    with pytest.raises(ValueError, match=r"the tag 'B-X', missing from `labels` \['O'\]"):
         tokenize_tags([{"tokens": ["a"], "ner_tags": ["B-X"]}], tokenizer, ["O"])
 
 
@@ -170,10 +170,10 @@ def test_answers_come_back(kind, max_length):
 def test_an_answer_outside_its_context_is_refused():
     tokenizer = tiny_tokenizer("bert")
     lies = CONTEXT.find("hotel")
-    with pytest.raises(ValueError, match=f"row 1: the answer 'hotel' is not at 3 of the context. It lies at {lies}"):
+    with pytest.raises(ValueError, match=f"row 1: the answer 'hotel' is not at 3 of the context. It is at {lies}"):
         tokenize_questions([question(None), question("hotel", 3)], tokenizer)
     with pytest.raises(
-        ValueError, match="row 0: the answer 'aspirin' is not at 900.*It is nowhere in it: leave it out"
+        ValueError, match="row 0: the answer 'aspirin' is not at 900.*It does not occur: remove it"
     ):
         tokenize_questions([question("aspirin", 900)], tokenizer)
 
@@ -185,7 +185,7 @@ def test_an_answer_outside_its_context_is_refused():
 def test_answers_that_are_not_squads_are_refused(texts, starts):
     row = {**question(None), "answers": {"text": texts, "answer_start": starts}}
     for rows in ([row], [{**row, "answers": None}], [{**row, "answers": {"text": []}}]):
-        with pytest.raises(ValueError, match="row 0: `answers` must hold `text`, strings.*Write them as SQuAD does"):
+        with pytest.raises(ValueError, match="row 0: `answers` must hold `text` .strings.*Write them as in SQuAD"):
             check_questions(rows)
         with pytest.raises(ValueError, match="row 0: `answers` must hold"):
             tokenize_questions(rows, tiny_tokenizer("bert"))
