@@ -1,3 +1,3 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of `report.html`: markup and charts below, sections above, the page around them."""
+"""The sections of the report as blocks of data, the charts in them, and the template that lays them out."""
