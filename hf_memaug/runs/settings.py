@@ -97,7 +97,7 @@ def settings_of(of: type) -> dict[str, Setting]:
     """The fields of a dataclass. Their help is in their metadata or in the section `Args` of a docstring."""
     documented: dict[str, str] = {}
     for base in reversed(of.__mro__):
-        if base.__module__.startswith("hf_memaug."):
+        if not base.__module__.startswith("transformers."):
             documented |= {name: one["description"] for name, one in parse_docstring(base.__doc__ or "")[0].items()}
     found = {}
     for one in dataclasses.fields(of):
