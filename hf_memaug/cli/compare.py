@@ -95,7 +95,10 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
             selection = f"Models are selected on {source['dev_split']} and scored on {source['test_split']}."
         finish(call, folder, display, found, baseline or list(several)[0], selection)
         kept = [folder.path / record["checkpoint"] for record in records if record.get("checkpoint")]
-        return end_run(folder, display, failed, found, [path for path in kept if path.is_dir()])
+        kept = [path for path in kept if path.is_dir()]
+        for path in kept if len(kept) < 4 else ():
+            display.text(f"checkpoint: {path}")
+        return end_run(folder, display, failed, found, kept)
 
 
 def metrics_of(task: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from hf_memaug.runs.building import checkpoint_processor, config_of
 from hf_memaug.runs.errors import OK, DataRefused, Interrupted, UsageError
 from hf_memaug.runs.folder import RunFolder
 from hf_memaug.runs.job import Job
-from hf_memaug.runs.progress import Steps, Stop
+from hf_memaug.runs.progress import Steps, Stop, tensorboard_in
 from hf_memaug.runs.settings import option_name, trainer_settings
 from hf_memaug.runs.small_models import SMALL, small_backbone
 
@@ -160,7 +160,6 @@ def _train(call, output: Path, of_model: dict[str, Any], model, tokenizer, train
     from hf_memaug.data.corpus import WholeWordMasking
     from hf_memaug.runs.training import common_arguments, make_arguments
     from hf_memaug.training import MaskedLMTrainer, last_complete_checkpoint
-    from hf_memaug.training.costs import tensorboard_in
 
     options = call.options
     fixed = {"save_strategy": "steps", "save_steps": 0.25, "logging_steps": 0.05, "warmup_steps": 0.06}

@@ -63,8 +63,6 @@ def end_run(
         print(f"Warning: {message}", file=sys.stderr, flush=True)
     if not failed:
         folder.finish()
-    for path in checkpoints[:3] if len(checkpoints) < 4 else ():
-        display.text(f"checkpoint: {path}")
     report = _write_report(folder)
     if report:
         display.text(f"report: {report}")

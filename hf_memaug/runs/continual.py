@@ -12,6 +12,7 @@ from typing import Any
 from hf_memaug.data import DomainDataset
 from hf_memaug.runs.building import Parts, build_model, checkpoint_processor, config_of, has_history, processor_of
 from hf_memaug.runs.cards import kept_whole, metric_name, plain_card
+from hf_memaug.runs.costs import parameter_counts
 from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import Chosen, chosen
 from hf_memaug.runs.progress import Steps
@@ -30,7 +31,6 @@ def continual_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
 
     from hf_memaug.runs.training import keep_facts
     from hf_memaug.training.continual.record import RECORD_FILE
-    from hf_memaug.training.costs import parameter_counts
 
     folder, protocol = run / "jobs" / job.name, job.protocol
     parts, max_length = split(job), protocol["max_length"]

@@ -23,7 +23,7 @@ from typing import Any
 
 from hf_memaug.files import told_plainly, write_atomically
 from hf_memaug.runs.errors import CommandError
-from hf_memaug.runs.progress import Say, Steps, Stop, end_with_the_parent
+from hf_memaug.runs.progress import Say, Steps, Stop, end_with_the_parent, tensorboard_in
 
 JOB_FILE = "job.json"
 # Stands for "no domain is left out" as a target, and for "all rows are of one domain" as a column.
@@ -109,7 +109,7 @@ def run_job(job: Job, run: Path, say: Say, stop: Stop) -> dict[str, Any]:
     import torch
     from transformers import logging
 
-    from hf_memaug.training.costs import clock_in, peak_memory, tensorboard_in
+    from hf_memaug.runs.costs import JobClock, peak_memory
 
     for module in job.imports:
         importlib.import_module(module)
@@ -120,7 +120,7 @@ def run_job(job: Job, run: Path, say: Say, stop: Stop) -> dict[str, Any]:
     logging.disable_progress_bar()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    with clock_in(folder) as clock, tensorboard_in(folder / "logs"):
+    with JobClock(folder) as clock, tensorboard_in(folder / "logs"):
         steps = Steps(say, stop, folder / "metrics.jsonl")
         record = getattr(importlib.import_module(module), function)(job, run, steps)
         record |= {"seconds": round(clock.seconds, 2), "peak_memory_bytes": peak_memory()}

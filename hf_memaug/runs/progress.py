@@ -2,14 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a job reports while it trains, and how it ends when it is asked to."""
 
+import contextlib
+import importlib.util
+import json
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from transformers import TrainerCallback
+
+from hf_memaug.files import write_atomically
 from hf_memaug.runs.errors import Interrupted
-from hf_memaug.training.costs import MetricLines, phase_of
 
 Say = Callable[[dict], None]
 
@@ -37,17 +42,39 @@ class Stop:
         self.asked = True
 
 
-class Steps(MetricLines):
-    """Reports the steps of a job and writes its logs. When it is asked to stop, it saves a checkpoint and raises."""
+class Steps(TrainerCallback):
+    """
+    Reports the steps of a job and writes its logs. When it is asked to stop, it saves a checkpoint and raises.
+
+    Args:
+        say: is called with each event.
+        stop: says whether the job is asked to stop.
+        metrics: a file with a line of JSON for each log.
+    """
 
     def __init__(self, say: Say, stop: Stop, metrics: Path):
-        super().__init__(metrics)
-        self.say, self.stop = say, stop
+        self.say, self.stop, self.metrics = say, stop, metrics
 
     def on_train_begin(self, args, state, control, **kwargs):
-        super().on_train_begin(args, state, control, **kwargs)
-        if state.global_step and state.is_world_process_zero:
-            self.say({"event": "resumed", "phase": phase_of(args), "step": state.global_step})
+        if not state.is_world_process_zero:
+            return
+        phase = phase_of(args)
+        # Lines after the checkpoint are logged again.
+        kept = [
+            line
+            for line in _lines(self.metrics)
+            if line.get("phase") != phase or line.get("step", 0) <= state.global_step
+        ]
+        write_atomically(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+        if state.global_step:
+            self.say({"event": "resumed", "phase": phase, "step": state.global_step})
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        if state.is_world_process_zero and logs:
+            numbers = {name: value for name, value in logs.items() if isinstance(value, (int, float))}
+            line = {"phase": phase_of(args), "step": state.global_step, **numbers}
+            with open(self.metrics, "a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
@@ -62,6 +89,38 @@ class Steps(MetricLines):
     def on_save(self, args, state, control, **kwargs):
         if self.stop.asked:
             raise Interrupted(f"Interrupted. The checkpoint of step {state.global_step} is kept.")
+
+
+def phase_of(args) -> str:
+    """`train`, or the folder of a part of a run: `meta_train`, `1-books`."""
+    name = Path(args.output_dir).name
+    return "train" if name == "run" else name
+
+
+def _lines(path: Path) -> list[dict]:
+    found = []
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
+        with contextlib.suppress(ValueError):
+            found.append(json.loads(line))
+    return found
+
+
+def report_to() -> list[str]:
+    return ["tensorboard"] if importlib.util.find_spec("tensorboard") is not None else []
+
+
+@contextlib.contextmanager
+def tensorboard_in(folder: Path) -> Iterator[None]:
+    """The folder of TensorBoard's files, for trainers that run within."""
+    name = "TENSORBOARD_LOGGING_DIR"
+    before = os.environ.get(name)
+    os.environ[name] = str(folder)
+    try:
+        yield
+    finally:
+        os.environ.pop(name)
+        if before is not None:
+            os.environ[name] = before
 
 
 def end_with_the_parent() -> None:

@@ -17,14 +17,14 @@ from hf_memaug.data import DomainDataset
 from hf_memaug.runs import sweeps
 from hf_memaug.runs.building import Parts, build_model, processor_of
 from hf_memaug.runs.cards import DEV_SCORES, keep_checkpoint
+from hf_memaug.runs.costs import parameter_counts
 from hf_memaug.runs.errors import CommandError
 from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import Chosen, chosen
-from hf_memaug.runs.progress import Steps
+from hf_memaug.runs.progress import Steps, report_to
 from hf_memaug.runs.small_models import SMALL, small_backbone
 from hf_memaug.runs.splits import of_domains, prepared, split_for_sweep, split_rows
 from hf_memaug.runs.tasks import REPLIES, TASKS, kind_of, trainer_of
-from hf_memaug.training.costs import has_tensorboard, parameter_counts
 from hf_memaug.training.resuming import last_complete_checkpoint
 
 # The scores of a domain; only those that the trainer logs are kept.
@@ -137,7 +137,7 @@ def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
         "disable_tqdm": True,
         # Without it, processes without a GPU do not find each other (accelerate 1.15) and train separately.
         "use_cpu": not torch.cuda.is_available() and int(os.environ.get("WORLD_SIZE", "1")) > 1,
-        "report_to": ["tensorboard"] if has_tensorboard() else [],
+        "report_to": report_to(),
     }
 
 
