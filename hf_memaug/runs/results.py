@@ -241,7 +241,3 @@ def _scores(found: Any) -> dict[str, dict[str, float]]:
 def _finite(value: Any) -> float | None:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return value if is_number and math.isfinite(value) else None
-
-
-# Names of 0.1.0, until reporting uses the new ones.
-FinishedRun, Job = Run, Result
