@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Tags of named entities: B-TYPE begins one, I-TYPE goes on with it, O is outside of all."""
+"""IOB2 tags of named entities: B-TYPE begins an entity, I-TYPE continues it, O is outside."""
 
 from collections.abc import Sequence
 

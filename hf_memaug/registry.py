@@ -120,7 +120,7 @@ MIL = Paper(
     url="https://aclanthology.org/2023.emnlp-main.101/",
     tags=("memory", "domain-generalization"),
     what="a key-value memory after the last layer augments the encoder's feature",
-    how="A query network asks the feature g(x) of a table of keys, and the values that answer are mixed in: "
+    how="A query network compares the feature g(x) with a table of keys, and the values of matching keys are mixed in: "
     "g_m(x) = (1 - λ) g(x) + λ m(g(x)) (Eq. 1-3), with λ = `memory_weight`.",
     bibtex="""\
 @inproceedings{jia-zhang-2023-memory,
@@ -140,8 +140,8 @@ GMAP = Paper(
     url="https://aclanthology.org/2022.emnlp-main.441/",
     tags=("memory", "domain-adaptation"),
     what="layers of a domain encoder also read the hidden states of a frozen general encoder",
-    how="The general encoder's hidden states are the memory M; a strategy makes M_f of them, and its keys and values, "
-    "by the layer's own projections, stand behind those of the tokens (Eq. 1-11).",
+    how="The general encoder's hidden states are the memory M. A strategy combines them to M_f, whose keys and "
+    "values, from the layer's own projections, follow those of the tokens (Eq. 1-11).",
     bibtex="""\
 @inproceedings{wan-etal-2022-g,
     title = "{G-MAP}: General Memory-Augmented Pre-trained Language Model for Domain Tasks",
@@ -159,9 +159,9 @@ GMOE = Paper(
     title="Sparse Mixture-of-Experts are Domain Generalizable Learners",
     url="https://arxiv.org/abs/2206.04046",
     tags=("mixture-of-experts", "domain-generalization"),
-    what="sparse experts stand in for the feed-forward network in some layers of a vision transformer",
-    how="A router chooses k of N experts for each token, and the token goes on with what they say, weighted: "
-    "f_MoE(x) = sum_i G(x)_i E_i(x) with G(x) = TOP_k(softmax(router(x))), made to add up to 1 (Eq. 3, section 4.3).",
+    what="sparse experts replace the feed-forward network in some layers of a vision transformer",
+    how="A router chooses k of N experts for each token, and their outputs are summed by weight: f_MoE(x) = "
+    "sum_i G(x)_i E_i(x) with G(x) = TOP_k(softmax(router(x))), normalised to 1 (Eq. 3, section 4.3).",
     bibtex="""\
 @inproceedings{li2023sparse,
     title = "Sparse Mixture-of-Experts are Domain Generalizable Learners",
@@ -197,8 +197,8 @@ IDA = Paper(
     url="https://arxiv.org/abs/1811.00239",
     tags=("memory", "continual-learning", "domain-adaptation"),
     what="a recurrent network reads a memory bank at each step, and the bank grows with each new domain",
-    how="The previous hidden state asks the keys of the bank, and what the values answer is read beside the next word: "
-    "α_i = softmax(h_{i-1}ᵀ m^(key)), c_i = sum_j α_ij m_j^(val) (Eq. 1-3). `memory_slots` has one entry "
+    how="The previous hidden state attends to the keys of the bank, and the weighted values are read with the next "
+    "word: α_i = softmax(h_{i-1}ᵀ m^(key)), c_i = sum_j α_ij m_j^(val) (Eq. 1-3). `memory_slots` has one entry "
     "for each domain.",
     bibtex="""\
 @inproceedings{asghar2020progressive,
@@ -329,23 +329,14 @@ BACKBONES: dict[str, Backbone] = {
 }
 
 
-def family_on(backbone: str) -> Family:
-    """The first family that is built on encoders of this `model_type` of transformers."""
-    for family in FAMILIES.values():
-        if family.backbone == backbone:
-            return family
-    known = ", ".join(sorted({family.backbone for family in FAMILIES.values() if family.backbone}))
-    raise ValueError(f"No family is built on `{backbone}` checkpoints. There are families on: {known}.")
-
-
 def public_names() -> dict[str, Family | Backbone]:
-    """Every class that `hf_memaug` offers by name."""
+    """The public configurations and models, with the rows that load them."""
     rows = (*FAMILIES.values(), *BACKBONES.values())
     return {name: row for row in rows for name in (row.config, *row.model_names)}
 
 
 def row_name(config, algorithm: str) -> str:
-    """What a table calls a trained model: `erm`, `+memory`, `irm+memory`, `gmoe`, `gmoe+coral`, `prompt-a+hma`."""
+    """The name of a trained model in result tables: `erm`, `+memory`, `irm+memory`, `gmoe+coral`, `prompt-a+hma`."""
     family = FAMILIES.get(config.model_type)
     if family is None or not (getattr(config, "reads_memory", True) or getattr(config, "prompt_tokens", 0)):
         return algorithm

@@ -263,7 +263,7 @@ def _option(key: str, written: str, is_flag: bool, **shown) -> inspect.Parameter
 def _run(name: str, command: Command, line: str, given: dict, given_settings: dict, arguments: dict) -> int:
     """Runs a command and turns errors into messages and exit codes."""
     from hf_memaug.cli.recipes import resolve
-    from hf_memaug.files import full_disk, is_full
+    from hf_memaug.files import disk_full_message, is_disk_full
     from hf_memaug.inference.errors import InferenceError, InputError
     from hf_memaug.runs.errors import DATA, FAILED, INTERRUPTED, OK, USAGE, CommandError
 
@@ -283,9 +283,9 @@ def _run(name: str, command: Command, line: str, given: dict, given_settings: di
         sys.stdout = None
         return OK
     except OSError as error:
-        if not is_full(error):
+        if not is_disk_full(error):
             raise
-        return _fail(full_disk(error), FAILED)
+        return _fail(disk_full_message(error), FAILED)
 
 
 def _fail(message: str, code: int) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli.display import Display
-from hf_memaug.files import differing, told_plainly, write_atomically
+from hf_memaug.files import differing, readable_error, write_atomically
 from hf_memaug.runs.building import checkpoint_processor, config_of
 from hf_memaug.runs.errors import OK, DataRefused, Interrupted, UsageError
 from hf_memaug.runs.folder import RunFolder
@@ -55,7 +55,7 @@ def pretrain(call) -> int:
         try:
             return _run(call, folder.path, of_model, recipe, record, say)
         except Exception as error:
-            plain = told_plainly(error, folder.path)
+            plain = readable_error(error, folder.path)
             if plain is error:
                 raise
             raise plain from error

@@ -21,7 +21,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.files import told_plainly, write_atomically
+from hf_memaug.files import readable_error, write_atomically
 from hf_memaug.runs.errors import CommandError
 from hf_memaug.runs.progress import Say, Steps, Stop, end_with_the_parent, tensorboard_in
 
@@ -142,7 +142,7 @@ def run_guarded(job: Job, run: Path, say: Say, stop: Stop) -> None:
             say({"event": "interrupted", "why": "at once"})
         except Exception as error:  # the other jobs still run
             traceback.print_exc(file=log)
-            error = told_plainly(error, folder)
+            error = readable_error(error, folder)
             if getattr(error, "errno", None) is not None:
                 say({"event": "failed", "why": str(error), "errno": error.errno})
             else:

@@ -243,7 +243,7 @@ def test_a_full_disk_is_said(command, columns, backbones, quick, monkeypatch, tm
     monkeypatch.setattr(RunFolder, "append", full)
     words = ["train", *columns, "--target", "books", "--backbone", backbones["roberta"], *quick]
     code, _, error = command(*words)
-    assert code == 1 and "the disk is full" in error and "same command again" in error
+    assert code == 1 and "the disk is full" in error and "rerun the same command" in error
 
 
 @pytest.mark.parametrize("kind", ["jsonl.gz", "parquet", "tsv", "hub"])
