@@ -194,27 +194,6 @@ def test_the_penalty_sets_in_after_the_anneal_steps(name, tmp_path):
         assert same == (step < 3), step
 
 
-def test_discriminators_learn_while_the_encoder_waits(tmp_path):
-    algorithm, model = make("dann", tmp_path, penalty_anneal_steps=3), Encoder(BATCHES["all"])
-    own = list(algorithm.parameters())
-    waiting, playing = (torch.autograd.grad(algorithm.loss(model.batch(step)), own) for step in (0, 3))
-    assert_same_gradients(waiting, playing)
-    assert all(gradient.any() for gradient in waiting[:2])
-
-
-@pytest.mark.parametrize(("name", "option", "value"), [("mixup", "alpha", 0.7), ("group_dro", "rate", 0.3)])
-def test_options_are_named_by_their_algorithm(name, option, value, tmp_path):
-    assert getattr(make(name, tmp_path), option) == ALGORITHMS[name].options[option]
-    assert getattr(make(name, tmp_path, algorithm_kwargs={option: value}), option) == value
-    assert getattr(make(name, tmp_path, algorithm_kwargs=f'{{"{option}": {value}}}'), option) == value
-    with pytest.raises(ValueError, match=f"`algorithm_kwargs` is '{option}s'.*Did you mean '{option}'"):
-        make(name, tmp_path, algorithm_kwargs={f"{option}s": value})
-    with pytest.raises(ValueError, match="not JSON"):
-        make(name, tmp_path, algorithm_kwargs=f"{option}={value}")
-    with pytest.raises(ValueError, match="has no options"):
-        make("irm", tmp_path, algorithm_kwargs={option: value})
-
-
 def test_fishr_remembers_the_variances(tmp_path):
     """By hand: what is kept of before, and the new, both before they are compared."""
     first, second = Encoder(BATCHES["all"]), Encoder(BATCHES["all"])

@@ -22,12 +22,6 @@ def own_fields(arguments_class):
     return [field for field in fields(arguments_class) if field.name not in theirs]
 
 
-@both
-def test_the_defaults_hold(arguments_class):
-    arguments = make(arguments_class)
-    assert arguments.algorithm == "erm" and arguments.balanced_batches and not arguments.cuda_graphs
-
-
 def test_mil_is_a_trainer(tmp_path):
     with pytest.raises(ValueError, match="use `BilevelTrainer`"):
         DomainTrainingArguments(output_dir=str(tmp_path), algorithm="mil")
@@ -42,11 +36,6 @@ def test_an_unknown_algorithm_is_refused_and_the_nearest_suggested(given, meant)
     message = str(refusal.value)
     assert message.startswith(f"`algorithm` is {given!r}; it can be {', '.join(map(repr, ALGORITHMS))}.")
     assert message.endswith(f"Did you mean {meant!r}?")
-
-
-def test_where_nothing_is_near_nothing_is_suggested():
-    with pytest.raises(ValueError, match="it can be 'erm', .*, 'swad'.$"):
-        make(DomainTrainingArguments, algorithm="xyzzy")
 
 
 @both
@@ -94,23 +83,12 @@ class TestCudaGraphs:
     def test_what_they_cannot_be_had_with(self, gpu, reason, kwargs):
         self.refused(reason, **kwargs)
 
-    def test_several_processes(self, gpu, monkeypatch):
-        monkeypatch.setattr(DomainTrainingArguments, "world_size", 2)
-        self.refused("there are several processes")
-
-    def test_one_gpu_without_any_of_that(self, gpu):
-        assert make(DomainTrainingArguments, cuda_graphs=True, bf16=True).cuda_graphs
-
 
 class TestBilevel:
     @pytest.mark.parametrize("algorithm", ["dann", "irm", "coral"])
     def test_it_has_its_own_loss(self, algorithm):
         with pytest.raises(ValueError, match=f'`BilevelTrainer` requires.*"{algorithm}". Leave it out'):
             make(BilevelTrainingArguments, algorithm=algorithm)
-
-    def test_an_unknown_hypergradient_is_refused_and_the_nearest_suggested(self):
-        with pytest.raises(ValueError, match="`hypergradient` is 'exakt'.*'first_order', 'exact'.*mean 'exact'"):
-            make(BilevelTrainingArguments, hypergradient="exakt")
 
     def test_exact_is_not_for_scaled_gradients(self):
         with pytest.raises(ValueError, match='`hypergradient="exact"` does not support `fp16`.*Use `bf16`'):

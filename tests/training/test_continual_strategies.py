@@ -218,16 +218,6 @@ class TestReplay:
         again.load_state(replay.state())
         assert list(again.training_rows(data["phones"])) == list(rows)
 
-    def test_the_others_keep_none(self):
-        data = texts(24).by_domain()
-        for name, kind in STRATEGIES.items():
-            if name in ("replay", "ewc"):
-                continue
-            one = strategy(name)
-            one.end(None, data["books"], data["books"], seed=1)
-            assert one.state() == {} and one.training_rows(data["films"]) is data["films"], name
-            assert not kind.state_file.startswith("_")
-
     def test_graphs_are_kept_as_they_are(self, tmp_path):
         rows = generated_graphs(rows_per_domain=4)
         replay, again = strategy("replay", rows_per_domain=2), strategy("replay", rows_per_domain=2)
@@ -253,13 +243,6 @@ class TestGrowth:
         assert strategy("f+m+v", slots=2).grow(model, data.domain("films"), tokenizer) == {"slots": 2, "words": 4}
         assert model.config.vocab_size == len(tokenizer) == len(before) + 4 == len(model.words.weight)
         assert torch.equal(model.words.weight[: len(before)], before) and model.config.memory_slots == [5, 2]
-
-    def test_only_frequent_words_and_none_that_are_known(self):
-        tokenizer, data = word_tokenizer(), texts(40)
-        model = growing(vocab_size=len(tokenizer))
-        assert strategy("f+v", min_word_count=100).grow(model, data.domain("films"), tokenizer) == {"words": 0}
-        assert strategy("f+v").grow(model, data.domain("books"), tokenizer) == {"words": 0}
-        assert model.config.vocab_size == len(tokenizer)
 
     def test_a_model_without_the_verb_is_refused_by_name(self):
         for name, verb in {"f+m": "memory", "f+v": "vocabulary", "f+h": "hidden", "f+m+v": "memory"}.items():

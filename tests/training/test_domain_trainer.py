@@ -255,20 +255,6 @@ class TestRefusals:
         entry = next(entry for entry in trainer.state.log_history if "eval_f1" in entry)
         assert "eval_hotels_f1" in entry
 
-    def test_choosing_the_checkpoint_on_the_trained_domains(self, tmp_path):
-        trainer = domain_trainer(
-            "kv",
-            tmp_path,
-            evaluate=rows(15, seed=5),
-            load_best_model_at_end=True,
-            metric_for_best_model="f1",
-            **self.BEST,
-        )
-        trainer.train()
-        scores = [entry["eval_f1"] for entry in trainer.state.log_history if "eval_f1" in entry]
-        assert trainer.state.best_metric == max(scores)
-        assert trainer.evaluate()["eval_f1"] == max(scores)
-
 
 def test_the_memory_has_a_rate_of_its_own(tmp_path):
     trainer = domain_trainer("kv", tmp_path, memory_learning_rate=0.5, learning_rate=0.25, weight_decay=0.1)

@@ -16,7 +16,6 @@ from transformers import ResNetConfig, ResNetModel, Trainer, TrainerCallback, Tr
 
 from hf_memaug import DomainTrainingArguments, HMAForImageClassification, HMAHead, MemoryUpdateCallback
 from hf_memaug.modeling import modeling_hma, modeling_hma_head
-from hf_memaug.modeling.modeling_hma_memory import check_labels
 from hf_memaug.training import domain_trainer
 from training.image_runs import image_trainer
 from training.replays import Replayed
@@ -153,19 +152,6 @@ class TestRefusals:
         with pytest.raises(ValueError, match="`support_classes` needs `support_features`"):
             model(**inputs, support_classes=torch.tensor([0, 1]))
 
-    def test_the_first_labels_on_a_gpu_are_waited_for(self):
-        class OnGpu(torch.Tensor):
-            device = property(lambda self: torch.device("cuda"))
-
-        wrong, right = (torch.tensor(labels).as_subclass(OnGpu) for labels in ([0, 3, 1], [0, 2, 1]))
-        check_labels("labels", wrong, 3, 3)  # not asked to wait
-        model, inputs = empty(), IMAGES.inputs()
-        with pytest.raises(ValueError, match="`labels` has the label 3"):
-            model(**inputs, labels=wrong)
-        model(**inputs, labels=right)
-        with pytest.raises(IndexError):  # the loss itself
-            model(**inputs, labels=wrong)
-
     def test_a_batch_that_does_not_fit(self):
         with pytest.raises(ValueError, match="`real_memory_size=24` is less than a batch of 25.*`real_memory_size=25`"):
             empty().train()(**IMAGES.inputs(rows=25, labels=True))
@@ -180,10 +166,6 @@ class TestRefusals:
         with pytest.raises(RuntimeError, match="One optimizer step has more rows than `real_memory_size=24`"):
             for _ in range(9):
                 model(**IMAGES.inputs(labels=True))
-
-    def test_labels_below_zero(self):
-        with pytest.raises(ValueError, match="has the label -100, .* Every row has a class here"):
-            empty()(**IMAGES.inputs(), labels=torch.tensor([0, -100, 1]))
 
     def test_weights_in_which_the_momentum_encoder_would_stand_still(self):
         model = empty().to(torch.bfloat16).train()

@@ -42,10 +42,6 @@ def test_names_that_it_has_stay(tmp_path):
     assert made.model.config.id2label == own
 
 
-def test_numbers_are_no_names(tmp_path):
-    assert trainer(tmp_path, numbers=True).model.config.id2label[0] == "LABEL_0"
-
-
 def test_words_for_other_labels_are_refused(tmp_path):
     made = trainer(tmp_path)
     config = made.model.config

@@ -99,24 +99,6 @@ def test_moments_of_another_shape_begin_anew(tmp_path):
     assert len(trainer.record.stages) == 3
 
 
-def test_moments_of_slots_that_were_there_are_kept():
-    from hf_memaug.training.continual.stage import adopt_state, named_state
-
-    model, _ = parts()
-    optimizer = torch.optim.Adam(model.parameters())
-    model(input_ids=torch.tensor([[4, 5, 6]]), labels=torch.tensor([1])).loss.backward()
-    optimizer.step()
-    stored = named_state(optimizer, model)
-    model.grow_memory(3)
-    fresh = torch.optim.Adam(model.parameters())
-    adopt_state(fresh, model, stored, appends_rows=True)
-    for name, parameter in model.named_parameters():
-        if name.endswith(("slot_keys", "slot_values")):
-            kept = fresh.state[parameter]["exp_avg"]
-            assert kept.shape == parameter.shape and torch.equal(kept[:, :4], stored[name]["exp_avg"]), name
-            assert kept[:, 4:].eq(0).all() and stored[name]["exp_avg"].ne(0).any(), name
-
-
 def test_columns_of_a_model_whose_memory_is_written(tmp_path):
     from families import tiny_tokenizer
 
@@ -142,33 +124,3 @@ def test_training_twice_deletes_nothing(tmp_path):
     with pytest.raises(ValueError, match="has trained domains of this plan.*Make a new trainer"):
         trainer.train()
     assert sorted(path.name for path in (tmp_path / "_stages").iterdir()) == before and len(before) == 4
-
-
-def test_a_history_that_is_given_is_left_as_it_was(tmp_path):
-    first = run("f", tmp_path / "one", max_steps=1, domains=["books"])
-    first.train()
-    history = first.record.to_dict()
-    second = run("f", tmp_path / "two", max_steps=1, domains=["films"], history=history)
-    second.train()
-    assert len(history["stages"]) == 1 and len(second.record.stages) == 2
-
-
-def test_a_real_memory_is_written_once_a_step(tmp_path):
-    """Stages have the default callbacks of `Trainer` by themselves."""
-    from families import tiny_tokenizer
-
-    case = Case("hma", "HMAForSequenceClassification")
-    tokenizer = tiny_tokenizer("bert")
-    model = case.model(vocab_size=len(tokenizer))
-    model.head.memory.queue.clear()
-    trainer = continual_trainer(
-        "f", tmp_path, model=model, processing_class=tokenizer, train=DATA, test=texts(18, 2), max_steps=2
-    )
-    calls = []
-    update = model.update_memory
-    type(model).update_memory = lambda self: calls.append(1) or update()
-    try:
-        trainer.train()
-    finally:
-        del type(model).update_memory
-    assert len(calls) == 3 * 2 and int(model.head.memory.queue.written) == 3 * 2 * 4

@@ -10,7 +10,7 @@ import torch
 from families import tiny_tokenizer
 from transformers import AutoModel, DataCollatorWithPadding
 
-from hf_memaug.data import load_domains, prompt_tokenizer
+from hf_memaug.data import load_domains
 from training.domain_runs import DOMAINS, domain_trainer, rows, tiny_model
 from training.test_domain_trainer import TestRefusals as Known
 
@@ -30,14 +30,6 @@ class TestDomains:
     def test_a_row_without_one(self, tmp_path):
         with pytest.raises(ValueError, match="`train_dataset` has the domain None in row 3. Give each row"):
             domain_trainer("kv", tmp_path, train=arrow(domain=["a"] * 3 + [None] + ["b"] * 20))
-
-    def test_tensors(self, tmp_path):
-        numbered = arrow(domain=[row % 2 for row in range(24)])
-        with pytest.raises(
-            ValueError, match="domain tensor.* in row 0.*leave the column out of `with_format.*output_all_columns=True"
-        ):
-            domain_trainer("kv", tmp_path, train=numbered.with_format("torch"))
-        domain_trainer("kv", tmp_path, train=numbered).train()
 
 
 class TestLabels:
@@ -132,13 +124,6 @@ class TestTexts:
         with pytest.raises(ValueError, match=r"Row 5 has no mask token \(98\)"):
             domain_trainer("kv", tmp_path, config=asked, train=data).train()
 
-    def test_no_room_beside_the_question(self):
-        data = load_domains([{"text": "a good film", "domain": "a"}], label=None)
-        asking = prompt_tokenizer(tiny_tokenizer("roberta"), "{text} it was {mask}")
-        assert len(data.tokenize(asking, max_length=6)["input_ids"][0]) == 6
-        with pytest.raises(ValueError, match="`max_length` is 3, and a text has [0-9]+ tokens.*no room for it"):
-            data.tokenize(asking, max_length=3)
-
 
 def test_rows_to_choose_by_that_were_put_there_later(tmp_path):
     best = {**Known.BEST, "load_best_model_at_end": True, "max_steps": 8}
@@ -146,8 +131,3 @@ def test_rows_to_choose_by_that_were_put_there_later(tmp_path):
     trainer.eval_dataset = rows(16, domains=(*DOMAINS, "hotels"))
     with pytest.raises(ValueError, match="`eval_dataset` has rows of hotels.*`load_best_model_at_end` chooses"):
         trainer.train()
-
-
-def test_scores_by_the_batch(tmp_path):
-    with pytest.raises(ValueError, match="`eval_do_concat_batches=False` is not supported with scores per domain"):
-        domain_trainer("kv", tmp_path, eval_do_concat_batches=False)
