@@ -21,7 +21,7 @@ ON_THE_HUB = ("README.md", "docs/guides/publishing.md")
 # The files of a method, which are written into a copy of the library.
 AS_FILES = "docs/guides/adding_a_method.md"
 # Pages that train nothing.
-QUICK = ("docs/bench.md", "docs/guides/own_data.md", "docs/hma_prompts.md", "docs/report.md", "docs/results/gmap.md")
+QUICK = ("docs/guides/own_data.md", "docs/hma_prompts.md", "docs/report.md", "docs/results/gmap.md")
 SENTENCE = 'inputs = AutoTokenizer.from_pretrained("FacebookAI/roberta-base")("a good book", return_tensors="pt")\n'
 PIXELS = "import torch\npixel_values = torch.randn(2, 3, 16, 16)\n"
 # {page: {words of a block: what is run before it}}
@@ -49,16 +49,6 @@ from hf_memaug.data import generated_reviews
 split = leave_one_domain_out(generated_reviews(rows_per_domain=10), "films")
 model = RobertaWithKVMemoryForSequenceClassification.from_backbone("FacebookAI/roberta-base", num_labels=2)
 tokenizer = AutoTokenizer.from_pretrained("FacebookAI/roberta-base")
-""",
-    },
-    "docs/bench.md": {
-        "read_records": """
-import json, pathlib
-args = {"dataset": "VLCS", "algorithm": "CORAL", "test_envs": [3], "trial_seed": 2, "hparams_seed": 0}
-scores = {f"env{number}_{part}_acc": 0.5 for number in range(4) for part in ("in", "out")}
-folder = pathlib.Path("domainbed_output", "0a1b")
-folder.mkdir(parents=True)
-(folder / "results.jsonl").write_text(json.dumps({"args": args, "hparams": {}, "step": 600, "epoch": 1.5, **scores}))
 """,
     },
     "docs/continual.md": {
@@ -106,7 +96,6 @@ texts, questions, labels = ["how are you", "i am fine"], ["how are you"], torch.
 }
 # {page: what is run after its last block}
 AFTER = {
-    "docs/bench.md": "assert choice.record.algorithm == 'CORAL' and choice.accuracy == 0.5",
     "docs/continual.md": """
 from pathlib import Path
 import re
