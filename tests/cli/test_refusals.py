@@ -225,9 +225,9 @@ def test_a_disk_that_is_full_in_pretraining(command, backbones, tmp_path, monkey
         patched.setattr(torch, "save", not_written)
         with pytest.raises(RuntimeError):
             command(*words)  # not for want of room
-        patched.setattr(files, "LEAST_ROOM", 2**62)
+        patched.setattr(files, "MIN_FREE_BYTES", 2**62)
         code, _, error = command(*words)
-    assert code == 1 and f"{FULL} (dapt). Make room, and give the same command again." in error, error
+    assert code == 1 and f"{FULL} (dapt). Free some space and rerun the same command." in error, error
     assert command(*words)[0] == 0
 
 
