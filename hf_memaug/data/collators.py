@@ -12,9 +12,8 @@ from hf_memaug.data.spans import IGNORED
 
 class PaddingCollator:
     """
-    Pads tokenized rows to the longest of a batch: the same batch as `DataCollatorWithPadding(tokenizer)` makes,
-    without its detour through the tokenizer. `labels` that are lists, one for each token or each word of a reply, are
-    padded with -100.
+    Pads tokenized rows to the longest of a batch, as `DataCollatorWithPadding(tokenizer)` does, but faster. `labels`
+    that are lists (one per token) are padded with -100.
 
     Args:
         tokenizer (`PreTrainedTokenizerBase`): says what to pad with, and on which side.
@@ -53,7 +52,7 @@ class PaddingCollator:
 
 
 def _has_ids(labels) -> bool:
-    """Whether a row has a list of class ids or words, and no single label, nor numbers for each label."""
+    """Whether the labels are a list of ids, not a single label or a list of numbers."""
     return isinstance(labels, (list, tuple)) and bool(labels) and type(labels[0]) is int
 
 

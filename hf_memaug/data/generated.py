@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Data made on the spot, the same on every machine: something to start with where there is no network."""
+"""Generated data, the same on every machine, for use without a network."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ANGLES = (0, 15, 30, 45, 60, 75)
 # How often the colour disagrees with the label; the names say how it goes with the label instead.
 COLOUR_FLIPS = {"+90%": 0.1, "+80%": 0.2, "-90%": 0.9}
 COLOUR_LABEL_NOISE = 0.25
-# With a remark in every review, word counts learn nothing else from the other domains and fall below chance.
+# With a remark in every review, a bag of words learns only the remarks and falls below chance in a new domain.
 REMARK_RATE = 0.25
 
 
@@ -96,7 +96,7 @@ def _review(rng: random.Random, domain: str, sentiment: int, label: int, spuriou
 
 
 def _opinion(rng: random.Random, words: Vocabulary, aspect: str, sentiment: int) -> str:
-    # Few reviews praise or blame everything.
+    # Some sentences contradict the sentiment of the review.
     polarity = sentiment if rng.random() < 0.95 else 1 - sentiment
     negated = rng.random() < 0.1
     kind = rng.choices((SHARED, words.own, words.flipped), weights=(0.55, 0.28, 0.17))[0]

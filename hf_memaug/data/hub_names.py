@@ -9,7 +9,7 @@ from typing import Any
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether it could be one: `name` or `owner/name`, and not the path of a file."""
+    """Whether it has the form of one: `name` or `owner/name`, and not of a file path."""
     return name.count("/") <= 1 and not name.startswith((".", "/", "~")) and not Path(name).suffix
 
 

@@ -78,16 +78,16 @@ def find_overlap(a: DomainDataset, b: DomainDataset) -> list[tuple[int, int]]:
 
 
 def check_overlap(
-    train: DomainDataset, test: DomainDataset, names: tuple[str, str] = ("train", "test"), mend: str | None = None
+    train: DomainDataset, test: DomainDataset, names: tuple[str, str] = ("train", "test"), hint: str | None = None
 ) -> None:
     """
-    Refuses two datasets that share rows.
+    Raises an error if two datasets share rows.
 
     Args:
         train (`DomainDataset`): the rows to train or select on.
         test (`DomainDataset`): the rows to test on.
         names (`tuple[str, str]`, *optional*, defaults to `("train", "test")`): what the error calls the two.
-        mend (`str`, *optional*): the last sentence of the error. By default it says how to take the rows out.
+        hint (`str`, *optional*): the last sentence of the error. By default it says how to remove the rows.
     """
     pairs = find_overlap(train, test)
     if not pairs:
@@ -97,5 +97,5 @@ def check_overlap(
     raise ValueError(
         f"`{names[0]}` and `{names[1]}` overlap: {len(pairs)} of {len(train)} rows of `{names[0]}` are also in "
         f"`{names[1]}` ({shared} of its {len(test)}); for example {examples}. "
-        + (mend or f"Take them out of `{names[0]}` with `find_overlap` and `select`.")
+        + (hint or f"Remove them from `{names[0]}` with `find_overlap` and `select`.")
     )

@@ -18,16 +18,16 @@ def word_tokenizer(
     max_length: int | None = None,
 ):
     """
-    A `PreTrainedTokenizerFast` of the words of `texts`, the most frequent ones first. Words and punctuation are apart;
-    a second text is told by `token_type_ids`.
+    A `PreTrainedTokenizerFast` with the words of `texts` as its vocabulary, the most frequent first. Punctuation is
+    split from words, and `token_type_ids` mark a second text.
 
     Args:
-        texts (`Iterable[str]`): what to take the words from: training texts only.
-        max_words (`int`, *optional*): the most words to keep, beside `<pad>`, `<unk>`, `<s>` and `</s>`.
-        min_count (`int`, *optional*, defaults to 1): words that are rarer are left out.
-        lowercase (`bool`, *optional*, defaults to `True`): whether to read all letters as small ones.
+        texts (`Iterable[str]`): the texts with the words, training texts only.
+        max_words (`int`, *optional*): the size of the vocabulary without `<pad>`, `<unk>`, `<s>` and `</s>`.
+        min_count (`int`, *optional*, defaults to 1): rarer words are left out.
+        lowercase (`bool`, *optional*, defaults to `True`): whether to lowercase the texts.
         end_of_text (`bool`, *optional*, defaults to `False`): whether a text ends with `</s>`, which a model that
-            generates learns to stop by.
+            generates needs.
         max_length (`int`, *optional*): the longest text in words.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -57,7 +57,7 @@ def word_tokenizer(
 
 
 def new_words(tokenizer, texts: Iterable[str], max_words: int | None = None, min_count: int = 1) -> list[str]:
-    """The words of `texts` that a tokenizer of whole words does not know, the most frequent ones first."""
+    """The words of `texts` that are missing from a word-level tokenizer, the most frequent first."""
     from hf_memaug.configuration.words import check_word_tokenizer
 
     counts = _count(check_word_tokenizer(tokenizer), texts)
@@ -66,8 +66,8 @@ def new_words(tokenizer, texts: Iterable[str], max_words: int | None = None, min
 
 def add_words(tokenizer, words: Iterable[str]) -> None:
     """
-    Gives a tokenizer of whole words more of them, with the ids that come next. In place, because trainers and collators
-    hold on to their tokenizer.
+    Adds words to a word-level tokenizer, with the next ids. In place, because trainers and collators keep a reference
+    to their tokenizer.
     """
     # Here, because the configurations bring torch with them and the rest of this room does without.
     from hf_memaug.configuration import words as vocabularies
@@ -77,8 +77,8 @@ def add_words(tokenizer, words: Iterable[str]) -> None:
 
 def read_word_vectors(path: str | Path, words: Iterable[str]) -> dict:
     """
-    The vectors of `words` that a text file has, such as GloVe's: a word and its numbers in each line, with spaces
-    between. `grow_vocabulary(words, vectors)` takes them; words that are not in the file start at random.
+    The vectors of `words` in a text file such as GloVe's: a word and its numbers in each line, separated by spaces.
+    `grow_vocabulary(words, vectors)` takes them; words missing from the file start at random.
     """
     import torch
 
@@ -126,5 +126,5 @@ def _count(backend, texts: Iterable[str]) -> Counter:
 
 def _by_count(counts: Counter, min_count: int, known: set[str]) -> list[str]:
     kept = [word for word, count in counts.items() if count >= min_count and word not in known]
-    # Of equally frequent words the alphabet decides, and not the order of the texts.
+    # Equally frequent words are sorted by name, so that the order of the texts does not matter.
     return sorted(kept, key=lambda word: (-counts[word], word))

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-CUDA graphs for code whose kernels are so short that a GPU waits for Python between them: the steps of small encoders.
+CUDA graphs for functions whose GPU kernels are shorter than Python's launches, such as the steps of small encoders.
 
 The plain twin of `GraphedFunction(function)` is `function` itself.
 """
@@ -14,14 +14,14 @@ import torch
 
 class GraphedFunction:
     """
-    Calls `function` on tensors, recorded once for each shape of its inputs and replayed from then on.
+    Records `function` once for each shape of its inputs, and replays the recording from then on.
 
-    What `function` returns lies in memory that the next replay overwrites: copy what is to outlive it. Everything in it
-    must happen on the device; what it does in Python happens only when it is recorded.
+    The next replay overwrites the returned tensors: copy what you keep. The function must run on the device alone; its
+    Python code runs only during the recording.
 
     Args:
-        function (`Callable[[dict[str, Tensor]], Any]`): what to record.
-        warm_up (`int`): calls before the recording, in which libraries choose their kernels.
+        function (`Callable[[dict[str, Tensor]], Any]`): the function to record.
+        warm_up (`int`): calls before the recording, in which libraries select their kernels.
     """
 
     def __init__(self, function: Callable[[dict], Any], warm_up: int = 3):
@@ -31,7 +31,7 @@ class GraphedFunction:
         self._pool = None
 
     def __call__(self, inputs: dict[str, torch.Tensor], key: Hashable = None) -> Any:
-        """`key` tells apart calls whose inputs have the same shapes but that do different things."""
+        """`key` distinguishes calls with inputs of the same shapes that do different things."""
         shapes = tuple((name, value.shape, value.dtype) for name, value in inputs.items())
         if (key, shapes) not in self._recorded:
             self._recorded[key, shapes] = self._record(inputs)
@@ -43,7 +43,7 @@ class GraphedFunction:
 
     def _record(self, inputs: dict[str, torch.Tensor]) -> tuple:
         own = {name: value.clone() for name, value in inputs.items()}
-        # A run that goes on records anew, and is to draw the same numbers as one that was never disturbed.
+        # A resumed run records again, and must draw the same random numbers as an uninterrupted one.
         numbers = torch.cuda.get_rng_state()
         stream = torch.cuda.Stream()
         stream.wait_stream(torch.cuda.current_stream())
@@ -54,7 +54,7 @@ class GraphedFunction:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, pool=self._pool):
             outputs = self.function(own)
-        # Only one graph's outputs are in use at a time, so all of them can share their memory.
+        # Only one graph's outputs are in use at a time, so all graphs can share memory.
         self._pool = graph.pool()
         torch.cuda.set_rng_state(numbers)
         return graph, own, outputs

@@ -3,13 +3,12 @@
 """
 All experts at once: tokens are sorted by expert, and each projection is one grouped matrix product.
 
-Its plain twin is `hf_memaug.layers.experts.Experts.forward`. Three things keep it from doing more than the products: a
-token occurs exactly k times, so that sorting and its gradient are permutations and a sum over k, with no atomic adds;
-the first bias is one more column of its matrix, so that its gradient is part of the product's; and the second bias,
-which comes after the last product, is added token by token from the experts' weights.
+Its plain twin is `hf_memaug.layers.experts.Experts.forward`. Three things keep the rest cheap: a token occurs exactly k
+times, so that sorting and its gradient need no atomic adds; the first bias is a column of its matrix; and the second
+bias is added token by token from the experts' weights.
 
-A graph that is traced cannot know how many tokens an expert will get, and torch traces grouped products in bfloat16
-alone: elsewhere `every_expert` stands in.
+A traced graph cannot know how many tokens an expert gets, and torch traces grouped products only in bfloat16:
+`every_expert` is used there.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
-# A grouped product wants rows of a multiple of 16 bytes.
+# A grouped product needs rows of a multiple of 16 bytes.
 COLUMNS = 8
 # Before torch 2.7, exporting was compiling.
 _is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
@@ -42,7 +41,7 @@ class Repeated(torch.autograd.Function):
 
 
 class Reordered(torch.autograd.Function):
-    """Rows in another order; the gradient goes back by the inverse."""
+    """Rows in another order; the gradient uses the inverse order."""
 
     @staticmethod
     def forward(rows, order, back):
@@ -93,7 +92,7 @@ def grouped_experts(
     said = _products(inner, down.to(dtype), ends)
     said = Reordered.apply(said, back, order).unflatten(0, (count, k))
     found = (said * weights.to(dtype).unsqueeze(-1)).sum(dim=1)
-    # What the second bias adds is the same for all tokens of an expert, but for the weight.
+    # The second bias is the same for all tokens of an expert, except for the weight.
     gates = weights.new_zeros(count, len(up)).scatter(1, experts, weights)
     return (found + gates.to(dtype) @ down_bias.to(dtype)).to(tokens.dtype)
 
@@ -108,7 +107,7 @@ def every_expert(
     down_bias: torch.Tensor,
     activation: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
-    """The same with all experts reading all tokens, those that were not chosen for nothing: more work, fixed shapes."""
+    """The same with all experts reading all tokens, and a weight of zero for unselected ones: fixed shapes."""
     gates = weights.new_zeros(tokens.shape[0], len(up)).scatter(1, experts, weights)
     inner = activation(torch.matmul(tokens, up.transpose(-2, -1)) + up_bias.unsqueeze(1))
     said = torch.matmul(inner, down.transpose(-2, -1)) + down_bias.unsqueeze(1)

@@ -33,7 +33,7 @@ def read_slots(
         scores = scores.masked_fill(~filled, float("-inf"))
     if own_keys is not None:
         scores = torch.cat([scores, (query * own_keys).sum(-1, keepdim=True) * scale], dim=-1)
-    # In low precision too, the softmax sums in float32 before it rounds.
+    # Also in low precision, the softmax sums in float32.
     weights = scores.softmax(dim=-1)
     if own_keys is None:
         return weights @ values, weights
@@ -54,9 +54,9 @@ class DatapointReader(nn.Module):
         super().__init__()
         self.heads = heads
         self.norm = nn.LayerNorm(size, eps=eps)
-        # Not `query`, `q_proj` and their like: adapters that are meant for the backbone must not catch them.
+        # Not `query` or `q_proj`: adapters for the backbone must not match these names.
         self.query_projection = nn.Linear(size, size)
-        # Without a bias, which would shift all scores of a row alike.
+        # Without a bias, which the softmax would cancel.
         self.key_projection = nn.Linear(size, size, bias=False)
         self.value_projection = nn.Linear(size, size)
         self.feed_forward_norm = nn.LayerNorm(size, eps=eps)
@@ -80,7 +80,7 @@ class DatapointReader(nn.Module):
         Returns the rows and the weights `(rows, heads, slots and rows)`, where the last ones are the rows' or its own.
         """
         parts = [slots.shape[0], rows.shape[0]]
-        # Slots and rows together, and rounded once: a small batch waits for launches, not for what they compute.
+        # Slots and rows together, and rounded once: in small batches, kernel launches cost more than arithmetic.
         normed = torch.cat([self.norm(slots.to(rows.dtype)), self.norm(rows)])
         if torch.is_autocast_enabled(rows.device.type):
             normed = normed.to(torch.get_autocast_dtype(rows.device.type))

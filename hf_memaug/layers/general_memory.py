@@ -10,8 +10,8 @@ from torch import nn
 
 def in_computed_type(states: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     """
-    States in half precision in that of autocast, where it is on: what puts tensors together refuses the other half
-    there. A cache has fp16, and a general encoder its own.
+    Under autocast, states in half precision are converted to its type, because `torch.cat` and `stack` do not mix the
+    two half precisions. A cache holds fp16, and a general encoder has a type of its own.
     """
     kind = states[0].device.type
     if not torch.is_autocast_enabled(kind):
@@ -25,12 +25,12 @@ class LayerGate(nn.Module):
 
     def __init__(self, hidden_size: int):
         super().__init__()
-        # `g` of Eq. 10. A bias would add the same to the score of every layer, and the softmax takes that out again.
+        # `g` of Eq. 10. Without a bias, which the softmax over layers would cancel.
         self.importance = nn.Linear(hidden_size, 1, bias=False)
 
     def forward(self, states: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Layers' states `(batch, layers, tokens, hidden)` to one, and their weights `(batch, tokens, layers)`."""
-        # All layers' states of all tokens are many: in half precision they stay so where the rest is computed so too.
+        # The states of all layers are large: under autocast they stay in half precision.
         kind = states.device.type
         is_mixed = torch.is_autocast_enabled(kind)
         states = states.to(torch.get_autocast_dtype(kind) if is_mixed else self.importance.weight.dtype)
@@ -44,7 +44,7 @@ class GeneralMemory(nn.Module):
 
     Args:
         strategy: "single", "multiple", "gated" or "chunk_gated".
-        layers: the layers that read, counted from 1.
+        layers: the layers that read, starting at 1.
         gated_heads: heads of those layers that mix the memory in by a gate of their own ("gate_attention").
     """
 
@@ -57,9 +57,8 @@ class GeneralMemory(nn.Module):
 
     def forward(self, states: Sequence[torch.Tensor] | torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor | None]:
         """
-        `M = {M^1, ..., M^l}`, or all of them in one tensor with the layers as its second axis, to the memory of each
-        layer that reads one. The second value are the gates' weights, `(batch, tokens, layers)`; those of one gate add
-        up to 1.
+        The memory of each layer that reads, from `M = {M^1, ..., M^l}`, a list or one tensor with the layers as its
+        second axis. Also returns the gates' weights `(batch, tokens, layers)`; those of one gate sum to 1.
         """
         is_one = isinstance(states, torch.Tensor)
         states = in_computed_type([states])[0] if is_one else in_computed_type(states)

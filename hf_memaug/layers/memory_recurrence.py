@@ -1,10 +1,10 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-The steps of a recurrent network with a memory (IDA, Eq. 1 and 2): in plain torch, and with a backward pass by hand.
+The steps of a recurrent network with a memory (IDA, Eq. 1 and 2), with a backward pass by hand and in plain torch.
 
-Both take and give the same. The plain one is what a compiler or an exporter reads, and what derivatives of derivatives
-go through; the other leaves the gradients of all weights to one product each, after its last step.
+Both give the same. Compilers, exporters and second derivatives use the plain one. The other computes the gradient of
+each weight as one product after the last step.
 """
 
 from collections.abc import Callable
@@ -21,20 +21,20 @@ def recur(
     candidate_bias,
     state,
     keep,
-    begun,
+    has_read,
     output_weights,
 ):
     """
     Args:
         cell (`str`): `"lstm"` or `"gru"`.
         projected (`Tensor`): the words' part of the gates, `(steps, directions, rows, gates * hidden_size)`.
-        recurrent (`Tensor`): from the hidden state to the scores of the slots, then to the gates.
+        recurrent (`Tensor`): from the hidden state to the scores of the slots and to the gates.
         values (`Tensor`, *optional*): `(directions, slots, ...)`. None: no memory.
-        content_weight (`Tensor`, *optional*): from content to gates. None: the values have gone through it.
+        content_weight (`Tensor`, *optional*): from content to gates. None: the values already include it.
         candidate_bias (`Tensor`, *optional*): of a GRU.
-        state (`tuple[Tensor, ...]`, *optional*): to go on from. None: from zero, and the first step reads nothing.
+        state (`tuple[Tensor, ...]`, *optional*): the first state. None: zeros, and the first step reads nothing.
         keep (`Tensor`, *optional*): true where there is a word, `(steps, directions, rows, 1)`.
-        begun (`Tensor`, *optional*): true where a word came before.
+        has_read (`Tensor`, *optional*): true where a word came before: the first word of a row reads nothing.
         output_weights (`bool`): whether to return `α`.
 
     Returns:
@@ -51,7 +51,7 @@ def recur(
         return projected.new_zeros(0, *state[0].shape), state, nothing
     hidden, last_cell = state if cell == "lstm" else (state[0], None)
     tensors = (projected, recurrent, values, content_weight, candidate_bias, hidden, last_cell)
-    settings = (cell, reads_at_first, keep, begun, output_weights)
+    settings = (cell, reads_at_first, keep, has_read, output_weights)
     if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
         hidden_states, last_cell, weights = plain_steps(*tensors, *settings)
     else:
@@ -71,18 +71,18 @@ def plain_steps(
     cell,
     reads_at_first,
     keep,
-    begun,
+    has_read,
     wanted,
 ):
-    """One step after the other, as the paper has it."""
+    """One step after the other, as in the paper."""
     size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
     hidden_states, all_weights = [], []
     for step, gates in enumerate(projected):
         scores, from_hidden = torch.bmm(hidden, recurrent).split([slots, recurrent.shape[-1] - slots], dim=-1)
         if slots and (step or reads_at_first):
             weights = torch.softmax(scores, dim=-1)  # Eq. 1
-            if begun is not None:
-                weights = weights * begun[step]
+            if has_read is not None:
+                weights = weights * has_read[step]
             content = torch.bmm(weights, values)  # Eq. 2
             gates = gates + (content if content_weight is None else torch.bmm(content, content_weight))
         else:
@@ -110,10 +110,10 @@ def plain_steps(
 # What lies between the products of a step. Results are written to the last arguments.
 
 
-def _attend(scores, begun, weights) -> None:
+def _attend(scores, has_read, weights) -> None:
     torch.softmax(scores, dim=-1, out=weights)
-    if begun is not None:
-        weights *= begun
+    if has_read is not None:
+        weights *= has_read
 
 
 def _attend_back(to_weights, asked, weights, to_scores) -> None:
@@ -149,7 +149,7 @@ def _gru(from_words, from_hidden, before, word, gates, after, candidate_bias, in
 
 
 def _lstm_back(to_hidden, asked, word, opened, to_gates, to_cell, cell_before, cell_after):
-    """Returns what reaches the cell before, and what reaches the hidden state before by no product, or None."""
+    """Returns the gradients of the cell before, and of the hidden state before without its products (or None)."""
     to_hidden, passed_hidden = _stopped(to_hidden if asked is None else to_hidden + asked, word)
     to_cell, passed_cell = _stopped(to_cell, word)
     size = to_hidden.shape[-1]
@@ -168,7 +168,7 @@ def _lstm_back(to_hidden, asked, word, opened, to_gates, to_cell, cell_before, c
 
 
 def _gru_back(to_hidden, asked, word, opened, to_gates, before, inner, to_joint):
-    """Returns what reaches the hidden state before by no product."""
+    """Returns the gradient of the hidden state before without its products."""
     to_hidden, passed = _stopped(to_hidden if asked is None else to_hidden + asked, word)
     size = to_hidden.shape[-1]
     reset, update, candidate = opened.split(size, dim=-1)
@@ -183,7 +183,7 @@ def _gru_back(to_hidden, asked, word, opened, to_gates, before, inner, to_joint)
 
 
 def _stopped(reaches, word):
-    """What reaches a step, and what goes by where there is no word."""
+    """The gradient of a step, and what passes by it at padding."""
     return (reaches, None) if word is None else (reaches * word, reaches.masked_fill(word, 0))
 
 
@@ -201,7 +201,7 @@ class _Steps(torch.autograd.Function):
         cell,
         reads_at_first,
         keep,
-        begun,
+        has_read,
         wanted,
     ):
         steps, directions, rows, width = projected.shape
@@ -222,9 +222,9 @@ class _Steps(torch.autograd.Function):
         if not reads_at_first:
             _nothing_at_first(all_weights, contents)
         inners = projected.new_empty(steps if learns else 1, directions, rows, size) if not is_lstm else None
-        # Once: of one direction, these are views of other orders.
+        # Copied once: with one direction, these are strided views.
         all_words = projected.contiguous()
-        keep, begun = (None if flags is None else flags.contiguous() for flags in (keep, begun))
+        keep, has_read = (None if flags is None else flags.contiguous() for flags in (keep, has_read))
         for step in range(steps):
             before = hiddens[step]
             word = None if keep is None else keep[step]
@@ -233,7 +233,7 @@ class _Steps(torch.autograd.Function):
             from_words = all_words[step]
             if slots and (step or reads_at_first):
                 weights = all_weights[step if learns or wanted else 0]
-                _attend(joint[..., :slots], None if begun is None else begun[step], weights)  # Eq. 1
+                _attend(joint[..., :slots], None if has_read is None else has_read[step], weights)  # Eq. 1
                 content, through = weights, values
                 if content_weight is not None:
                     content, through = contents[place], content_weight
@@ -250,22 +250,22 @@ class _Steps(torch.autograd.Function):
                 hiddens, cells, activations, all_weights, contents, inners,
             )  # fmt: skip
             ctx.device_type = projected.device.type
-            ctx.settings = (cell, reads_at_first, keep, begun, wanted)
+            ctx.settings = (cell, reads_at_first, keep, has_read, wanted)
             ctx.set_materialize_grads(False)
         return hiddens[1:], cells[-1] if is_lstm else None, all_weights if wanted else None
 
     @staticmethod
     def backward(ctx, *from_outputs):
-        # Also where a loss is taken back under autocast, it is in the precision of the steps.
+        # In the precision of the steps, also if the backward pass runs under autocast.
         with torch.autocast(ctx.device_type, enabled=False):
             return _Steps._backward(ctx, *from_outputs)
 
     @staticmethod
     def _backward(ctx, from_states, from_cell, from_weights):
-        saved = ctx.saved_tensors  # once: checkpointing makes them again for each look
+        saved = ctx.saved_tensors  # once: checkpointing recomputes them at each access
         given = saved[:7]
         if torch.is_grad_enabled():
-            # With a graph of their own, for derivatives of derivatives.
+            # With a graph of their own, for second derivatives.
             found = _plain_gradients(
                 lambda *given: plain_steps(*given, *ctx.settings), given, (from_states, from_cell, from_weights)
             )
@@ -276,8 +276,7 @@ class _Steps(torch.autograd.Function):
         steps, directions, rows, width = projected.shape
         size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
         is_lstm = cell == "lstm"
-        # What reaches scores and gates through the hidden state, and what reaches the gates through words and content:
-        # of an LSTM these are the same numbers.
+        # Gradients of scores and gates by the hidden state, and of gates by words and content: the same for an LSTM.
         to_joint = projected.new_empty(steps, directions, rows, slots + width)
         to_gates = to_joint[..., slots:] if is_lstm else projected.new_empty(projected.shape)
         to_contents = None if contents is None else torch.empty_like(contents)
@@ -329,19 +328,19 @@ class _Steps(torch.autograd.Function):
 
 def _plain_gradients(plain: Callable, given: tuple, gradients: tuple) -> tuple[torch.Tensor | None, ...]:
     """
-    What a backward pass returns where it is to be differentiated itself: of each tensor of `given`, the gradient
-    through plain torch, with a graph of its own.
+    The gradients of a backward pass that is differentiated itself: through plain torch, with a graph of their own.
 
     Args:
-        plain: `given` to a tensor or several, as the forward kernel.
-        gradients: of what it returns, in that order.
+        plain: maps `given` to a tensor or several, as the forward pass does.
+        given: the inputs.
+        gradients: of what `plain` returns, in that order.
     """
-    # Other names of the same tensors: where one is made of another, each gets its own part alone.
+    # New views: if one tensor is computed from another, each gets only its own part.
     given = tuple(one.view_as(one) if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given)
     places = [place for place, one in enumerate(given) if isinstance(one, torch.Tensor) and one.requires_grad]
     results = plain(*given)
     results = results if isinstance(results, tuple) else (results,)
-    # Nobody asked for a result without a gradient.
+    # Results without a gradient are not needed.
     asked = [
         (result, gradient)
         for result, gradient in zip(results, gradients, strict=True)

@@ -28,7 +28,7 @@ class MemoryBank(nn.Module):
         self.slot_values = nn.Parameter(torch.empty(directions, slots, value_size))
 
     def forward(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """The tables. Asked by a call, so that whatever stands in for the module (an adapter's copy) is read."""
+        """Keys and values. A call, so that a module in its place (an adapter's copy) is used."""
         return self.slot_keys, self.slot_values
 
 
@@ -98,8 +98,8 @@ class MemoryRNN(nn.Module):
         Args:
             inputs (`Tensor`): word vectors, `(rows, steps, input_size)`.
             mask (`Tensor`, *optional*): true where there is a word, `(rows, steps)`. Padding leaves the state alone.
-            state (`tuple[Tensor, ...]`, *optional*): where to go on from: the hidden state and, of an LSTM, the cell
-                state, each `(directions, rows, hidden_size)`.
+            state (`tuple[Tensor, ...]`, *optional*): the first state: the hidden state and, for an LSTM, the cell state,
+                each `(directions, rows, hidden_size)`.
             output_weights (`bool`): whether to return the attention over the slots.
 
         Returns:
@@ -110,24 +110,24 @@ class MemoryRNN(nn.Module):
         device_type = inputs.device.type
         if not torch.is_autocast_enabled(device_type):
             return self._run(projected, mask, state, output_weights)
-        # Rounding errors of low precision would pile up from step to step.
+        # In low precision, rounding errors would accumulate from step to step.
         with torch.autocast(device_type, enabled=False):
             return self._run(projected.to(self.hidden_weight.dtype), mask, state, output_weights)
 
     def _run(self, projected, mask, state, output_weights):
         rows, steps, _ = projected.shape
         projected = self._by_step(projected.unflatten(-1, (self.directions, -1)).permute(1, 2, 0, 3))
-        keep = begun = None
+        keep = has_read = None
         if mask is not None:
             mask = mask.to(torch.bool)
             keep = self._by_step(mask.t()[:, None, :, None].expand(-1, self.directions, -1, -1))
             if state is None:
                 # A row's first word is its first step, however much padding lies before it.
-                begun = keep.cumsum(0) > keep.int()
+                has_read = keep.cumsum(0) > keep.int()
         recurrent, values, content_weight = self.hidden_weight, None, None
         if self.memory is not None:
             keys, values = self.memory()
-            # Scores and gates ask the same state: one product.
+            # Scores and gates use the same state: one product.
             recurrent = torch.cat([keys.to(recurrent.dtype).transpose(1, 2), recurrent], dim=-1)
             values, content_weight = self._content(values.to(recurrent.dtype), rows * steps)
         first = None if state is None else tuple(part.to(projected.dtype) for part in state)
@@ -140,7 +140,7 @@ class MemoryRNN(nn.Module):
             self.candidate_bias,
             first,
             keep,
-            begun,
+            has_read,
             output_weights,
         )
         hidden = self._by_step(hidden).permute(2, 0, 1, 3).flatten(2)
@@ -160,8 +160,8 @@ class MemoryRNN(nn.Module):
 
     def _content(self, values: torch.Tensor, reads: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
-        What content is read from, and the weight that it goes through. `(Σ α v) W` is also `Σ α (v W)`: where slots are
-        few beside the reads, the weight is applied to the slots once instead of to the content of every read.
+        The values to read, and the weight for their content. `(Σ α v) W` equals `Σ α (v W)`: with few slots and many
+        reads, the weight is applied to the slots once, instead of to the content of every read.
         """
         slots, size = values.shape[1:]
         width = self.content_weight.shape[-1]

@@ -271,7 +271,7 @@ class TestOverlap:
         ):
             check_overlap(a, b)
         with pytest.raises(ValueError, match="row 0 of `dev` is row 1 of `final`.*Throw them away."):
-            check_overlap(a, b, names=("dev", "final"), mend="Throw them away.")
+            check_overlap(a, b, names=("dev", "final"), hint="Throw them away.")
         check_overlap(a[1:2], b)
 
 

@@ -172,9 +172,7 @@ def test_an_answer_outside_its_context_is_refused():
     lies = CONTEXT.find("hotel")
     with pytest.raises(ValueError, match=f"row 1: the answer 'hotel' is not at 3 of the context. It is at {lies}"):
         tokenize_questions([question(None), question("hotel", 3)], tokenizer)
-    with pytest.raises(
-        ValueError, match="row 0: the answer 'aspirin' is not at 900.*It does not occur: remove it"
-    ):
+    with pytest.raises(ValueError, match="row 0: the answer 'aspirin' is not at 900.*It does not occur: remove it"):
         tokenize_questions([question("aspirin", 900)], tokenizer)
 
 
