@@ -25,6 +25,7 @@ from hf_memaug.runs.progress import Steps, report_to
 from hf_memaug.runs.small_models import SMALL, small_backbone
 from hf_memaug.runs.splits import of_domains, prepared, split_for_sweep, split_rows
 from hf_memaug.runs.tasks import REPLIES, TASKS, kind_of, trainer_of
+from hf_memaug.training import BilevelTrainer
 from hf_memaug.training.resuming import last_complete_checkpoint
 
 # The scores of a domain; only those that the trainer logs are kept.
@@ -52,7 +53,8 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     make = sweeps.training_arguments if is_sweep else training_arguments
     arguments = make(job, one, ready["train"], folder)
     callbacks = [steps, *([sweeps.Recorder(job, one, folder, ready)] if is_sweep else [])]
-    trainer = _trainer(one, model, arguments, ready, processor, callbacks)
+    trainer_class = BilevelTrainer if one.method.trainer == "bilevel" else trainer_of(kind_of(train))
+    trainer = _trainer(trainer_class, model, arguments, ready, processor, callbacks)
     # `BilevelTrainer` finds the phase and the checkpoint itself.
     checkpoint = True if one.method.trainer == "bilevel" else last_complete_checkpoint(arguments.output_dir)
     trainer.train(resume_from_checkpoint=checkpoint)
@@ -141,10 +143,7 @@ def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
     }
 
 
-def _trainer(one: Chosen, model, arguments, ready: Mapping, processor, callbacks: Sequence):
-    from hf_memaug.training import BilevelTrainer
-
-    trainer_class = BilevelTrainer if one.method.trainer == "bilevel" else trainer_of(kind_of(ready["train"]))
+def _trainer(trainer_class: type, model, arguments, ready: Mapping, processor, callbacks: Sequence):
     trainer = trainer_class(
         model,
         arguments,

@@ -33,6 +33,7 @@ class TestTags:
         data = write(tmp_path / "reports.jsonl", rows)
         return ["--data", data, "--tokens", "words", "--tags", "tags", "--domain", "hospital"]
 
+    @pytest.mark.slow
     def test_methods_are_compared_by_whole_entities_where_a_domain_is_left_out(
         self, command, columns, quick, encoder, tmp_path, rows, read_lines
     ):
@@ -105,7 +106,8 @@ class TestTags:
         assert len(short["tags"]) == 2 and len(long["tags"]) == 150
         assert all(one["text"].split() == long["tokens"][one["start"] : one["end"]] for one in long["entities"])
 
-    def test_domain_after_domain(self, command, columns, encoder, tmp_path, rows, read_lines):
+    @pytest.mark.slow
+    def test_continual(self, command, columns, encoder, tmp_path, rows, read_lines):
         call = ["continual", *columns, "--task", "tags", "--backbone", encoder, "--order", "north,south"]
         settings = ["--learning-rate", "1e-2", "--num-train-epochs", 6, "--strategies", "f,ewc,replay"]
         code, out, error = command(*call, *settings, "--output", "run")
@@ -160,7 +162,7 @@ class TestTags:
         code, _, error = command(*call[:-1], "other")
         assert code == 3 and "has the tags 'B-Gene', and `--backbone` was trained with 'O', 'B-Disease'" in error
 
-    def test_domain_after_domain_from_a_recipe(self, command, columns, encoder, tmp_path):
+    def test_continual_from_its_recipe(self, command, columns, encoder, tmp_path):
         call = ["continual", *columns, "--task", "tags", "--backbone", encoder, "--max-steps", 1, "--dev-fraction", 0.5]
         assert command(*call, "--output", "run")[0] == 0
         recipe = (tmp_path / "run/recipe.yaml").read_text()
@@ -168,7 +170,7 @@ class TestTags:
         code, out, error = command("continual", "--recipe", "run/recipe.yaml", "--output", "run", "--dry-run")
         assert code == 0 and "1 jobs, 1 of them done" in out, error
         code, _, error = command(*call, "--method", "gmap")
-        assert code == 2 and "`gmap` reads a general encoder: give it as `--general`" in error
+        assert code == 2 and "`gmap` reads a general encoder. Set `--general`." in error
 
     def test_splits_of_the_datas_own(self, command, rows, quick, encoder, tmp_path, read_lines):
         (tmp_path / "ncbi").mkdir()
@@ -228,8 +230,8 @@ class TestTags:
         [
             (["--methods", "erm,mil"], 2, "`mil` is for texts, and the rows are tags. Choose ['erm', 'gmap'"),
             (["--methods", "vrex"], 2, "`vrex` needs one label for each row, and the rows are tags"),
-            (["--methods", "gmap"], 2, "give it as `--general`"),
-            (["--metric", "mcc"], 2, "`--metric` is 'mcc', which tags have not. Choose f1, accuracy"),
+            (["--methods", "gmap"], 2, "Set `--general`."),
+            (["--metric", "mcc"], 2, "`--metric` is 'mcc', which is not a metric of tags. Choose f1, accuracy"),
             (["--label", "stars"], 2, "`--label` is a column of classes, and the task is tags"),
             (["--task", "tag"], 2, "Did you mean 'tags'?"),
             (["--tokens", "word"], 3, "`--tokens` is 'word', but `--data` has no such column. Did you mean 'words'?"),
@@ -238,7 +240,7 @@ class TestTags:
             (["--backbone", "gin-3x64"], 2, "is for graphs, and the rows are tags"),
         ],
     )
-    def test_what_cannot_be_is_refused_with_the_mend(self, command, columns, tmp_path, rows, words, code, said):
+    def test_errors(self, command, columns, tmp_path, rows, words, code, said):
         write(tmp_path / "reports.jsonl", [{**row, "number": 1} for row in rows])
         found, _, error = command("compare", *columns, "--task", "tags", "--methods", "erm", *words)
         assert found == code and said in error
@@ -248,7 +250,7 @@ class TestTags:
         write(tmp_path / "reports.jsonl", [*rows, other])
         call = ["compare", *columns, "--task", "tags", "--methods", "erm", "--target", "west"]
         code, _, error = command(*call)
-        assert code == 3 and "`test` has entities of the type 'Gene', and no row of `train` has" in error
+        assert code == 3 and "`test` has entities of the type 'Gene', which is missing from `train`" in error
 
     def test_columns_of_another_task_are_refused(self, command, reviews):
         code, _, error = command("train", "--data", reviews, "--label", "stars", "--domain", "shop", "--tags", "stars")
@@ -297,7 +299,8 @@ class TestReplies:
         assert code == 0, error
         assert json.loads(out)["scores"]["help"] == pytest.approx(record["scores"]["help"], abs=1e-3)
 
-    def test_domain_after_domain(self, command, columns, tmp_path, read_lines):
+    @pytest.mark.slow
+    def test_continual(self, command, columns, tmp_path, read_lines):
         call = ["continual", *columns, "--task", "replies", "--method", "memory-rnn", "--strategies", "f,f+m+v,replay"]
         code, out, error = command(*call, *self.SIZES, "--max-steps", 2, "--holdout", 0.5, "--output", "run")
         assert code == 0, error
@@ -321,13 +324,13 @@ class TestReplies:
         [
             (["train", "--target", "none"], 2, "`erm` is for texts, and the rows are replies. Choose ['memory-rnn']"),
             (["continual"], 2, "`erm` is for texts, and the rows are replies. Choose ['memory-rnn']"),
-            (["train", "--metric", "f1"], 2, "`--metric` is 'f1', which replies have not. Choose accuracy"),
+            (["train", "--metric", "f1"], 2, "`--metric` is 'f1', which is not a metric of replies. Choose accuracy"),
             (["train", "--label", "said"], 2, "`--label` is a column of classes, and the task is replies"),
             (["train", "--text-pair", "answers"], 3, "`text_pair` is 'answers'"),
             (["continual", "--task", "question"], 2, "`--task` is 'question'. Did you mean 'questions'"),
         ],
     )
-    def test_what_cannot_be_is_refused_with_the_mend(self, command, columns, words, code, said):
+    def test_errors(self, command, columns, words, code, said):
         found, _, error = command(words[0], *columns, "--task", "replies", *words[1:])
         assert found == code and said in error
 
@@ -397,7 +400,11 @@ class TestQuestions:
         [
             (["--methods", "hma"], 2, "`hma` is for texts, and the rows are questions. Choose ['erm', 'gmap'"),
             (["--methods", "irm"], 2, "`irm` needs one label for each row, and the rows are questions"),
-            (["--metric", "accuracy"], 2, "`--metric` is 'accuracy', which questions have not. Choose f1, exact_match"),
+            (
+                ["--metric", "accuracy"],
+                2,
+                "`--metric` is 'accuracy', which is not a metric of questions. Choose",
+            ),
             (["--tags", "right"], 2, "`--tags` is a column of tags, and the task is questions"),
             (["--context", "reports"], 3, "`--context` is 'reports', but `--data` has no such column. Did you mean"),
             (["--answers", "asked"], 3, "must hold `text`, strings, and `answer_start`"),
@@ -406,7 +413,7 @@ class TestQuestions:
             (["--label-smoothing-factor", "0.1", "--max-steps", "1"], 1, "questions have none. Leave it out."),
         ],
     )
-    def test_what_cannot_be_is_refused_with_the_mend(self, command, columns, encoder, words, code, said):
+    def test_errors(self, command, columns, encoder, words, code, said):
         call = ["compare", *columns, "--task", "questions", "--methods", "erm", "--backbone", encoder]
         found, out, error = command(*call, "--target", "west", "--seeds", "1", *words)
         assert found == code and said in error + out
