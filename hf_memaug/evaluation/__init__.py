@@ -11,8 +11,15 @@ from hf_memaug.lazy import lazy_names
 _EXPORTS = {
     "continual": ("DEFINITIONS", "continual_scores"),
     "dialogue": ("bleu", "embedding_similarity"),
-    "domain_selection": ("SELECTIONS", "Choice", "best_of_trials", "choose"),
-    "records": ("Record", "read_records", "split_finished", "write_records"),
+    "domain_selection": (
+        "SELECTIONS",
+        "Choice",
+        "Record",
+        "best_of_trials",
+        "choose",
+        "read_records",
+        "write_records",
+    ),
     "masked_lm": ("masked_lm_loss",),
     "loading": ("METRICS", "load_metric"),
     "per_domain": ("classification_scores", "score_table"),

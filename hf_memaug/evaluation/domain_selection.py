@@ -9,16 +9,72 @@ Which checkpoint of which run counts: the three methods of DomainBed (Gulrajani 
 | `"leave_one_out"` | mean accuracy on a second domain left out, over runs that leave out each in turn | the best |
 | `"oracle"` | accuracy on the `out` split of the test domain | the last |
 
-What is reported is the accuracy on the `in` split of the test domain. In the single-source setting it is that on the
-`out` split, so that the domain trained on can stand beside the others (GMoE, Table 3).
+The reported score is the accuracy on the `in` split of the test domain.
 """
 
+import json
+import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from hf_memaug.evaluation.checks import check_name
-from hf_memaug.evaluation.records import Record
+from hf_memaug.files import write_atomically
+
+RECORDS_FILE = "records.jsonl"
+
+
+@dataclass(frozen=True)
+class Record:
+    """
+    The scores of one checkpoint of one run: a line of `records.jsonl`.
+
+    Args:
+        dataset, algorithm, model (`str`): the data, the algorithm and the model of the run.
+        test_envs (`tuple[str, ...]`): the domains left out: one, or two in runs that only validate.
+        trial_seed, hparams_seed, step (`int`): the trial, the draw of hyper-parameters (0: defaults), the steps done.
+        accuracy (`dict[str, dict[str, float]]`): for each domain the accuracy, from 0 to 1, on its `"in"` split
+            (trained on, unless the domain is left out) and on its `"out"` split (never trained on).
+        hparams, args (`dict`): hyper-parameters, and other facts of the run.
+    """
+
+    dataset: str
+    algorithm: str
+    model: str
+    test_envs: tuple[str, ...]
+    trial_seed: int
+    hparams_seed: int
+    step: int
+    accuracy: dict[str, dict[str, float]]
+    hparams: dict[str, Any] = field(default_factory=dict)
+    args: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self):
+        object.__setattr__(self, "test_envs", tuple(self.test_envs))
+
+    @property
+    def train_envs(self) -> list[str]:
+        return [name for name in self.accuracy if name not in self.test_envs]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
+
+
+def read_records(*paths: str | os.PathLike) -> list[Record]:
+    """The records of files, or of every `records.jsonl` in folders. Fields of older versions are skipped."""
+    files = [
+        file for path in map(Path, paths) for file in (sorted(path.rglob(RECORDS_FILE)) if path.is_dir() else [path])
+    ]
+    lines = (line for file in files for line in file.read_text(encoding="utf-8").splitlines())
+    known = Record.__dataclass_fields__
+    return [Record(**{name: value for name, value in json.loads(line).items() if name in known}) for line in lines]
+
+
+def write_records(path: str | os.PathLike, records: Iterable[Record]) -> None:
+    """Replaces a file by these records, in one step."""
+    write_atomically(path, "".join(record.to_json() + "\n" for record in records))
 
 
 @dataclass(frozen=True)
@@ -27,7 +83,7 @@ class Choice:
     Args:
         record (`Record`): of the chosen run and step.
         test_env (`str`): the domain that is reported.
-        score (`float`): what it was chosen by, from 0 to 1.
+        score (`float`): the score it was chosen by, from 0 to 1.
     """
 
     record: Record
@@ -35,19 +91,14 @@ class Choice:
     score: float
 
     @property
-    def source(self) -> str | None:
-        """The domain trained on, where there is only one by design."""
-        return self.record.train_envs[0] if self.record.setting == "single_source" else None
-
-    @property
     def accuracy(self) -> float:
-        """What is reported, from 0 to 1."""
-        return self.record.accuracy[self.test_env]["in" if self.source is None else "out"]
+        """The reported score, from 0 to 1."""
+        return self.record.accuracy[self.test_env]["in"]
 
     @property
-    def row(self) -> tuple[str, str, str, str | None]:
-        """The row of a table it belongs to: data set, algorithm, model, and the domain trained on if it is one."""
-        return (self.record.dataset, self.record.algorithm, self.record.model, self.source)
+    def row(self) -> tuple[str, str, str]:
+        """The row of a table it belongs to: data set, algorithm and model."""
+        return (self.record.dataset, self.record.algorithm, self.record.model)
 
 
 def choose(records: Iterable[Record], selection: str = "training") -> list[Choice]:
@@ -59,17 +110,11 @@ def choose(records: Iterable[Record], selection: str = "training") -> list[Choic
     # Runs with two domains left out belong to the groups of both.
     groups: dict[tuple, dict[int, list[Record]]] = {}
     for record in records:
-        source = record.train_envs[0] if record.setting == "single_source" else None
-        if source is not None and selection == "leave_one_out":
-            raise ValueError(
-                '`selection="leave_one_out"` needs several domains to train on; the records are of the single-source '
-                'setting. Choose "training" or "oracle".'
-            )
         for env in record.test_envs:
-            key = (record.dataset, record.algorithm, record.model, source, env, record.trial_seed)
+            key = (record.dataset, record.algorithm, record.model, env, record.trial_seed)
             groups.setdefault(key, {}).setdefault(record.hparams_seed, []).append(record)
     choices = []
-    for (_, _, _, _, env, _), draws in groups.items():
+    for (_, _, _, env, _), draws in groups.items():
         candidates = [SELECTIONS[selection](sorted(draws[seed], key=_step), env) for seed in sorted(draws)]
         candidates = [choice for choice in candidates if choice is not None]
         if candidates:
@@ -81,15 +126,14 @@ def best_of_trials(choices: Iterable[Choice]) -> list[Choice]:
     """Of each row and test domain the trial with the highest score: the one checkpoint to keep."""
     best: dict[tuple, Choice] = {}
     for choice in sorted(choices, key=lambda choice: choice.record.trial_seed):
-        # One model of one source serves all domains that it was not trained on.
-        key = (*choice.row, choice.test_env if choice.source is None else None)
+        key = (*choice.row, choice.test_env)
         if key not in best or choice.score > best[key].score:
             best[key] = choice
     return list(best.values())
 
 
 def _tests(records: list[Record]) -> list[Record]:
-    return [record for record in records if record.setting == "single_source" or len(record.test_envs) == 1]
+    return [record for record in records if len(record.test_envs) == 1]
 
 
 def training_score(record: Record) -> float:

@@ -16,8 +16,16 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from hf_memaug.evaluation.domain_selection import Choice, best_of_trials, choose, training_score
-from hf_memaug.evaluation.records import Record, read_records, write_records
+from hf_memaug.evaluation.domain_selection import (
+    RECORDS_FILE,
+    Choice,
+    Record,
+    best_of_trials,
+    choose,
+    read_records,
+    training_score,
+    write_records,
+)
 from hf_memaug.files import file_name, write_atomically
 from hf_memaug.runs.cards import write_winner_card
 from hf_memaug.runs.errors import UsageError
@@ -25,7 +33,6 @@ from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import Chosen, chosen
 from hf_memaug.runs.rows import data_name
 
-RECORDS_FILE = "records.jsonl"
 WINNER_FILE = "winner.json"
 # The weights that each way to select may choose.
 KEPT = {"training": "best", "oracle": "last", "leave_one_out": "all"}

@@ -51,6 +51,13 @@ model = RobertaWithKVMemoryForSequenceClassification.from_backbone("FacebookAI/r
 tokenizer = AutoTokenizer.from_pretrained("FacebookAI/roberta-base")
 """,
     },
+    "docs/bench.md": {
+        "read_records": """
+from hf_memaug.evaluation import Record, write_records
+accuracy = {name: {"in": 0.5, "out": 0.5} for name in ("books", "films", "phones")}
+write_records("runs/sweep/records.jsonl", [Record("reviews", "coral", "small", ("books",), 2, 0, 600, accuracy)])
+""",
+    },
     "docs/continual.md": {
         # A model of transformers has no record in its configuration: the folder has it.
         "me/shops": """
@@ -96,6 +103,7 @@ texts, questions, labels = ["how are you", "i am fine"], ["how are you"], torch.
 }
 # {page: what is run after its last block}
 AFTER = {
+    "docs/bench.md": "assert choice.record.algorithm == 'coral' and choice.accuracy == 0.5",
     "docs/continual.md": """
 from pathlib import Path
 import re

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hf_memaug.evaluation import Record, best_of_trials, choose
+from hf_memaug.evaluation import Record, best_of_trials, choose, read_records, write_records
 
 
 def record(left_out: str, hparams_seed: int, step: int, a, b, c, trial: int = 0, **fields) -> Record:
@@ -101,20 +101,11 @@ def test_each_trial_chooses_by_itself_and_the_best_is_kept():
     assert best.record.trial_seed == 1 and best.score == pytest.approx(0.82)
 
 
-def test_one_domain_to_train_on():
-    steps = [
-        record("bc", 0, 100, (99, 70), (30, 31), (40, 41), setting="single_source"),
-        record("bc", 0, 200, (99, 60), (50, 51), (60, 61), setting="single_source"),
-    ]
-    choices = choose(steps, "training")
-    assert [(c.source, c.test_env, c.score, c.accuracy) for c in choices] == [
-        ("a", "b", 0.7, 0.31),
-        ("a", "c", 0.7, 0.41),
-    ]
-    assert len(best_of_trials(choices)) == 1
-    assert [(c.score, c.accuracy) for c in choose(steps, "oracle")] == [(0.51, 0.51), (0.61, 0.61)]
-    with pytest.raises(ValueError, match="several domains to train on"):
-        choose(steps, "leave_one_out")
+def test_what_is_written_is_read(tmp_path):
+    write_records(tmp_path / "jobs" / "a" / "records.jsonl", TESTS[:2])
+    write_records(tmp_path / "jobs" / "b" / "records.jsonl", TESTS[2:])
+    assert read_records(tmp_path) == TESTS
+    assert read_records(tmp_path / "jobs" / "b" / "records.jsonl") == TESTS[2:]
 
 
 def test_a_selection_that_is_not_known_is_refused():
