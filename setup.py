@@ -62,6 +62,7 @@ setup(
         "pyyaml>=6.0",
         "safetensors>=0.5",
         "scikit-learn>=1.4",
+        "scipy>=1.11",
         "torch>=2.6",
         "transformers>=5.17,<6",
         "typer>=0.15",
