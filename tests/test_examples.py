@@ -56,3 +56,20 @@ def test_hma_reads_other_data(kind, tmp_path):
     if kind == "graph":
         pytest.importorskip("torch_geometric", reason="torch-geometric is not installed: the extra `graph`")
     run("train_hma", "--kind", kind, *SHORT, folder=tmp_path)
+
+
+@pytest.mark.slow
+def test_figures_are_drawn_from_committed_results(tmp_path):
+    import shutil
+
+    pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install hf_memaug[report]")
+    results = ROOT / "docs/results"
+    shutil.copytree(results / "gmap", tmp_path / "gmap", ignore=shutil.ignore_patterns("*.png", "*.jsonl"))
+    for command in (
+        ["gmap.py", "--backbone", "minilm", "--results", "gmap"],
+        ["hma.py", str(results / "hma/coloured.json"), "--output", "gmap/figure2.png"],
+    ):
+        command = [sys.executable, str(ROOT / "examples/figures" / command[0]), *command[1:]]
+        subprocess.run(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
+    drawn = {path.name for path in (tmp_path / "gmap").glob("*.png")}
+    assert drawn == {"figure1_minilm.png", "figure4_minilm.png", "figure2.png"}
