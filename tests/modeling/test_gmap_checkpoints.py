@@ -5,7 +5,6 @@
 import copy
 import json
 
-import accelerate
 import pytest
 import torch
 from families import gmap_config, save_backbone
@@ -89,12 +88,6 @@ def test_encoders_that_both_learn_are_both_stored(tmp_path):
     backbone = save_backbone("bert", tmp_path / "backbone")
     model = hf_memaug.GMAPModel.from_general_and_domain(backbone, backbone, freeze_general=False)
     assert set(stored(model, tmp_path)) == set(model.state_dict())
-
-
-def test_encoders_that_differ_are_both_stored(tmp_path):
-    model = hf_memaug.GMAPModel(gmap_config("gmap"))
-    assert set(stored(model, tmp_path)) == set(model.state_dict()), "vectors that are only equal stay"
-    assert_it_comes_back(model, tmp_path)
 
 
 def test_what_neither_has_is_still_missing(tmp_path):
@@ -181,11 +174,6 @@ def test_a_general_encoder_in_half_precision_stays_so(kind, how, tmp_path):
     assert dtypes_of(other) == WHOLE and not torch.equal(other(ids).logits, again(ids).logits)
 
 
-def test_a_configuration_builds_it_too(tmp_path):
-    config = gmap_config("gmap", general_dtype="bfloat16")
-    assert dtypes_of(hf_memaug.GMAPForMaskedLM(config)) == HALF
-
-
 def test_what_learns_has_the_precision_of_the_rest(tmp_path):
     model = hf_memaug.GMAPForSequenceClassification(gmap_config("gmap", general_dtype="bfloat16"))
     model.base_model.freeze_general(False)
@@ -213,21 +201,6 @@ def test_a_model_that_was_put_into_one_precision_says_so(tmp_path):
     assert again.config.general_dtype is None and dtypes_of(again) == dict.fromkeys(HALF, {torch.float16})
 
 
-def test_what_learns_in_another_precision_can_be_loaded_again(tmp_path):
-    model = hf_memaug.GMAPModel(gmap_config("gmap", freeze_general=False))
-    model.general.to(torch.bfloat16)
-    model.save_pretrained(tmp_path)
-    assert dtypes_of(hf_memaug.GMAPModel.from_pretrained(tmp_path)) == WHOLE
-
-
-def test_new_tokens_leave_the_precision_as_it_is():
-    model = hf_memaug.GMAPForMaskedLM(gmap_config("gmap", general_dtype="bfloat16"))
-    model.resize_token_embeddings(101)
-    assert dtypes_of(model) == HALF and not any(p.requires_grad for p in model.gmap.general.parameters())
-    model.float().resize_token_embeddings(103)
-    assert dtypes_of(model) == WHOLE
-
-
 @pytest.mark.parametrize("head", HEADS)
 def test_one_encoder_twice_is_stored_once_in_half_precision_too(head, tmp_path):
     backbone = save_backbone("roberta", tmp_path / "backbone")
@@ -243,30 +216,6 @@ def test_one_encoder_twice_is_stored_once_in_half_precision_too(head, tmp_path):
         name if head == "GMAPModel" else f"gmap.{name}"
     ]
     assert_it_comes_back(model, tmp_path)
-
-
-def test_what_is_rounded_in_part_is_stored_as_it_is(tmp_path):
-    backbone = save_backbone("roberta", tmp_path / "backbone")
-    model = hf_memaug.GMAPModel.from_general_and_domain(backbone, backbone)
-    model.general.embeddings.to(torch.bfloat16)
-    model.save_pretrained(tmp_path)
-    again = hf_memaug.GMAPModel.from_pretrained(tmp_path)
-    # Of several precisions in one encoder the checkpoint keeps the values.
-    assert dtypes_of(again) == WHOLE
-    found = again.general.state_dict()
-    assert all(torch.equal(found[name], value.float()) for name, value in model.general.state_dict().items())
-
-
-def test_it_is_rounded_once(tmp_path):
-    backbone = save_backbone("roberta", tmp_path / "backbone")
-    plain = AutoModel.from_pretrained(backbone, add_pooling_layer=False)
-    for general in (backbone, plain):
-        model = hf_memaug.GMAPModel.from_general_and_domain(
-            general, backbone, dtype="bfloat16", general_dtype="float16"
-        )
-        assert dtypes_of(model) == {"general": {torch.float16}, "domain": {torch.bfloat16}}
-        for name, value in plain.state_dict().items():
-            assert torch.equal(model.general.state_dict()[name], value.half()), "not by way of the domain's precision"
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -288,15 +237,6 @@ def test_either_half_goes_with_either_autocast(dtype, strategy, given):
             found = model(**inputs, labels=torch.tensor([0, 1]))
         assert (found.logits.float() - expected).norm() / expected.norm() < 0.1
         found.loss.backward()
-
-
-def test_a_half_that_lies_elsewhere_is_read_too(tmp_path):
-    model = hf_memaug.GMAPModel(gmap_config("gmap", general_dtype="bfloat16")).eval()
-    ids = torch.randint(5, 40, (2, 9))
-    expected = model(ids).last_hidden_state
-    accelerate.cpu_offload(model, execution_device=torch.device("cpu"))
-    assert all(p.is_meta for p in model.general.parameters())
-    assert torch.equal(model(ids).last_hidden_state, expected)
 
 
 def test_an_older_checkpoint_has_no_such_field(tmp_path):

@@ -81,14 +81,6 @@ def test_a_sequence_is_classified_by_its_last_token():
     torch.testing.assert_close(model(**padded).logits, output.logits, rtol=0, atol=1e-12)
 
 
-def test_it_is_exported_for_batches_of_any_size():
-    model, inputs = make_model("GMAPForSequenceClassification"), make_inputs()
-    sizes = {name: {0: torch.export.Dim("rows", min=2, max=64)} for name in inputs}
-    exported = torch.export.export(model, (), kwargs=inputs, dynamic_shapes=sizes).module()
-    two = {name: value[:2] for name, value in inputs.items()}
-    torch.testing.assert_close(exported(**two).logits, model(**two).logits)
-
-
 def test_it_trains_and_comes_back(tmp_path):
     gradients = []
     for checkpointing in (False, True):
@@ -121,14 +113,6 @@ def test_the_memory_is_the_hidden_states_of_transformers(padded):
     theirs = lower.general(**inputs, output_hidden_states=True).hidden_states[1:3]
     for state, expected in zip(lower.general_states(**inputs), theirs, strict=True):
         torch.testing.assert_close(state[kept], expected[kept], rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("strategy", ["single", "multiple", "gated", "chunk_gated"])
-def test_all_of_a_general_decoder_can_learn(strategy):
-    model = make_model("GMAPForSequenceClassification", strategy=strategy, freeze_general=False).train()
-    model(**make_inputs(), labels=torch.tensor([0, 1, 2])).loss.backward()
-    still = [n for n, p in model.gmap.general.named_parameters() if p.grad is None or not p.grad.abs().sum() > 0]
-    assert not still, f"without a gradient: {still}"
 
 
 def test_two_checkpoints_are_paired(tmp_path):

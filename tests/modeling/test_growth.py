@@ -8,7 +8,7 @@ import json
 import pytest
 import torch
 from families import CASES, SENTENCES, Case, features_of, memory_rnn_config
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoTokenizer
 
 from hf_memaug import MemoryRNNForConditionalGeneration, MemoryRNNForSequenceClassification, MemoryRNNModel
 from hf_memaug.data import new_words, word_tokenizer
@@ -183,15 +183,6 @@ class TestHiddenUnits:
         allowed = [other for other in added if other]
         assert min(allowed, key=lambda other: abs(added[other] - wanted)) == units
 
-    def test_it_is_not_a_function_that_stays(self, case: Case):
-        model = case.model()
-        before = features_of(model(**case.inputs()))
-        model.grow_hidden(3)
-        after = features_of(model(**case.inputs()))
-        assert after.shape[:2] == before.shape[:2] and torch.isfinite(after).all()
-        with pytest.raises(ValueError, match="`units` of `grow_hidden` must be at least 1"):
-            model.grow_hidden(0)
-
 
 def grown_tokenizer():
     return word_tokenizer(SENTENCES, end_of_text=True)
@@ -282,13 +273,6 @@ def test_a_bank_is_in_the_weights_and_the_configuration_or_in_neither(saved, sai
     (tmp_path / "config.json").write_text(json.dumps(config))
     model, info = MemoryRNNForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
     assert model.config.memory_slots == saved and not info["missing_keys"]
-
-
-def test_an_encoder_can_be_had_without_its_decoder(tmp_path):
-    whole = MemoryRNNForConditionalGeneration(memory_rnn_config())
-    whole.save_pretrained(tmp_path)
-    encoder = AutoModel.from_pretrained(tmp_path)
-    assert torch.equal(encoder.layer.memory.slot_keys, whole.rnn.layer.memory.slot_keys)
 
 
 def test_domain_after_domain(tmp_path):

@@ -64,16 +64,6 @@ def test_pooling_is_over_what_is_not_padding(pooling):
     torch.testing.assert_close(model.features(**inputs)[1], expected)
 
 
-def test_a_module_keeps_its_types():
-    module = TwoLayers().bfloat16()
-    module.norm.float()
-    model = HMAForImageClassification.from_backbone(module, feature_size=12, **MEMORY)
-    for backbone in (model.backbone, model.momentum_backbone):
-        types = [(name, value.dtype) for name, value in backbone.state_dict().items()]
-        assert types == [(name, value.dtype) for name, value in module.state_dict().items()]
-    assert {p.dtype for p in model.head.parameters()} == {torch.bfloat16}
-
-
 def test_a_convolutional_network():
     sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1], "layer_type": "basic"}
     resnet = transformers.ResNetModel(transformers.ResNetConfig(**sizes))
@@ -173,11 +163,6 @@ def test_a_module_of_ones_own(tmp_path):
     assert all(torch.equal(value, model.state_dict()[name]) for name, value in again.state_dict().items())
 
 
-def test_a_module_without_a_width_is_refused():
-    with pytest.raises(ValueError, match="`feature_size` is missing"):
-        HMAForImageClassification.from_backbone(TwoLayers(), **MEMORY)
-
-
 def test_a_backbone_without_a_pooled_feature_is_refused():
     model = HMAForImageClassification.from_backbone(nn.Flatten(), feature_size=12, **MEMORY)
     with pytest.raises(ValueError, match=r"a feature of shape \(rows, 12\); got \(3, 768\).*`feature_size`"):
@@ -228,15 +213,6 @@ def test_a_model_of_hma_and_a_configuration_are_no_backbones(tmp_path):
     assert HMAForImageClassification.from_backbone(model.backbone, num_labels=2).config.num_labels == 2
     with pytest.raises(TypeError, match="`backbone` is a `ViTConfig`, which has no weights. Pass a model"):
         HMAForImageClassification.from_backbone(tiny_vit().config, num_labels=2)
-
-
-def test_misspelt_and_foreign_arguments(backbones):
-    with pytest.raises(TypeError, match="`from_backbone` takes no `real_memory`. Did you mean `real_memory_size`"):
-        HMAForImageClassification.from_backbone(backbones["vit"], real_memory=3)
-    with pytest.raises(TypeError, match="`revision` is for checkpoints, and `backbone` is a module"):
-        HMAForImageClassification.from_backbone(TwoLayers(), revision="main", feature_size=12)
-    with pytest.raises(TypeError, match="`HMAHead` has no backbone"):
-        HMAHead.from_backbone(backbones["vit"])
 
 
 def test_a_larger_vocabulary_is_the_momentum_encoders_too():

@@ -85,10 +85,6 @@ class TestAugmentations:
         same, nothing = head("abd+syn").memory.after_real_memory(rows)
         assert same is rows and nothing is None
 
-    def test_param_has_as_many_weights_as_all_but_the_slots(self):
-        count = {name: sum(p.numel() for p in head(name).parameters()) for name in ("param", "hma")}
-        assert count["hma"] - count["param"] == 3 * 2 * 32
-
     def test_none_is_the_backbone_and_a_linear_head(self, backbones):
         model = HMAForImageClassification.from_backbone(backbones["vit"], augmentation="none", num_labels=3)
         plain = transformers.AutoModel.from_pretrained(backbones["vit"], add_pooling_layer=False).eval()
@@ -151,18 +147,6 @@ class TestInference:
         together = model(torch.cat([rows, support])).logits[:2]
         torch.testing.assert_close(model(rows, support_features=support).logits, together, rtol=0, atol=1e-12)
 
-    @pytest.mark.parametrize("augmentation", ["hma", "abd+rma", "abd+syn", "abd"])
-    def test_what_is_read_beside_a_support_set(self, augmentation):
-        model, rows, support = head(augmentation), features(2), features(4, seed=9)
-        found = model(rows, support_features=support, output_memory_weights=True).memory_weights
-        readers = sum("reader" in part for part in AUGMENTATIONS[augmentation])
-        torch.testing.assert_close(found.sum(-1), torch.full((2, 4), float(readers)).double())
-        # The real memory is read as it is without a support set, and the support is read once.
-        alone = model(rows, output_memory_weights=True).memory_weights
-        real = model.config.real_memory_size if model.config.has("real") else 0
-        torch.testing.assert_close(found[..., :real], alone[..., :real], rtol=0, atol=1e-12)
-        assert found.shape[-1] == alone.shape[-1] + 4
-
     @pytest.mark.parametrize("shape", [(5, 31), (32,), (5, 7, 32)])
     def test_features_of_another_shape_are_refused(self, shape):
         model = HEAD.model()
@@ -175,14 +159,6 @@ class TestInference:
         for augmentation in ("none", "rma", "param"):
             with pytest.raises(ValueError, match=f'`support_features` .*`augmentation="{augmentation}"` does not have'):
                 head(augmentation)(features(), support_features=features())
-
-    def test_features_of_a_support_set(self):
-        model, inputs = IMAGES.model(), IMAGES.inputs()
-        others = IMAGES.inputs(rows=4, seed=8)
-        support = model.features(**others)
-        assert torch.equal(support, model.features(others["pixel_values"]))
-        found = model(**inputs, support_features=support).logits
-        assert found.shape == (3, 3) and not torch.allclose(found, model(**inputs).logits)
 
     @pytest.mark.parametrize("inference", ["batch", "independent"])
     def test_an_exported_program_takes_any_number_of_rows(self, inference):

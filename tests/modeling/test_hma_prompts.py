@@ -3,7 +3,6 @@
 """Prompt tokens at the input or at every layer (PROMPT-P and PROMPT-A of HMA's Table 1), and what Table 2 freezes."""
 
 import copy
-import pickle
 
 import pytest
 import torch
@@ -16,8 +15,6 @@ from hf_memaug import (
     HMAForImageClassification,
     HMAForSequenceClassification,
     HMAHead,
-    MemoryUpdateCallback,
-    ViTGMoEModel,
 )
 from hf_memaug.layers.prompt_tokens import PromptTokens
 from hf_memaug.registry import row_name
@@ -108,11 +105,6 @@ class TestTokens:
                 assert not torch.allclose(model(**inputs).logits, before.logits, rtol=0, atol=1e-9)
                 change(tokens[token], -1)
 
-    def test_none_changes_nothing_to_the_bit(self):
-        plain, other = IMAGES.model(), IMAGES.model(prompt_tokens=0, prompt_depth="all")
-        assert list(plain.state_dict()) == list(other.state_dict()) and not prompts(other)
-        assert torch.equal(plain(**IMAGES.inputs()).logits, other(**IMAGES.inputs()).logits)
-
     def test_ways_of_attention_agree(self):
         model, inputs = IMAGES.model(prompt_depth="all", **VIT), IMAGES.inputs()
         found = model(**inputs).logits
@@ -142,13 +134,6 @@ class TestBackbones:
         model.save_pretrained(tmp_path)
         again = HMAForImageClassification.from_pretrained(tmp_path)
         assert torch.equal(again(**IMAGES.inputs()).logits, model(**IMAGES.inputs()).logits)
-
-    @pytest.mark.parametrize("depth", DEPTHS)
-    def test_experts(self, depth):
-        gmoe = ViTGMoEModel(Case("vit_gmoe", "ViTGMoEModel").config()).eval()
-        model = HMAForImageClassification.from_backbone(gmoe, prompt_tokens=2, prompt_depth=depth, **MEMORY)
-        model(**IMAGES.inputs(labels=True)).loss.backward()
-        assert all((tokens.grad.abs().sum(dim=1) > 0).all() for tokens in weights(model))
 
     @pytest.mark.parametrize("kind", ["bert", "roberta", "vit"])
     def test_a_checkpoint(self, kind, backbones):
@@ -218,23 +203,6 @@ class TestCheckpoints:
         assert info["missing_keys"] and all("prompt_tokens" in name for name in info["missing_keys"])
         assert all(0.17 < tokens.std() < 0.23 for tokens in weights(again))
 
-    def test_copies_have_their_own(self):
-        model, inputs = IMAGES.model(prompt_depth="all", **VIT), IMAGES.inputs()
-        before = model(**inputs).logits
-        for other in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-            assert torch.equal(other(**inputs).logits, before)
-            for tokens in weights(other):
-                change(tokens)
-            assert not torch.allclose(other(**inputs).logits, before)
-            assert torch.equal(model(**inputs).logits, before)
-
-    @pytest.mark.parametrize("case", [IMAGES, TEXT], ids=str)
-    @pytest.mark.parametrize("depth", DEPTHS)
-    def test_export(self, case, depth):
-        model, inputs = case.model(prompt_depth=depth, **VIT), case.inputs()
-        exported = torch.export.export(model, (), inputs, strict=False).module()
-        torch.testing.assert_close(exported(**inputs).logits, model(**inputs).logits)
-
 
 class TestTraining:
     @pytest.mark.parametrize("depth", DEPTHS)
@@ -277,26 +245,6 @@ class TestTraining:
         for one, other in zip(*found, strict=True):
             torch.testing.assert_close(one, other)
 
-    def test_a_resumed_run_ends_where_the_whole_one_does(self, tmp_path):
-        inputs = IMAGES.inputs(rows=12, labels=True)
-        rows = [{name: value[row] for name, value in inputs.items()} for row in range(12)]
-
-        def train(folder, resume=None):
-            kwargs = {"per_device_train_batch_size": 4, "num_train_epochs": 2, "save_steps": 3, "learning_rate": 1e-2}
-            quiet = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "save_strategy": "steps"}
-            model = IMAGES.model(prompt_depth="all", **VIT)
-            arguments = transformers.TrainingArguments(output_dir=str(folder), **kwargs, **quiet)
-            trainer = transformers.Trainer(model, arguments, train_dataset=rows, callbacks=[MemoryUpdateCallback()])
-            trainer.train(resume_from_checkpoint=resume)
-            return model.state_dict()
-
-        whole = train(tmp_path / "whole")
-        resumed = train(tmp_path / "resumed", resume=str(tmp_path / "whole" / "checkpoint-3"))
-        begun = IMAGES.model(prompt_depth="all", **VIT).state_dict()
-        for name, value in whole.items():
-            assert torch.equal(value, resumed[name]), name
-            assert "prompt_tokens" not in name or not torch.equal(value, begun[name]), name
-
 
 class TestFrozenBackbones:
     """Table 2: only the class token and the head are tuned, and the prompts, and the memories."""
@@ -328,11 +276,6 @@ class TestFrozenBackbones:
         with pytest.raises(ValueError, match=r"`keep` names `cls_token`, .* `keep=\(\)` freezes the whole"):
             model.freeze_backbone()
         assert all(parameter.requires_grad for parameter in model.backbone.parameters())
-
-    def test_a_loaded_model_learns_as_a_whole(self, tmp_path):
-        IMAGES.model(prompt_tokens=2).freeze_backbone().save_pretrained(tmp_path)
-        again = HMAForImageClassification.from_pretrained(tmp_path)
-        assert all(parameter.requires_grad for parameter in again.backbone.parameters())
 
 
 class TestAdapters:

@@ -185,16 +185,6 @@ class TestPrompting:
         assert sorted(bias.nonzero().flatten().tolist()) == [7, 8, 9, 10]
 
     @prompted
-    def test_offloaded_weights_are_brought_back(self, case: Case):
-        import accelerate
-
-        model, inputs = case.model(), case.inputs()
-        plain = model(**inputs).logits
-        accelerate.cpu_offload(model, execution_device="cpu")
-        assert model.get_output_embeddings().weight.is_meta
-        torch.testing.assert_close(model(**inputs).logits, plain)
-
-    @prompted
     def test_an_adapter_of_the_decoder_is_read(self, case: Case):
         peft = pytest.importorskip("peft")
         model, inputs = case.model(), case.inputs()
@@ -288,13 +278,6 @@ class TestPrompting:
         with pytest.raises(ValueError, match="`template` holds 'Ωmega'"):
             prompt_tokenizer(tiny_tokenizer("bert"), "{text} Ωmega {mask}")
 
-    @prompted
-    def test_what_does_not_belong_together_is_refused(self, case: Case, backbones):
-        with pytest.raises(ValueError, match="`memory_pooling` of a prompted model"):
-            from_backbone(case, backbones, memory_pooling="cls")
-        with pytest.raises(ValueError, match="`verbalizer` is given without `verbalizer_token_ids`"):
-            case.model(verbalizer={"a": "x", "b": "y", "c": "z"}, verbalizer_token_ids=None)
-
     def test_a_tokenizer_without_mask_is_refused(self, backbones):
         tokenizer = tiny_tokenizer("roberta")
         tokenizer.mask_token = None
@@ -350,32 +333,6 @@ def test_recorded_outputs_are_those_of_the_plain_encoder(case: Case, backbones):
     assert model(**inputs).hidden_states is None
     model.config.output_hidden_states = True
     assert len(model(**inputs).hidden_states) == 3
-
-
-def test_a_third_encoder_costs_a_few_lines():
-    from huggingface_hub.dataclasses import strict
-    from transformers import ElectraConfig, ElectraModel
-
-    from hf_memaug.configuration.configuration_kv_memory import KVMemoryFields
-    from hf_memaug.modeling.modeling_kv_memory import KVMemoryEncoderMixin
-
-    @strict
-    class ElectraWithKVMemoryConfig(KVMemoryFields, ElectraConfig):
-        model_type = "electra_kv_memory"
-        backbone_model_type = "electra"
-
-    class PlainElectra(ElectraModel):
-        def __init__(self, config, add_pooling_layer=False):
-            super().__init__(config)
-            self.pooler = None
-
-    class ElectraWithKVMemory(KVMemoryEncoderMixin, PlainElectra):
-        config: ElectraWithKVMemoryConfig
-
-    case = CASES[0]
-    sizes = {**MEMORY, "hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "vocab_size": 99}
-    output = ElectraWithKVMemory(ElectraWithKVMemoryConfig(**sizes))(**case.inputs())
-    assert output.augmented_features.shape == (3, 32)
 
 
 def test_public_names_and_registration():

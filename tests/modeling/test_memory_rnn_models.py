@@ -59,16 +59,6 @@ class TestConfiguration:
             for slots in model.layer.memory.slot_keys.split(200, dim=1):
                 assert slots.std().item() == pytest.approx(std, rel=0.02)
 
-    def test_an_assignment_is_checked_when_a_model_is_built(self):
-        config = memory_rnn_config()
-        config.memory_slots = [-1]
-        with pytest.raises(ValueError, match="at least 1"):
-            MemoryRNNModel(config)
-
-    def test_a_slip_is_named(self):
-        with pytest.raises(TypeError, match="no field `memory_slot`. Did you mean `memory_slots`"):
-            MemoryRNNConfig(memory_slot=[3])
-
 
 class TestTexts:
     @cells
@@ -88,24 +78,6 @@ class TestTexts:
         model = make(MemoryRNNForSequenceClassification, memory_slots=[])
         assert not model.config.reads_memory and not list(model.memory_parameters())
         assert torch.isfinite(model(texts()).logits).all()
-
-    def test_dropout_is_for_training(self):
-        model = make(MemoryRNNForSequenceClassification, hidden_dropout_prob=0.5)
-        assert torch.equal(model(texts()).logits, model(texts()).logits)
-        model.train()
-        assert not torch.equal(model(texts()).logits, model(texts()).logits)
-
-    def test_hidden_states_on_request(self):
-        model = make(MemoryRNNForSequenceClassification)
-        words, states = model(texts(), output_hidden_states=True).hidden_states
-        assert words.shape == (4, 7, 24) and states.shape == (4, 7, 64)
-
-    def test_either_ids_or_vectors(self):
-        model = make(MemoryRNNModel)
-        with pytest.raises(ValueError, match="either `input_ids` or `inputs_embeds`"):
-            model()
-        vectors = model.embeddings(texts())
-        assert torch.equal(model(inputs_embeds=vectors).pooler_output, model(texts()).pooler_output)
 
     def test_a_second_text_is_not_read_as_one(self):
         model = make(MemoryRNNForSequenceClassification)
@@ -149,11 +121,6 @@ class TestPairs:
         assert output.memory_weights.shape == (4, 2, 2, 4, 12)
         assert output.memory_weights[:, 1, 0, 3].abs().max() == 0, "the second text has three words"
         torch.testing.assert_close(output.memory_weights[:, 1, 0, 1:3].sum(-1), torch.ones(4, 2).double())
-
-    def test_one_text_alone_is_refused(self):
-        model = make(MemoryRNNForSequenceClassification, sentence_pairs=True)
-        with pytest.raises(ValueError, match="`token_type_ids` are missing"):
-            model(texts())
 
     def test_every_parameter_learns(self):
         model = make(MemoryRNNForSequenceClassification, sentence_pairs=True).train()
@@ -261,12 +228,6 @@ class TestGeneration:
                 logits = model(ids[row : row + 1, :length], decoder_input_ids=torch.tensor([said])).logits
                 said.append(int(logits[0, -1].argmax()))
             assert found[row, : len(said)].tolist() == said
-
-    def test_a_dictionary_with_all_that_was_asked_for(self):
-        model = make(MemoryRNNForConditionalGeneration)
-        asked = {"output_scores": True, "output_attentions": True, "output_hidden_states": True}
-        found = model.generate(texts(), max_new_tokens=3, min_new_tokens=3, return_dict_in_generate=True, **asked)
-        assert len(found.scores) == 3 and len(found.cross_attentions) == 3 and len(found.decoder_hidden_states) == 3
 
     def test_it_learns_to_answer_and_streams_the_words(self, tmp_path, capsys):
         questions = ["how are you", "what is your name", "where do you live"]

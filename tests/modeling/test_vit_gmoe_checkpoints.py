@@ -89,11 +89,6 @@ class TestUpcycling:
         assert not any(torch.equal(experts.up_proj[0], other) for other in experts.up_proj[1:])
         assert all(torch.equal(value, before[name]) for name, value in vit.state_dict().items()), "vit was changed"
 
-    def test_a_model_in_half_precision_stays_there(self):
-        model = ViTGMoEForImageClassification.from_vit(tiny_vit().bfloat16(), attn_implementation="eager")
-        assert {parameter.dtype for parameter in model.parameters()} == {torch.bfloat16}
-        assert model.config._attn_implementation == model.vit.config._attn_implementation == "eager"
-
     def test_routers_are_fresh_and_the_seed_says_how(self):
         found = []
         for seed in (0, 0, 1):
