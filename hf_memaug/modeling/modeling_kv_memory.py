@@ -30,7 +30,7 @@ logger = logging.get_logger(__name__)
 
 
 class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
-    """The start of a memory. `__init__` of the backbone's own classes does the rest."""
+    """What encoders and heads with a key-value memory share."""
 
     memory_modules = (KeyValueMemory,)
     memory_shape_fields = ("memory_slots", "memory_key_size", "memory_heads", "memory_query", "hidden_size")
@@ -38,7 +38,7 @@ class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
 
     @property
     def pads_right(self) -> bool:
-        # BERT counts the places of padding too; RoBERTa does not, and its first token is read by this pooling alone.
+        # BERT's positions include padding, and "cls" reads the first token.
         return self.config.memory_pooling == "cls" or self.config.backbone_model_type == "bert"
 
     def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
@@ -46,8 +46,8 @@ class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
             return []
         config, memory = self.config, self.base_model.memory
         about = (
-            f"Shares of what {config.memory_heads} heads read in {config.memory_slots} slots. The answer is mixed in "
-            f"with the weight λ = {config.memory_weight}."
+            f"Mean attention of {config.memory_heads} heads over {config.memory_slots} slots. What they read is mixed "
+            f"in with λ = {config.memory_weight}."
         )
         # Eq. 2, if all heads read one slot.
         answers = memory.slot_values.detach().float().sum(dim=0) @ memory.output.weight.detach().float().T
@@ -74,8 +74,7 @@ class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
     def _init_weights(self, module):
         super()._init_weights(module)
         if isinstance(module, KeyValueMemory):
-            # Unit gain from feature to query and from read to answer, and, by default, scores of unit variance:
-            # attention starts soft, so that every slot gets a gradient.
+            # Unit gain, and scores of unit variance by default: attention starts soft, so every slot gets a gradient.
             for linear in (*module.query_network.modules(), module.output):
                 if isinstance(linear, nn.Linear):
                     init.normal_(linear.weight, mean=0.0, std=linear.in_features**-0.5)
@@ -89,14 +88,14 @@ class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
 
 
 class KVMemoryEncoderMixin(KVMemoryMixin):
-    """`g_m`: stands before a transformers encoder, which is `g`."""
+    """`g_m`: a base before an encoder of transformers, which is `g`."""
 
     def __init__(self, config, add_pooling_layer=True):
         r"""
         add_pooling_layer (`bool`, *optional*, defaults to `True`):
             Whether to add the backbone's pooler, which then reads the augmented features.
         """
-        # Assignments to a configuration are not validated by transformers, and would surface as a shape error later.
+        # transformers does not validate assignments to a configuration.
         config.validate_memory()
         config.check_heads()
         config.check_pooling()
@@ -137,7 +136,7 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         augmented_features, memory_features, memory_weights = self.augment(features)
         return KVMemoryOutput(
             last_hidden_state=outputs.last_hidden_state,
-            # The backbone's pooler takes the first position of what it is given.
+            # The backbone's pooler reads the first position.
             pooler_output=None if self.pooler is None else self.pooler(augmented_features.unsqueeze(1)),
             augmented_features=augmented_features,
             features=features,
@@ -148,18 +147,18 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         )
 
     def augment(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """`g_m(x)` from `g(x)`: the augmented features, what the memory answered, and each head's slot weights."""
+        """`g_m(x)` from `g(x)`: the augmented features, the features of the memory, and each head's slot weights."""
         memory_features, memory_weights = self.memory(features)
         # Eq. 3
         augmented_features = torch.lerp(features, memory_features.to(features.dtype), float(self.config.memory_weight))
         return augmented_features, memory_features, memory_weights
 
     def _pool(self, hidden_states, attention_mask, input_ids, inputs_embeds) -> torch.Tensor:
-        """`g(x)`: the one position that the memory acts on."""
+        """`g(x)`: the position that the memory augments."""
         if self.config.memory_pooling == "mean":
             if attention_mask is None:
                 return hidden_states.mean(dim=1)
-            # The mask of prefix tuning begins with the prefix, which has no hidden states.
+            # The mask of prefix tuning begins with the prefix.
             kept = attention_mask[:, -hidden_states.shape[1] :].to(hidden_states.dtype).unsqueeze(-1)
             return (hidden_states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
         if self.config.memory_pooling == "mask":
@@ -176,14 +175,14 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         if not torch.compiler.is_compiling() and is_mask.device.type == "cpu" and not is_mask.any(dim=-1).all():
             logger.warning_once(
                 '`memory_pooling="mask"`, but an input has no mask token (`config.mask_token_id` = '
-                f"{self.config.mask_token_id}): its first position is read instead. Tokenise with "
-                "`hf_memaug.data.prompt_tokenizer(tokenizer, template)`, which writes the mask."
+                f"{self.config.mask_token_id}): its first position is read instead. Use a tokenizer of "
+                "`hf_memaug.prompt_tokenizer(tokenizer, template)`."
             )
         return is_mask.int().argmax(dim=-1)
 
 
 class KVMemoryClassifierMixin(KVMemoryMixin):
-    """`h` after `g_m`: what the two classification heads have in common."""
+    """`h` after `g_m`: what both classification heads share."""
 
     def __init__(self, config):
         super().__init__(config)
@@ -202,7 +201,7 @@ class KVMemoryClassifierMixin(KVMemoryMixin):
         past_key_values: Cache | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor] | KVMemoryClassifierOutput:
-        # `past_key_values` is named so that prefix tuning comes through here instead of calling the parts itself.
+        # PEFT's prefix tuning passes `past_key_values` if the signature names it.
         outputs = self.base_model(
             input_ids,
             attention_mask=attention_mask,
@@ -233,7 +232,7 @@ class KVMemoryClassifierMixin(KVMemoryMixin):
 
 
 class FeatureClassificationHead(RobertaClassificationHead):
-    """RoBERTa's head, given the one position that it would have taken from the sequence."""
+    """RoBERTa's head, for features that are pooled already."""
 
     def forward(self, features: torch.Tensor, **kwargs) -> torch.Tensor:
         hidden = torch.tanh(self.dense(self.dropout(features)))

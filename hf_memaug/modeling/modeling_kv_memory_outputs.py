@@ -15,13 +15,13 @@ class KVMemoryOutput(MemoryOutput):
     last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
         The encoder's last layer, before the memory.
     pooler_output (`torch.FloatTensor` of shape `(batch_size, hidden_size)`, *optional*):
-        The backbone's pooler, read off the augmented features.
+        The backbone's pooler, applied to the augmented features.
     augmented_features (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
-        `g_m(x)`, the balance of the next two. The pooler and the heads read this.
+        `g_m(x)`, the weighted mean of the next two. The pooler and the heads read it.
     features (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
         `g(x)`, the encoder's feature at the pooled position.
     memory_features (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
-        `m(g(x))`, what the memory answers.
+        `m(g(x))`, what is read from the memory.
     memory_weights (`torch.FloatTensor` of shape `(batch_size, memory_heads, memory_slots)`, *optional*):
         The attention of each head over the slots, with `output_memory_weights=True`.
     """

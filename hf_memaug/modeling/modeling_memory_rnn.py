@@ -29,8 +29,7 @@ class MemoryRNNClassifierOutput(MemoryOutput):
     logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
         Scores before the softmax.
     memory_weights, hidden_states:
-        As in [`MemoryRNNOutput`]. Of pairs, there is an axis for the two texts behind the first, and texts are as
-        long as the longest one of the batch.
+        As in [`MemoryRNNOutput`]. For pairs, the second axis is the text, padded to the longest of the batch.
     """
 
     loss: torch.FloatTensor | None = None
@@ -40,7 +39,7 @@ class MemoryRNNClassifierOutput(MemoryOutput):
 
 
 class MemoryRNNClassificationHead(nn.Module):
-    """`[p; h; p * h; |p - h|]` of a pair, or the one text's vector; a layer with ReLU; the classes."""
+    """A ReLU layer and the classes, on `[p; h; p * h; |p - h|]` of a pair or on the vector of one text."""
 
     def __init__(self, config: MemoryRNNConfig):
         super().__init__()
@@ -96,8 +95,8 @@ class MemoryRNNForSequenceClassification(MemoryRNNPreTrainedModel):
         else:
             if token_type_ids is not None and can_read_values(token_type_ids) and token_type_ids.any():
                 raise ValueError(
-                    "`token_type_ids` tell of a second text, and this model reads one. Build it with "
-                    "`sentence_pairs=True`, or give one text."
+                    "`token_type_ids` mark a second text, and this model reads one. Build it with "
+                    "`sentence_pairs=True`, or pass one text."
                 )
             outputs = self.rnn(input_ids, attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         logits = self.classifier(outputs.pooler_output)
@@ -111,18 +110,18 @@ class MemoryRNNForSequenceClassification(MemoryRNNPreTrainedModel):
         return MemoryRNNClassifierOutput(loss=loss, logits=logits, memory_weights=weights, hidden_states=hidden_states)
 
     def _cut_pairs(self, words, attention_mask, token_type_ids) -> tuple[torch.Tensor, torch.Tensor]:
-        """Both texts of every row, each from its first word: first all premises, then all hypotheses."""
+        """Splits pairs into texts: first all premises, then all hypotheses, each from its first word."""
         if token_type_ids is None:
             raise ValueError(
-                "`token_type_ids` are missing, and `sentence_pairs=True` compares two texts. A tokenizer of "
-                "`word_tokenizer` gives them: `tokenizer(premises, hypotheses, padding=True)`."
+                "`token_type_ids` is missing, which `sentence_pairs=True` needs. A tokenizer of `word_tokenizer` "
+                "returns it: `tokenizer(premises, hypotheses, padding=True)`."
             )
         is_second = token_type_ids.bool()
         is_word = torch.ones_like(is_second) if attention_mask is None else attention_mask.bool()
         texts = torch.cat([is_word & ~is_second, is_word & is_second])
         lengths = texts.sum(dim=1, keepdim=True)
         longest = int(lengths.max()) if can_read_values(lengths) and len(lengths) else texts.shape[1]
-        # A stable sort brings a text's words to the front, and keeps their order.
+        # A stable sort moves the words of a text to the front, in order.
         order = texts.int().argsort(dim=1, descending=True, stable=True)[:, :longest]
         chosen = words.repeat(2, 1, 1).gather(1, order.unsqueeze(-1).expand(-1, -1, words.shape[-1]))
         return chosen, torch.arange(longest, device=lengths.device) < lengths
@@ -136,7 +135,7 @@ class MemoryRNNGenerationOutput(MemoryOutput):
     logits (`torch.FloatTensor` of shape `(batch_size, target_length, vocab_size)`):
         Scores of the next word before the softmax.
     past_key_values (`tuple(torch.FloatTensor)`, *optional*, returned with `use_cache=True`):
-        The decoder's last state, to go on from.
+        The decoder's last state, with which generation continues.
     decoder_hidden_states (`tuple(torch.FloatTensor)`, *optional*, returned with `output_hidden_states=True`):
         The vectors of the words so far, and the decoder's hidden states.
     decoder_attentions:
@@ -144,7 +143,7 @@ class MemoryRNNGenerationOutput(MemoryOutput):
     cross_attentions (`tuple(torch.FloatTensor)`, *optional*, returned with `output_attentions=True`):
         The attention to the encoder's words, `(batch_size, 1, target_length, sequence_length)`.
     encoder_last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, directions * hidden_size)`):
-        What the encoder says of each word.
+        The encoder's hidden states.
     memory_weights, decoder_memory_weights (*optional*, returned with `output_memory_weights=True`):
         α of Eq. 1 of the encoder, as in [`MemoryRNNOutput`], and of the decoder, `(batch_size, 1, target_length,
         slots)`. The first is left out where `encoder_outputs` were given without it.
@@ -163,8 +162,7 @@ class MemoryRNNGenerationOutput(MemoryOutput):
 
 class EncoderReader(nn.Module):
     """
-    The decoder's view of the encoder: its hidden state asks the encoder's through a matrix, and goes on with the answer
-    (Luong et al., 2015, "general").
+    The decoder's attention to the encoder (Luong et al., 2015, "general").
     """
 
     def __init__(self, config: MemoryRNNConfig):
@@ -190,7 +188,7 @@ class EncoderReader(nn.Module):
 
 
 class StateBridge(nn.Module):
-    """From the states in which an encoder of two directions ends to those in which the decoder begins."""
+    """From the last states of a bidirectional encoder to the first state of the decoder."""
 
     def __init__(self, config: MemoryRNNConfig):
         super().__init__()
@@ -209,7 +207,7 @@ class StateBridge(nn.Module):
 
 @auto_docstring
 class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixin):
-    # What was read cannot be unread: no assisted generation.
+    # A recurrent state cannot be rolled back, so there is no assisted generation.
     _is_stateful = True
     accepts_loss_kwargs = True
 
@@ -217,7 +215,7 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
         config.is_encoder_decoder = True
         super().__init__(config)
         self.rnn = MemoryRNNModel(config)
-        # Appendix C: a bank of its own, since encoder and decoder are different networks.
+        # Appendix C: the decoder has its own bank.
         self.decoder = MemoryRNNLayer(
             config.embedding_size,
             config.hidden_size,
@@ -266,19 +264,19 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
     ) -> tuple[torch.Tensor] | MemoryRNNGenerationOutput:
         r"""
         decoder_input_ids (`torch.Tensor`, *optional*):
-            The words so far, from `decoder_start_token_id` on. By default `labels`, one to the right.
+            The words so far, from `decoder_start_token_id` on. By default `labels`, shifted right.
         token_type_ids (`torch.Tensor`, *optional*):
-            Not read: whatever is given is one text.
+            Ignored: the input is one text.
         past_key_values (`tuple(torch.Tensor)`, *optional*):
-            The decoder's state to go on from; the decoder's words are then those that come after it.
+            The decoder's state before `decoder_input_ids`.
         labels (`torch.Tensor` of shape `(batch_size, target_length)`, *optional*):
-            The words to say; -100 is left out of the loss.
+            The words to generate; -100 is ignored in the loss.
         output_memory_weights (`bool`, *optional*):
             Whether to return the attention over the slots of both banks.
         """
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             if labels is None:
-                raise ValueError("Give `labels` to train, or `decoder_input_ids`; `generate` makes its own.")
+                raise ValueError("Pass `labels` for training or `decoder_input_ids`, or call `generate`.")
             decoder_input_ids = self._shift_right(labels)
         if encoder_outputs is None:
             encoder_outputs = self.rnn(
@@ -333,12 +331,12 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id or 0)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """For the collators of transformers."""
+        """Called by the collators of transformers."""
         return self._shift_right(labels)
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
-        return False  # a state is no cache of keys and values
+        return False  # the state is not a cache of keys and values
 
     def prepare_inputs_for_generation(self, input_ids, past_key_values=None, next_sequence_length=None, **kwargs):
         if past_key_values is not None:

@@ -25,12 +25,12 @@ class MemoryRNNOutput(MemoryOutput):
     last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, directions * hidden_size)`):
         The hidden states of both directions, zero at padding.
     pooler_output (`torch.FloatTensor` of shape `(batch_size, directions * hidden_size)`):
-        The text's vector: the hidden state of each direction after its last word.
+        The text's vector: the last hidden state of each direction.
     last_cell_state (`torch.FloatTensor` of shape `(batch_size, directions * hidden_size)`, *optional*):
-        Of an LSTM, the cell state there.
+        The last cell state of an LSTM.
     memory_weights (`torch.FloatTensor`, *optional*, returned with `output_memory_weights=True`):
-        α of Eq. 1, of shape `(batch_size, directions, sequence_length, slots)`: zero at padding, and at the first word
-        of each direction, which reads nothing.
+        α of Eq. 1, of shape `(batch_size, directions, sequence_length, slots)`. Zero at padding, and at the first word
+        of each direction.
     hidden_states (`tuple(torch.FloatTensor)`, *optional*, returned with `output_hidden_states=True`):
         The word vectors, and `last_hidden_state`.
     """
@@ -43,11 +43,11 @@ class MemoryRNNOutput(MemoryOutput):
 
 
 class MemoryRNNLayer(GradientCheckpointingLayer, MemoryRNN):
-    """The layer, which forgets its steps and takes them again where gradients are checkpointed."""
+    """The layer, with gradient checkpointing."""
 
     def forward(self, inputs, mask=None, *state, output_weights=False):
         hidden, state, weights = super().forward(inputs, mask, state or None, output_weights)
-        # Flat, as `state` is: reentrant checkpointing loses the gradient of what lies in a tuple inside of another.
+        # A flat tuple: reentrant checkpointing loses the gradients of nested ones.
         return hidden, weights, *state
 
 
@@ -62,7 +62,7 @@ class MemoryRNNPreTrainedModel(GrowingNetworkMixin, MemoryModelMixin, PreTrained
     without_memory_means = "the values of all slots are zero, so that the network reads its words alone."
 
     def __init__(self, config: MemoryRNNConfig, *args, **kwargs):
-        # Assignments to a configuration are not validated by transformers, and would surface as a shape error later.
+        # transformers does not validate assignments to a configuration.
         config.validate_sizes()
         config.validate_memory()
         super().__init__(config, *args, **kwargs)
@@ -75,7 +75,7 @@ class MemoryRNNPreTrainedModel(GrowingNetworkMixin, MemoryModelMixin, PreTrained
         return [
             MemoryRead(
                 title,
-                f"Shares of what all words of the {read}, in {self.config.total_slots} slots.",
+                f"Mean attention of all words of the {read}, over {self.config.total_slots} slots.",
                 share_by_slot(weights),
                 owners=slot_domains(self.config),
             )
@@ -101,7 +101,7 @@ class MemoryRNNPreTrainedModel(GrowingNetworkMixin, MemoryModelMixin, PreTrained
         if isinstance(module, nn.Linear):
             init.normal_(module.weight, mean=0.0, std=module.in_features**-0.5)
         elif isinstance(module, MemoryRNN):
-            # As torch starts its recurrent networks.
+            # The initialisation of recurrent networks in torch.
             bound = module.hidden_size**-0.5
             init.uniform_(module.input_projection.weight, -bound, bound)
             init.uniform_(module.hidden_weight, -bound, bound)
@@ -152,12 +152,12 @@ class MemoryRNNModel(MemoryRNNPreTrainedModel):
     ) -> tuple[torch.Tensor] | MemoryRNNOutput:
         r"""
         token_type_ids (`torch.Tensor`, *optional*):
-            Not read here, where whatever is given is one text; the classifier tells two texts by it.
+            Ignored: the input is one text.
         output_memory_weights (`bool`, *optional*):
             Whether to return the attention over the slots.
         """
         if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give either `input_ids` or `inputs_embeds`: one of them, and not both.")
+            raise ValueError("Pass either `input_ids` or `inputs_embeds`.")
         if inputs_embeds is None:
             if can_read_values(input_ids) and input_ids.shape[1]:
                 self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
@@ -180,5 +180,5 @@ class MemoryRNNModel(MemoryRNNPreTrainedModel):
 
 
 def can_read_values(values: torch.Tensor) -> bool:
-    """Whether Python may go by what is in a tensor: not while a program is recorded, and not where a GPU would wait."""
+    """Whether Python may read a tensor: not while a program is traced, and not where it waits for a GPU."""
     return values.device.type == "cpu" and not torch.compiler.is_compiling()

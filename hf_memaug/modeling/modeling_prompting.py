@@ -14,8 +14,7 @@ from hf_memaug.modeling.modeling_utils import WHERE, config_of_backbone, lacking
 
 class LabelWords(nn.Module):
     """
-    The verbaliser: a label's score is the mean score of its words (OpenPrompt's manual verbaliser, whose softmax over
-    all label words shifts every label alike and so leaves the classification as it is).
+    The verbalizer: the score of a label is the mean score of its words, as in OpenPrompt's manual verbalizer.
     """
 
     def __init__(self, config):
@@ -26,7 +25,7 @@ class LabelWords(nn.Module):
         self.word_shares = nn.Buffer(word_shares, persistent=False)
 
     def padded_token_ids(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Ids and averaging weights as `(labels, words)`; rows with fewer words are filled up with weight zero."""
+        """Ids and averaging weights of shape `(labels, words)`; shorter rows are padded with weight zero."""
         rows = self.config.verbalizer_token_ids or [[label] for label in range(self.config.num_labels)]
         self.config.validate_prompt()
         width = max(map(len, rows))
@@ -35,12 +34,12 @@ class LabelWords(nn.Module):
         return token_ids, word_shares
 
     def forward(self, word_scores: torch.Tensor) -> torch.Tensor:
-        """`(..., labels, words)`, as `token_ids` has them, to `(..., labels)`."""
+        """From `(..., labels, words)` to `(..., labels)`."""
         return (word_scores * self.word_shares.to(word_scores.dtype)).sum(dim=-1)
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether its rows can be read: with an adapter, quantised, offloaded or partitioned, it has to be called."""
+    """Whether rows of the weight can be read: not with an adapter, quantised, offloaded or partitioned."""
     if not isinstance(layer, nn.Linear) or layer.bias is None or hasattr(layer, "_hf_hook"):
         return False
     weight = layer.weight
@@ -49,27 +48,27 @@ def _is_plain(layer: nn.Module) -> bool:
 
 class PromptMixin:
     """
-    Classification as a cloze question: the memory acts at the mask, and the masked-LM head scores the label words.
+    Classification by a prompt: the memory augments the mask token, and the masked-LM head scores the label words.
     """
 
     def _build_verbalizer(self, config):
         if config.verbalizer is not None and config.verbalizer_token_ids is None:
             raise ValueError(
                 "`verbalizer` is given without `verbalizer_token_ids`. Build the model with `from_backbone`, which "
-                "looks the ids of the words up in the tokenizer."
+                "looks up the ids in the tokenizer."
             )
-        # The memory sits where the question is asked, so the configuration of a prompted model cannot say otherwise.
+        # A prompted model always reads the mask token.
         config.memory_pooling = "mask"
         self.classifier = LabelWords(config)
         self.loss_type = "ForSequenceClassification"
 
     def _label_scores(self, hidden: torch.Tensor) -> torch.Tensor:
-        """`hidden` is what the decoder of the masked-LM head reads: it scores the label words alone."""
+        """Scores of the label words alone, from the input of the masked-LM decoder."""
         token_ids, decoder = self.classifier.token_ids, self.get_output_embeddings()
         if _is_plain(decoder):
             weight, bias = (part.index_select(0, token_ids.flatten()) for part in (decoder.weight, decoder.bias))
             scores = linear(hidden, weight)
-            # Under autocast a bias of its own precision would raise that of the scores.
+            # Under autocast, a float32 bias would change the type of the scores.
             scores = scores + bias.to(scores.dtype)
         else:
             scores = decoder(hidden)
@@ -89,11 +88,11 @@ class PromptMixin:
         """
         Args:
             template (`str`):
-                The cloze question, such as `"{text} It was {mask}."`.
+                The prompt, such as `"{text} It was {mask}."`.
             verbalizer (`dict[str, str | list[str]]`):
                 The words for each label, such as `{"negative": "bad", "positive": ["good", "great"]}`.
             tokenizer (*optional*):
-                The backbone's tokenizer, where it does not lie with the checkpoint.
+                The backbone's tokenizer. By default it is loaded from the checkpoint.
         """
         if template is None or verbalizer is None:
             missing = "template" if template is None else "verbalizer"
@@ -107,9 +106,9 @@ class PromptMixin:
             where = {name: kwargs[name] for name in WHERE if name in kwargs}
             tokenizer = AutoTokenizer.from_pretrained(name_or_path, **where)
         if tokenizer.mask_token_id is None:
-            raise ValueError("`tokenizer` has no mask token, and prompting asks for one. Use a masked-LM's tokenizer.")
+            raise ValueError("`tokenizer` has no mask token. Use the tokenizer of a masked language model.")
         if kwargs.pop("memory_pooling", "mask") != "mask":
-            raise ValueError('`memory_pooling` of a prompted model is always "mask": leave it out.')
+            raise ValueError('`memory_pooling` of a prompted model is always "mask". Leave it out.')
         verbalizer = in_label_order(normalise_verbalizer(verbalizer), kwargs.get("id2label"))
         wants_info = kwargs.pop("output_loading_info", False)
         model, info = super().from_backbone(
@@ -124,8 +123,8 @@ class PromptMixin:
         )
         if lacking_lm_head(info["missing_keys"]):
             warnings.warn(
-                f"`{name_or_path}` comes without a masked-LM head, by which words are scored: a fresh one begins at "
-                "random. Give it one with `hf-memaug pretrain --only-head`, or take a checkpoint that has one.",
+                f"`{name_or_path}` has no masked-LM head, so the head that scores the words is untrained. Train one "
+                "with `hf-memaug pretrain --only-head`, or use a checkpoint that has one.",
                 stacklevel=2,
             )
         return (model, info) if wants_info else model

@@ -43,17 +43,17 @@ from hf_memaug.modeling.modeling_utils import (
 class ViTGMoEOutput(MemoryOutput):
     r"""
     last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
-        The last layer, behind the last norm.
+        The last layer, after the last norm.
     pooler_output (`torch.FloatTensor` of shape `(batch_size, hidden_size)`, *optional*):
         ViT's pooler.
     aux_loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned in training):
-        The mean of importance and load loss (C.4), summed over the layers that have experts, before its weight.
+        The mean of importance and load loss (C.4), summed over the layers with experts, before its weight.
     router_logits (`tuple(torch.FloatTensor)`, *optional*, returned with `output_router_logits=True`):
-        For each layer that has experts, what the router says of each token before the noise: of shape `(batch_size *
-        sequence_length, num_experts)`.
+        The router's scores of each layer with experts, before the noise, of shape `(batch_size * sequence_length,
+        num_experts)`.
     memory_weights (`torch.FloatTensor`, *optional*, returned with `output_memory_weights=True`):
-        `G(x)` of Eq. 3, how much each expert says of each token, which is nothing for those that were not chosen: of
-        shape `(batch_size, layers that have experts, sequence_length, num_experts)`.
+        `G(x)` of Eq. 3, the weight of each expert for each token, zero where it was not chosen, of shape `(batch_size,
+        layers with experts, sequence_length, num_experts)`.
     """
 
     last_hidden_state: torch.FloatTensor | None = None
@@ -90,7 +90,7 @@ class ViTGMoEClassifierOutput(MemoryOutput):
 
 @use_experts_implementation(has_bias=True, has_gate=False)
 class ViTGMoEExperts(Experts):
-    """`E_1` to `E_N` of Eq. 3, behind the experts interface of transformers: `"eager"` is one after the other."""
+    """`E_1` to `E_N` of Eq. 3, through the experts interface of transformers."""
 
     def __init__(self, config: ViTGMoEConfig):
         super().__init__(config.num_experts, config.hidden_size, config.intermediate_size, ACT2FN[config.hidden_act])
@@ -110,7 +110,7 @@ ALL_EXPERTS_FUNCTIONS.register("grouped_experts", grouped_experts_forward)
 
 
 class MixtureOfExperts(nn.Module):
-    """`f_MoE` of Eq. 3. Every token is read by its k experts: none is dropped, and none depends on the others."""
+    """`f_MoE` of Eq. 3. No token is dropped, and no token depends on others."""
 
     def __init__(self, config: ViTGMoEConfig):
         super().__init__()
@@ -129,15 +129,15 @@ class MixtureOfExperts(nn.Module):
         return self.experts(tokens, routing.experts, routing.weights).view_as(hidden_states), routing
 
     def auxiliary_loss(self, routing: Routing) -> torch.Tensor:
-        """C.4, for one layer: of the tokens of all processes."""
+        """C.4 for one layer, over the tokens of all processes."""
         noise = self.config.noise
         return (importance_loss(routing.logits) + load_loss(routing, noise)) / 2
 
 
 class ViTGMoELayer(ViTLayer):
     """
-    A layer of ViT whose feed-forward network is a mixture. Returns what it makes of the tokens, and the parts of the
-    routing: one by one, because reentrant checkpointing would cut gradients off in anything that is nested.
+    A layer of ViT whose feed-forward network is a mixture. Returns the tokens and the parts of the routing in one flat
+    tuple, because reentrant checkpointing loses the gradients of nested ones.
     """
 
     def __init__(self, config: ViTGMoEConfig):
@@ -156,10 +156,10 @@ class ViTGMoELayer(ViTLayer):
 @auto_docstring
 class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
     config: ViTGMoEConfig
-    # What the family adds and its siblings call the memory: routers and experts.
+    # Routers and experts take the place of a memory.
     memory_modules = (MixtureOfExperts,)
     memory_shape_fields = ("num_experts", "moe_placement", "moe_layers", "router", "router_dim", "distillation_token")
-    # Which of transformers' classes reads a plain checkpoint for this one.
+    # The class of transformers that loads a plain checkpoint.
     plain_auto_class = AutoModel
     _can_record_outputs = {
         **ViTPreTrainedModel._can_record_outputs,
@@ -168,7 +168,7 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
     _no_split_modules = ["ViTEmbeddings", "DeiTEmbeddings", "ViTLayer", "ViTGMoELayer"]
 
     def __init__(self, config: ViTGMoEConfig, *args, **kwargs):
-        # Assignments to a configuration are not validated by transformers, and would surface as a shape error later.
+        # transformers does not validate assignments to a configuration.
         config.validate_experts()
         config.validate_expert_layers()
         super().__init__(config, *args, **kwargs)
@@ -179,10 +179,10 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
         config, patch = self.config, self.base_model.embeddings.patch_embeddings.patch_size
         grid = [size // side for size, side in zip(inputs["pixel_values"].shape[-2:], patch, strict=True)]
         about = (
-            f"How much each of {config.num_experts} experts says of {grid[0] * grid[1]} patches, of which each has "
-            f"{config.num_experts_per_tok}."
+            f"Weights of {config.num_experts} experts for {grid[0] * grid[1]} patches, each of which has "
+            f"{config.num_experts_per_tok} of them."
         )
-        # Without the tokens before the patches: the class token, and DeiT's second.
+        # Without the class token and DeiT's distillation token.
         layers = outputs.memory_weights[:, :, -grid[0] * grid[1] :].float().unbind(dim=1)
         return [
             MemoryRead(
@@ -197,7 +197,7 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
         ]
 
     def get_correct_experts_implementation(self, requested_experts: str | None) -> str:
-        # Ours where none is asked for: unlike the default of transformers it follows autocast and takes float64.
+        # Unlike the default of transformers, ours supports autocast and float64.
         return super().get_correct_experts_implementation(requested_experts or "grouped_experts")
 
     @torch.no_grad()
@@ -218,7 +218,7 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
     @classmethod
     def how_to_begin_with(cls, model_type: str) -> str | None:
         if model_type in PLAIN_TYPES:
-            return "`from_vit` makes every expert a copy of its feed-forward network."
+            return "`from_vit` copies its feed-forward network to every expert."
         return None
 
     @classmethod
@@ -229,12 +229,12 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
     @classmethod
     def from_vit(cls, vit, **kwargs):
         """
-        Takes a plain ViT or DeiT and makes every expert a copy of the layer's feed-forward network (C.2). Routers are
-        fresh, and so is the head where there is none, or where `num_labels` or `id2label` ask for another.
+        Copies the feed-forward networks of a plain ViT or DeiT to every expert (C.2). Routers are untrained, and so is
+        the head if there is none, or if `num_labels` or `id2label` are given.
 
         Args:
             vit (`str` or `PreTrainedModel`):
-                A folder, a repository of the hub, or a model, which is not changed.
+                A folder, a repository of the Hub, or a model (which is copied).
             kwargs (*optional*):
                 Fields of the configuration (`num_experts`, `num_labels`, ...) and arguments of `from_pretrained`.
         """
@@ -244,7 +244,7 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
         check_arguments("from_vit", cls.config_class, how, kwargs, takes)
         refused = sorted(set(how) - set(switches))
         if refused and isinstance(vit, PreTrainedModel):
-            raise TypeError(f"`{refused[0]}` is for checkpoints, and `vit` is a model, whose type and place are kept.")
+            raise TypeError(f"`{refused[0]}` is for checkpoints, and `vit` is a model. Leave it out.")
         chosen = {name: how.pop(name) for name in switches if name in how}
         new_labels = bool({"num_labels", "id2label"} & set(kwargs))
         plain = vit if isinstance(vit, PreTrainedModel) else cls._load_plain(vit, how, kwargs, new_labels)
@@ -261,14 +261,14 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
     @classmethod
     def _load_plain(cls, name_or_path, how: dict, kwargs: dict, new_labels: bool) -> PreTrainedModel:
         found = AutoConfig.from_pretrained(name_or_path, **{name: how[name] for name in WHERE if name in how})
-        cls.config_class.from_vit_config(found, **kwargs)  # refuses what does not fit before any weight is read
+        cls.config_class.from_vit_config(found, **kwargs)  # raises errors before any weight is read
         auto_class = cls.plain_auto_class
         if new_labels and auto_class is not AutoModel:
             auto_class, how = AutoModel, {**how, "add_pooling_layer": False}
         return auto_class.from_pretrained(name_or_path, use_safetensors=True, **how)
 
     def _keep_head(self, plain: PreTrainedModel) -> None:
-        """A model without a head keeps none."""
+        """Copies the head, in classes that have one."""
 
 
 @auto_docstring
@@ -296,7 +296,7 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
             raise ValueError(f"`vit` has no weights for {missing[:3]}: pass a model of transformers, without adapters.")
         self.load_state_dict({name: value for name, value in stored.items() if name in wanted}, strict=False)
         for layer in self.config.expert_layers:
-            # C.2: the pretrained network of the same place, as many times as there are experts.
+            # C.2: every expert starts as the pre-trained network of its layer.
             network = plain.layers[layer].mlp
             self.layers[layer].moe.experts.copy_of(network.fc1, network.fc2)
 
@@ -312,7 +312,7 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
     ) -> ViTGMoEOutput:
         r"""
         output_memory_weights (`bool`, *optional*):
-            Whether to return how much each expert says of each token.
+            Whether to return the weight of each expert for each token.
         """
         if pixel_values is None:
             raise ValueError("`pixel_values` is missing. The checkpoint's image processor makes it from images.")
@@ -332,7 +332,7 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
 
         aux_loss = memory_weights = None
         if self.training:
-            # Not in evaluation, where one process may be alone and would wait for the tokens of the others.
+            # Not in evaluation, where a process may run alone and would wait for the others.
             losses = [mixture.auxiliary_loss(routing) for mixture, routing in zip(mixtures, routings, strict=True)]
             aux_loss = torch.stack(losses).sum()
         if output_memory_weights:
@@ -360,8 +360,8 @@ class ViTGMoEForImageClassification(ViTGMoEPreTrainedModel):
     def _keep_head(self, plain: PreTrainedModel) -> None:
         if hasattr(plain, "distillation_classifier"):
             raise ValueError(
-                "`vit` is a DeiT that averages two heads, one for each of its first tokens, and this model has one. "
-                "Pass `num_labels` for a fresh head, or load the checkpoint as `DeiTForImageClassification`."
+                "`vit` is a DeiT with a distillation head, which this model does not have. Pass `num_labels` for a "
+                "fresh head, or load the checkpoint as `DeiTForImageClassification`."
             )
         theirs = getattr(plain, "classifier", None)
         if isinstance(theirs, nn.Linear):
@@ -379,7 +379,7 @@ class ViTGMoEForImageClassification(ViTGMoEPreTrainedModel):
         outputs = self.vit(
             pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, **{**kwargs, "return_dict": True}
         )
-        # The first token is the image's; DeiT's second goes by.
+        # The class token; DeiT's distillation token is not read.
         logits = self.classifier(outputs.last_hidden_state[:, 0])
         loss = None
         if labels is not None:

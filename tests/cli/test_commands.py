@@ -183,7 +183,7 @@ def test_an_encoder_without_a_masked_lm_head(command, backbones, tmp_path):
     texts = ["the phone is good and the battery lasts", "a slow film with a great end"] * 30
     (tmp_path / "domain.txt").write_text("\n".join(texts))
     words = ["pretrain", "--corpus", "domain.txt", "--length", 32, "--num-train-epochs", 2, "--learning-rate", "1e-2"]
-    said = "comes without a masked-LM head"
+    said = "has no masked-LM head"
     code, out, error = command(*words, "--backbone", "headless", "--output", "both")
     assert code == 0 and said in out and "`--only-head --learning-rate 1e-3`" in out, error
     code, out, error = command(*words, "--backbone", "headless", "--output", "head", "--only-head")

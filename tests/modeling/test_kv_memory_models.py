@@ -250,7 +250,7 @@ class TestPrompting:
         case = next(one for one in CASES if "Prompt" in one.name and one.backbone == kind)
         transformers.AutoModel.from_pretrained(backbones[kind]).save_pretrained(tmp_path)
         asked = {**PROMPT, "tokenizer": tiny_tokenizer(kind), **MEMORY}
-        with pytest.warns(UserWarning, match="comes without a masked-LM head.*--only-head"):
+        with pytest.warns(UserWarning, match="has no masked-LM head.*--only-head"):
             case.model_class.from_backbone(tmp_path, **asked)
         with warnings.catch_warnings():
             warnings.simplefilter("error", UserWarning)

@@ -200,7 +200,7 @@ class TestGeneration:
         expected = nn.functional.cross_entropy(logits[labels >= 0], labels[labels >= 0])
         torch.testing.assert_close(model(texts(), labels=labels).loss.double(), expected, rtol=1e-6, atol=1e-6)
         assert torch.equal(model.prepare_decoder_input_ids_from_labels(labels), given)
-        with pytest.raises(ValueError, match="Give `labels` to train, or `decoder_input_ids`"):
+        with pytest.raises(ValueError, match="Pass `labels` for training or `decoder_input_ids`"):
             model(texts())
 
     @cells

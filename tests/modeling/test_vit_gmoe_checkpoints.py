@@ -116,7 +116,7 @@ class TestUpcycling:
         deit = tiny_deit(DeiTForImageClassificationWithTeacher)
         deit.save_pretrained(tmp_path)
         for given in (deit, tmp_path):
-            with pytest.raises(ValueError, match="`vit` is a DeiT that averages two heads.*Pass `num_labels`"):
+            with pytest.raises(ValueError, match="`vit` is a DeiT with a distillation head.*Pass `num_labels`"):
                 ViTGMoEForImageClassification.from_vit(given)
             model = ViTGMoEForImageClassification.from_vit(given, num_labels=4)
             found, expected = model.vit(images()).last_hidden_state, deit.deit(images()).last_hidden_state
