@@ -286,7 +286,7 @@ def test_a_pair_of_encoders_that_do_not_fit_is_refused_before_other_methods_trai
     for name, methods in (("compare", ["--methods", "erm,gmap"]), ("continual", ["--method", "gmap"])):
         words = [name, *columns, *methods, "--backbone", backbones["roberta"], "--seeds", 1]
         code, _, error = command(*words, "--general", backbones["bert"])
-        assert code == 2 and "`--general`" in error and "`--backbone`" in error and "choose two encoders" in error, (
+        assert code == 2 and "`--general`" in error and "`--backbone`" in error and "Choose two encoders" in error, (
             error
         )
         code, _, error = command(*words, "--general", backbones["roberta"], "--memory-layers", "1,40")
