@@ -21,6 +21,20 @@ def test_links_lead_somewhere(page):
     ]
 
 
+def anchors(text: str) -> set[str]:
+    """The anchors of the headings, as the site makes them."""
+    headings = re.findall(r"^#+ (.+)$", re.sub(r"```.*?```", "", text, flags=re.DOTALL), re.MULTILINE)
+    plain = (re.sub(r"[^\w\s-]", "", heading.lower()).strip() for heading in headings)
+    return {re.sub(r"[-\s]+", "-", heading) for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_anchors_exist(page):
+    for link, anchor in re.findall(r"\]\((?!http)([^)#\s]*\.md)?#([^)]+)\)", text_of(page)):
+        target = ((ROOT / page).parent / link).resolve() if link else ROOT / page
+        assert "reference/" in link or anchor in anchors(target.read_text(encoding="utf-8")), (link, anchor)
+
+
 @pytest.mark.parametrize("page", PAGES)
 def test_scripts_and_modules_exist(page):
     for block in blocks(page, "bash"):
