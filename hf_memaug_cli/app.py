@@ -207,12 +207,12 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
 
 def _setting_options(command: Command, words: Sequence[str]) -> "dict[str, tuple[str | None, Setting]]":
     """Each field of `command`, for all methods and for each method that `words` name: `--mil.learning-rate 1e-4`."""
-    own_names = {one.name for one in dataclasses.fields(command.options)}
+    declared = {one.name for one in dataclasses.fields(command.options)}
     of_methods = dict.fromkeys(match[1] for word in words if (match := re.match(r"--([^=]+)\.[^.=]+", word)))
     return {
         f"setting_{number}": (method, setting)
         for number, (method, setting) in enumerate(product((None, *of_methods), command.settings().values()))
-        if method is not None or setting.name not in own_names
+        if method is not None or setting.name not in declared
     }
 
 
