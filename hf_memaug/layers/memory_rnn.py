@@ -98,7 +98,7 @@ class MemoryRNN(nn.Module):
         Args:
             inputs (`Tensor`): word vectors, `(rows, steps, input_size)`.
             mask (`Tensor`, *optional*): true where there is a word, `(rows, steps)`. Padding leaves the state alone.
-            state (`tuple[Tensor, ...]`, *optional*): the first state: the hidden state and, for an LSTM, the cell state,
+            state (`tuple[Tensor, ...]`, *optional*): where to start: the hidden state and, for an LSTM, the cell state,
                 each `(directions, rows, hidden_size)`.
             output_weights (`bool`): whether to return the attention over the slots.
 
