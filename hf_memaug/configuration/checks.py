@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that every family's configuration shares."""
+"""Checks shared by the configurations."""
 
 from collections.abc import Iterable
 from dataclasses import fields
@@ -15,8 +15,8 @@ from hf_memaug.suggestions import nearest, of_these
 
 def strict(config_class: type) -> type:
     """
-    The `strict` of huggingface_hub, for configurations: a field with a fixed set of values refuses another in words
-    that name the field, its values, and the one that was most likely meant.
+    `strict` of huggingface_hub with a better error for fields with a fixed set of values: it lists them and suggests
+    the closest match.
     """
     config_class = strict_dataclasses.strict(config_class)
     allowed = {field.name: choices for field in fields(config_class) if (choices := choices_of(field.type))}
@@ -35,7 +35,7 @@ def strict(config_class: type) -> type:
 
 
 def choices_of(annotation: Any) -> list[Any]:
-    """The values that a field of this type may have, where these are a fixed set of words or numbers; else none."""
+    """The values of a `Literal` type, and of unions of them; otherwise an empty list."""
     if get_origin(annotation) is Literal:
         return list(get_args(annotation))
     if get_origin(annotation) not in (Union, UnionType):
@@ -47,15 +47,15 @@ def choices_of(annotation: Any) -> list[Any]:
 
 def refuse_misspelt_fields(config_class: type, kwargs: Iterable[str], own_prefixes: tuple[str, ...]) -> None:
     """
-    transformers keeps an unknown keyword as an attribute, so a misspelt field would be accepted and ignored. Names that
-    resemble a field, or begin like the family's own fields, are refused; foreign keys of old checkpoints still pass.
+    Raises an error for unknown keywords that resemble a field or have the prefix of the family's own fields.
+    transformers would store them as attributes and ignore them. Other keys of old checkpoints pass.
     """
     known = {field.name for field in fields(config_class)} | {"num_labels", "attn_implementation", "torch_dtype"}
     own = sorted(name for name in known if name.startswith(own_prefixes))
     for name in kwargs:
         if name in known or name.startswith("_"):
             continue
-        # Stricter about the inherited fields: `layer_norm_epsilon` is another model's spelling, not a slip.
+        # Stricter for inherited fields: `layer_norm_epsilon` is the name in another model, not a misspelling.
         suggestion = nearest(name, own, cutoff=0.75) or nearest(name, known, cutoff=0.9)
         if suggestion is None and not name.startswith(own_prefixes):
             continue

@@ -83,7 +83,7 @@ class GMAPConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs):
         refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "freeze_", "general_", "strateg", "fusion"))
         if self.general is not None and self.domain is not None:
-            # What `to_dict` adds for others to read: each encoder has its own.
+            # `to_dict` adds these for PEFT and others; each encoder has its own.
             for name in _SIZES:
                 kwargs.pop(name, None)
         for name in self.sub_configs:
@@ -95,26 +95,26 @@ class GMAPConfig(PreTrainedConfig):
             self.refuse_general_dtype(self.general_dtype)
         if self.memory_layers is not None:
             self.memory_layers = list(self.memory_layers)
-        # Auto classes that offer two heads walk through this list, and stumble over None.
+        # Auto classes with two heads iterate over this list, which must not be None.
         self.architectures = self.architectures or []
         super().__post_init__(**kwargs)
 
     @staticmethod
     def refuse_general_dtype(given: str | None) -> None:
-        """Of a general encoder that learns."""
+        """Raises an error for a general encoder that is trained."""
         if given is not None:
             raise ValueError(
-                f"`general_dtype` is {given!r}, and with `freeze_general=False` the general encoder learns, in the "
-                "precision of the rest. Leave `general_dtype` out."
+                f"`general_dtype` ({given!r}) is for a frozen general encoder, and `freeze_general` is False. Leave "
+                "`general_dtype` out."
             )
 
     def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:
-        """What is fed with text and resized with the vocabulary."""
+        """The encoder that reads text."""
         return self.domain
 
     @property
     def hidden_dropout_prob(self) -> float:
-        """Of the domain encoder's layers, whatever it calls it."""
+        """The dropout of the domain encoder's layers, under any of its names."""
         return getattr(self.domain, "hidden_dropout_prob", getattr(self.domain, "resid_pdrop", 0.0))
 
     @hidden_dropout_prob.setter
@@ -123,12 +123,12 @@ class GMAPConfig(PreTrainedConfig):
             setattr(encoder, "hidden_dropout_prob" if hasattr(encoder, "hidden_dropout_prob") else "resid_pdrop", value)
 
     def to_dict(self) -> dict[str, Any]:
-        # Where others look for the sizes of a model, PEFT for one.
+        # PEFT and others look for the sizes of a model here.
         return {**super().to_dict(), **{name: getattr(self.domain, name) for name in _SIZES}}
 
     @property
     def augmented_layers(self) -> list[int]:
-        """`memory_layers`, or what stands in for them, counted from 1."""
+        """`memory_layers`, or their default, counted from 1."""
         depth = self.domain.num_hidden_layers
         if self.memory_layers is not None:
             return list(self.memory_layers)
@@ -147,14 +147,13 @@ class GMAPConfig(PreTrainedConfig):
         return list(range(1, (max(self.augmented_layers) if self.strategy == "multiple" else depth) + 1))
 
     def check_encoders(self):
-        """Called when a model is built: a configuration on its own may still be on its way to sizes that fit."""
+        """Called when a model is built, because fields of a configuration may be set one by one."""
         for name in ("hidden_size", "num_hidden_layers", "vocab_size"):
             general, domain = getattr(self.general, name), getattr(self.domain, name)
             if general != domain:
                 raise ValueError(
-                    f"`general` has `{name}={general}` and `domain` has `{name}={domain}`. The memory of the one is "
-                    "read by the other, token by token and layer by layer: choose two encoders of one shape and one "
-                    "tokenizer, such as a model and what further pre-training made of it."
+                    f"`general` has `{name}={general}` and `domain` has `{name}={domain}`. Choose two encoders of one "
+                    "shape with one tokenizer, such as a model and its further pre-trained version."
                 )
         if self.domain.hidden_size % self.domain.num_attention_heads:
             raise ValueError(
@@ -168,7 +167,7 @@ class GMAPConfig(PreTrainedConfig):
                 '"gated" or "multiple".'
             )
         if not layers:
-            raise ValueError("`memory_layers` is empty, so that nothing is read. Name a layer, or leave it out.")
+            raise ValueError("`memory_layers` is empty. Name a layer, or leave it out.")
         wrong = [layer for layer in layers if not 1 <= layer <= depth]
         if wrong:
             raise ValueError(

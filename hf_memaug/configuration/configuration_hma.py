@@ -163,13 +163,13 @@ class HMAConfig(PreTrainedConfig):
             if "model_type" not in fields:
                 raise ValueError('`backbone_config` names no `model_type`, such as "vit".')
             model_type = fields.pop("model_type")
-            # Ours by its class: a checkpoint that carries its code brings it, and registers nothing.
+            # Directly, because a checkpoint that carries its code registers nothing.
             ours = model_type == GraphNetworkConfig.model_type
             make = GraphNetworkConfig if ours else partial(AutoConfig.for_model, model_type)
             self.backbone_config = make(**fields)
         for name in ("hidden_size", *(_SIZES if self.backbone_config is not None else ())):
-            kwargs.pop(name, None)  # what `to_dict` adds for others to read
-        # Auto classes that offer two models walk through this list, and stumble over None.
+            kwargs.pop(name, None)  # `to_dict` adds these for PEFT and others
+        # Auto classes with two models iterate over this list, which must not be None.
         self.architectures = self.architectures or []
         super().__post_init__(**kwargs)
 
@@ -189,7 +189,7 @@ class HMAConfig(PreTrainedConfig):
                 raise ValueError(f"`{name}` lies between 0 and 1; got {getattr(self, name)}.")
 
     def has(self, part: str) -> bool:
-        """Whether the augmentation has a part, by its name in `AUGMENTATIONS`."""
+        """Whether the augmentation has a part of `AUGMENTATIONS`."""
         return part in AUGMENTATIONS[self.augmentation]
 
     @property
@@ -198,12 +198,12 @@ class HMAConfig(PreTrainedConfig):
 
     @property
     def writes_memory(self) -> bool:
-        """Whether rows are written in training."""
+        """Whether training writes rows to the memory."""
         return self.has("real")
 
     @property
     def method_row(self) -> str:
-        """What a table calls it: the paper's own names."""
+        """The name in result tables, as in the paper."""
         if not self.prompt_tokens:
             return self.augmentation
         prompts = {"input": "prompt-p", "all": "prompt-a"}[self.prompt_depth]
@@ -211,17 +211,17 @@ class HMAConfig(PreTrainedConfig):
 
     @property
     def has_memory(self) -> bool:
-        """Whether there is a memory, and not its readers alone."""
+        """Whether there is a memory, and not only readers."""
         return self.has("real") or self.has("synthetic")
 
     @property
     def inference_mode(self) -> str | None:
-        """`inference`, where it makes a difference to a score."""
+        """`inference`, if it changes scores."""
         return self.inference if self.has("between rows") else None
 
     @property
     def in_words(self) -> tuple[str, str] | None:
-        """What a model card says that it is, and how it is done; None for the whole, which the registry describes."""
+        """What and how, for the model card; None for the full method, which the registry describes."""
         if self.reads_memory or not self.prompt_tokens:
             return _WORDS.get(self.augmentation)
         where = {"input": "at its input", "all": "at each of its layers"}[self.prompt_depth]
@@ -237,7 +237,7 @@ class HMAConfig(PreTrainedConfig):
             width = getattr(self.backbone_config, name, None)
             if width:
                 return width[-1] if isinstance(width, list | tuple) else width
-        raise ValueError("`feature_size` is missing: the width of what the backbone gives for a row.")
+        raise ValueError("`feature_size` is missing: the width of the backbone's feature.")
 
     @property
     def memory_width(self) -> int:
@@ -246,11 +246,11 @@ class HMAConfig(PreTrainedConfig):
 
     @property
     def augmented_size(self) -> int:
-        """The width of what the linear head reads."""
+        """The input width of the linear head."""
         return self.memory_width if self.reads_memory else self.hidden_size
 
     def to_dict(self) -> dict[str, Any]:
-        # Where others look for the sizes of a model, PEFT for one.
+        # PEFT and others look for the sizes of a model here.
         sizes = {name: getattr(self.backbone_config, name, None) for name in _SIZES}
         if self.feature_size is not None or self.backbone_config is not None:
             sizes["hidden_size"] = self.hidden_size
@@ -260,7 +260,7 @@ class HMAConfig(PreTrainedConfig):
         return self if self.backbone_config is None else self.backbone_config
 
     def check_memory(self):
-        """Called when a model is built: a configuration on its own may still be on its way to sizes that fit."""
+        """Called when a model is built, because fields of a configuration may be set one by one."""
         if self.num_labels < 2 or self.problem_type not in (None, "single_label_classification"):
             raise ValueError(
                 f"HMA embeds classes, of which a row has one: `num_labels` is {self.num_labels} and `problem_type` "
@@ -269,7 +269,7 @@ class HMAConfig(PreTrainedConfig):
         if self.prompt_tokens and self.backbone_config is None:
             raise ValueError(
                 f"`prompt_tokens={self.prompt_tokens}` go into an encoder of transformers, and there is no "
-                "`backbone_config`. Leave `prompt_tokens` out: a module of yours has its own where you put them."
+                "`backbone_config`. Leave `prompt_tokens` out."
             )
         width, heads = self.memory_width, self.memory_heads
         if self.reads_memory and width % heads:
@@ -281,7 +281,7 @@ class HMAConfig(PreTrainedConfig):
 
     @classmethod
     def from_backbone_config(cls, backbone: PreTrainedConfig | None, **kwargs) -> "HMAConfig":
-        """The memories of `kwargs`, over a backbone whose labels are taken over where none are given."""
+        """Memories on a backbone. The labels are those of the backbone unless `kwargs` has others."""
         if backbone is not None and not {"num_labels", "id2label"} & set(kwargs):
             kwargs.update(id2label=dict(backbone.id2label), label2id=dict(backbone.label2id))
         return cls(backbone_config=backbone, **kwargs)

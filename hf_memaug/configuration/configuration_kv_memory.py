@@ -77,7 +77,7 @@ class KVMemoryFields:
                 kwargs.pop("num_labels", None)
                 self.id2label = dict(enumerate(self.verbalizer))
                 self.label2id = {label: index for index, label in self.id2label.items()}
-        # Auto classes that offer two heads walk through this list, and stumble over None.
+        # Auto classes with two heads iterate over this list, which must not be None.
         self.architectures = self.architectures or []
         super().__post_init__(**kwargs)
 
@@ -98,11 +98,11 @@ class KVMemoryFields:
 
     @property
     def slots_per_domain(self) -> list[int]:
-        """How many slots came with each domain."""
+        """The number of slots added for each domain."""
         return list(self.memory_slots_per_domain or [self.memory_slots])
 
     def grown_memory(self, slots: int) -> dict[str, Any]:
-        """The fields of this configuration that another domain's slots change."""
+        """The fields that change when slots for another domain are added."""
         return {
             "memory_slots": self.memory_slots + slots,
             "memory_slots_per_domain": [*self.slots_per_domain, slots],
@@ -110,11 +110,11 @@ class KVMemoryFields:
 
     @property
     def reads_memory(self) -> bool:
-        """Whether anything of the memory reaches the features: with λ = 0 nothing does."""
+        """Whether the memory changes the features, which it does not with λ = 0."""
         return self.memory_weight > 0
 
     def check_heads(self):
-        """Called when a model is built: a configuration on its own may still be on its way to sizes that fit."""
+        """Called when a model is built, because fields of a configuration may be set one by one."""
         for name in ("memory_heads", "num_attention_heads"):
             if self.hidden_size % getattr(self, name):
                 raise ValueError(
@@ -123,7 +123,7 @@ class KVMemoryFields:
                 )
 
     def check_pooling(self):
-        """Called when a model is built, as `check_heads` is."""
+        """Called when a model is built."""
         if self.memory_pooling == "mask" and self.mask_token_id is None:
             raise ValueError(
                 '`memory_pooling` is "mask", and nothing says which token that is. Give a `template` and a '
@@ -160,7 +160,7 @@ class KVMemoryFields:
 
     @classmethod
     def from_backbone_config(cls, backbone: PreTrainedConfig, **kwargs) -> "KVMemoryFields":
-        """The same encoder, with a memory. `kwargs` are fields of this configuration."""
+        """The configuration of the backbone with a memory. `kwargs` are fields of this configuration."""
         if backbone.model_type != cls.backbone_model_type:
             raise ValueError(
                 f"`{cls.__name__}` is built on a `{cls.backbone_model_type}` encoder, and this checkpoint is a "
@@ -170,7 +170,7 @@ class KVMemoryFields:
         for name in ("model_type", "architectures", "transformers_version", "auto_map"):
             inherited.pop(name, None)
         if "num_labels" in kwargs or "verbalizer" in kwargs or "id2label" in kwargs:
-            # The old head's labels would otherwise win over the new ones.
+            # The labels of the old head would override the new ones.
             inherited.pop("id2label", None)
             inherited.pop("label2id", None)
         return cls(**{**inherited, **kwargs})

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The model card, written from the configuration and the facts of the run that it carries."""
+"""The model card, written from the configuration and its `run_facts`."""
 
 import statistics
 from pathlib import Path
@@ -10,9 +10,9 @@ from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from hf_memaug.hub.provenance import FRACTIONS
 from hf_memaug.registry import FAMILIES
 
-# A card with this line is rewritten at the next push; without it, it is a person's and is left alone.
+# A card with this line is rewritten at the next push. A card without it was edited by the user.
 MARK = "<!-- Written by hf_memaug from the facts of the run. Delete this line to keep your own words. -->"
-# What transformers, its trainer and PEFT write when nobody has written anything.
+# Signs of the unedited templates of transformers, its trainer and PEFT.
 _TEMPLATES = (
     "This model card has been automatically generated",
     "This model card has been generated automatically according to the information the Trainer had access to",
@@ -30,7 +30,7 @@ _TASKS = {
     "HMAHead": ("tabular-classification", "the classification of features"),
 }
 _WITHOUT_LABELS = ("ForQuestionAnswering", "ForMaskedLM", "ForConditionalGeneration")
-# A pipeline of transformers for a task, and what to call it.
+# The pipelines of transformers by task, and a variable name for each.
 _PIPELINES = {
     "text-classification": "classify",
     "token-classification": "tag",
@@ -39,19 +39,19 @@ _PIPELINES = {
 }
 _FEATURES = ("feature-extraction", "feature extraction")
 _IMAGE_FEATURES = ("image-feature-extraction", "feature extraction")
-# What makes a model's inputs, by what it is fed with, and how a card speaks of it. Others have a tokenizer.
+# The processor of each main input: variable, class and example input. All others have a tokenizer.
 _PROCESSORS = {
     "pixel_values": ("image_processor", "AutoImageProcessor", "your.jpg"),
     "node_features": None,
     "features": None,
 }
 _TOKENIZER = ("tokenizer", "AutoTokenizer", "Your text")
-# Scores that belong to no single domain.
+# Scores over several domains.
 _WHOLE = {"average": "mean over the domains", "all": "all domains"}
 
 
 def is_ours_to_write(readme: Path) -> bool:
-    """Whether a README is missing, of this library, or a template that nobody filled in."""
+    """Whether a README is missing, was written by this library, or is an unedited template."""
     if not readme.exists():
         return True
     text = readme.read_text(encoding="utf-8")
@@ -65,10 +65,10 @@ def model_card(
     Args:
         config: the model's configuration, with `run_facts`.
         architecture (`str`): the model's class.
-        repo_id (`str`): the repository, or the folder, that the card will lie in.
+        repo_id (`str`): the repository or folder of the card.
         adapter (`bool`, *optional*): whether the repository holds only an adapter.
-        carries_code (`bool`, *optional*): whether the code lies with the weights, so that hf_memaug is not needed.
-        metadata (*optional*): more for the head of the card: `license`, `language`, `tags`, `datasets`, `base_model`.
+        carries_code (`bool`, *optional*): whether the repository has the code, so that hf_memaug is not needed.
+        metadata (*optional*): further metadata: `license`, `language`, `tags`, `datasets`, `base_model`.
     """
     facts = config.run_facts or {}
     paper = FAMILIES[config.model_type].paper
@@ -118,13 +118,13 @@ def model_card(
 
 
 def _task(config, architecture: str) -> tuple[str, str]:
-    """The hub's name for what a class is for, and ours."""
+    """The task of a class, as the Hub names it, and in words."""
     features = _IMAGE_FEATURES if processor_of(config, architecture) == "image_processor" else _FEATURES
     return next((task for name, task in _TASKS.items() if architecture.endswith(name)), features)
 
 
 def processor_of(config, architecture: str) -> str | None:
-    """What belongs to a model: a tokenizer, an image processor, or neither, to graphs and to features."""
+    """`"tokenizer"`, `"image_processor"`, or None for graphs and features."""
     processor = _processor(config, architecture)
     return processor and processor[0]
 
@@ -138,13 +138,13 @@ def _opening(config, architecture, paper, task_in_words, facts, data_name) -> st
     trained = f" It was trained on {data_name}." if data_name else " How it was trained is not recorded."
     if facts.get("left_out"):
         trained += f" The domain **{facts['left_out']}** was left out: neither training nor selection saw it."
-    plain = "the plain encoder, for its memory has the weight 0 and is not read"
+    plain = "the plain encoder, because its memory has the weight 0"
     what, _ = getattr(config, "in_words", None) or (paper.what if _reads_memory(config) else plain, "")
     return f"`{architecture}` for {task_in_words}, {_start(config, architecture)}: {what}.{trained}"
 
 
 def _start(config, architecture: str) -> str:
-    """What it stands on."""
+    """The backbone, in words."""
     inner, name = getattr(config, "backbone_config", None), _hub_name(config)
     if getattr(inner, "model_type", None) == "graph_network":
         return f"with a {_network(inner)}"
@@ -155,15 +155,15 @@ def _start(config, architecture: str) -> str:
             return "on the features of another network"
         if _needs_module(config, architecture):
             return "on a network that is a module of its author's"
-        # A network of timm has its name in another field.
+        # timm has the name in another field.
         return f"with a {getattr(inner, 'architecture', None) or inner.model_type} encoder"
-    # Of a pair of encoders, the one that is trained.
+    # The domain encoder of a pair.
     kind = getattr(getattr(config, "domain", None), "model_type", None) or FAMILIES[config.model_type].backbone
     return f"with a {kind} encoder" if kind else "trained from scratch"
 
 
 def _needs_module(config, architecture: str) -> bool:
-    """Whether the backbone is a module, which is no part of the checkpoint's configuration."""
+    """Whether the backbone is a module of the user, without a configuration."""
     return "For" in architecture and getattr(config, "backbone_config", False) is None
 
 
@@ -252,7 +252,7 @@ def _results(scores, facts) -> str:
     if not scores:
         return "No evaluation was run."
     columns = list(dict.fromkeys(row["metric"] for row in scores))
-    # Where a score depends on how rows are read.
+    # For models with several inference modes.
     modes = ["inference"] if any(row["inference"] for row in scores) else []
     lines = {}
     for row in scores:
@@ -273,7 +273,7 @@ def _results(scores, facts) -> str:
 
 def _method(config, paper, facts) -> str:
     names = [name for name in vars(config) if name.startswith("memory_")] + ["template", "verbalizer"]
-    # A family whose method is in other fields names them.
+    # Families whose method is in other fields name them.
     names = getattr(config, "method_fields", names)
     fields = {name: getattr(config, name) for name in names if getattr(config, name, None) is not None}
     trained_as = f" Trained as `{facts['method']}` of the paper's tables." if facts.get("method") else ""
@@ -329,6 +329,6 @@ def _table(header, rows) -> str:
 
 
 def _hub_name(config) -> str | None:
-    """Where the encoder came from, if that is a name that others can follow and not a folder of this machine."""
+    """The name of the backbone on the Hub, if it is not a local folder."""
     name = config._name_or_path or ""
     return name if name.count("/") <= 1 and name and not Path(name).is_absolute() and not Path(name).exists() else None

@@ -183,7 +183,7 @@ def test_what_learns_has_the_precision_of_the_rest(tmp_path):
     by_hand.general.to(torch.bfloat16)
     assert dtypes_of(by_hand.freeze_general(False)) == WHOLE
     by_hand.save_pretrained(tmp_path / "learns")
-    refused = pytest.raises(ValueError, match="`general_dtype` is 'bfloat16', and with `freeze_general=False`")
+    refused = pytest.raises(ValueError, match="`general_dtype` .'bfloat16'. is for a frozen general encoder")
     with refused:
         gmap_config("gmap", general_dtype="bfloat16", freeze_general=False)
     with refused:
