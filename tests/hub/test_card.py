@@ -67,7 +67,7 @@ def test_a_memory_that_is_not_read_is_not_claimed(case: Case):
     cards = [model_card(case.config(memory_weight=weight), case.name, "me/x") for weight in (0.5, 0)]
     claim = "a key-value memory after the last layer augments"
     assert [claim in card.content for card in cards] == [True, False]
-    assert ["weight 0 and is not read" in card.content for card in cards] == [False, True]
+    assert ["its memory has the weight 0" in card.content for card in cards] == [False, True]
     assert ["memory" in metadata(card)["tags"] for card in cards] == [True, False]
 
 
