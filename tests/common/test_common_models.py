@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 pytestmark = pytest.mark.filterwarnings("ignore")
 every_class = pytest.mark.parametrize("case", CASES, ids=str)
 every_head = pytest.mark.parametrize("case", HEADS, ids=str)
+one_head_a_family = pytest.mark.parametrize("case", {case.model_type: case for case in HEADS}.values(), ids=str)
 
 
 def test_the_registry_is_covered():
@@ -184,6 +185,7 @@ def test_torch_export(case: Case):
     torch.testing.assert_close(features_of(exported), features_of(model(**other)), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @every_class
 def test_torch_compile_in_one_graph(case: Case):
     model, inputs = case.model(), case.inputs(labels=True)
@@ -205,7 +207,8 @@ def test_outputs_behave_like_any_model_output(case: Case):
     assert type(again) is type(output) and list(again.keys()) == list(output.keys())
 
 
-@every_class
+@pytest.mark.slow
+@one_head_a_family
 def test_onnx(case: Case, tmp_path):
     pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")
