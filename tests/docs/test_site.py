@@ -59,11 +59,11 @@ def test_every_public_name_is_in_the_reference(site):
 
 
 def test_arguments_are_described(site):
-    """That the docstrings' own way of writing arguments is understood."""
+    """The site understands the format of the docstrings."""
     text = (site / "reference" / "kv_memory.html").read_text(encoding="utf-8")
     plain = " ".join(unescape(re.sub(r"<[^>]+>", "", text)).split())
     assert re.search(r"memory_slots.{0,80}\|K\| of Eq. 1, the number of slots", plain)
-    assert "Takes a plain checkpoint of the backbone and adds a fresh memory" in plain, "inherited from a mixin"
+    assert "a plain checkpoint of the backbone and adds a fresh memory" in plain, "inherited from a mixin"
 
 
 def test_nothing_is_fetched_from_elsewhere(site):
