@@ -7,7 +7,7 @@ import importlib
 from hf_memaug.registration import register_all, register_family
 from hf_memaug.registry import FAMILIES, public_names
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # Public names other than configurations and models, and the modules that they are imported from on first use.
 _FUNCTIONS = {

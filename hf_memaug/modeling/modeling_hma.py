@@ -40,6 +40,18 @@ support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
 output_memory_weights (`bool`, *optional*):
     Whether to return how much each row reads of each slot.
 """
+GRAPH_ARGS = r"""
+node_features (`torch.LongTensor` of shape `(nodes, channels)`):
+    The nodes of all graphs, as `GraphCollator` puts them together.
+edge_index (`torch.LongTensor` of shape `(2, edges)`):
+    The source and the target node of each edge.
+graph_index (`torch.LongTensor` of shape `(nodes,)`):
+    The graph that each node belongs to.
+edge_features (`torch.LongTensor` of shape `(edges, channels)`, *optional*):
+    The features of the edges.
+num_graphs (`int`, *optional*):
+    The number of graphs. Default: one more than the largest `graph_index`.
+"""
 
 
 class HMAForClassification(HMAPreTrainedModel):
@@ -329,7 +341,7 @@ class HMAForGraphClassification(HMAForClassification):
     supports_gradient_checkpointing = False
 
     @can_return_tuple
-    @auto_docstring(custom_args=SUPPORT_ARGS)
+    @auto_docstring(custom_args=GRAPH_ARGS + SUPPORT_ARGS)
     def forward(
         self,
         node_features: torch.Tensor | None = None,
@@ -343,18 +355,6 @@ class HMAForGraphClassification(HMAForClassification):
         output_memory_weights: bool | None = None,
         **kwargs,
     ) -> HMAOutput:
-        r"""
-        node_features (`torch.LongTensor` of shape `(nodes, channels)`):
-            The nodes of all graphs, as `GraphCollator` puts them together.
-        edge_index (`torch.LongTensor` of shape `(2, edges)`):
-            From which node to which.
-        graph_index (`torch.LongTensor` of shape `(nodes,)`):
-            Which graph a node belongs to.
-        edge_features (`torch.LongTensor` of shape `(edges, channels)`, *optional*):
-            What is known of the edges.
-        num_graphs (`int`, *optional*):
-            How many graphs there are. Left out, the last one that a node belongs to.
-        """
         if node_features is None:
             raise ValueError(
                 "`node_features` is missing. `GraphCollator` makes it from rows with a `graph`: pass it to `Trainer` "

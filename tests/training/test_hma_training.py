@@ -170,7 +170,9 @@ class TestRefusals:
     def test_weights_in_which_the_momentum_encoder_would_stand_still(self):
         model = empty().to(torch.bfloat16).train()
         inputs = {**IMAGES.inputs(), "labels": torch.arange(3)}
-        with pytest.raises(ValueError, match='bfloat16, in which the steps of the momentum encoder are rounded away.*`dtype="float32"`'):
+        with pytest.raises(
+            ValueError, match='bfloat16, in which the steps of the momentum encoder are rounded away.*`dtype="float32"`'
+        ):
             model(**inputs)
         empty(momentum_encoder="none").to(torch.bfloat16).train()(**inputs)
 
