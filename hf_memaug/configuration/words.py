@@ -40,8 +40,8 @@ def check_new_words(words: Iterable[str], tokenizer=None) -> list[str]:
 
 def add_words(tokenizer, words: Iterable[str]) -> None:
     """
-    Gives a tokenizer of whole words more of them, with the ids that come next. In place, because trainers and collators
-    hold on to their tokenizer.
+    Adds words to a word-level tokenizer, with the next ids. In place, because trainers and collators keep a reference
+    to their tokenizer.
 
     `tokenizer.add_tokens` would find its words in the middle of others as well.
     """

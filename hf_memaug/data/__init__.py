@@ -3,17 +3,12 @@
 """Rows from several domains: loading, checking, splitting, and generated data to start with."""
 
 from hf_memaug.configuration.prompt_tokenizer import prompt_tokenizer
+from hf_memaug.configuration.words import add_words
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.generated import generated_digits, generated_reviews
 from hf_memaug.data.generated_graphs import generated_graphs
 from hf_memaug.data.graph_loading import holds_edges, load_graphs, tu_graphs
-from hf_memaug.data.graphs import (
-    GraphCollator,
-    check_graphs,
-    feature_sizes,
-    size_shift_split,
-    undirected_graph,
-)
+from hf_memaug.data.graphs import GraphCollator, check_graphs, feature_sizes, undirected_graph
 from hf_memaug.data.images import ImageCollator, check_images, decode_image
 from hf_memaug.data.loading import load_domains
 from hf_memaug.data.mnist import mnist_domains
@@ -27,7 +22,7 @@ from hf_memaug.data.splits import (
     leave_one_domain_out,
     split_domains,
 )
-from hf_memaug.data.words import add_words, new_words, read_word_vectors, word_tokenizer
+from hf_memaug.data.words import new_words, read_word_vectors, word_tokenizer
 
 __all__ = [
     "DomainDataset",
@@ -59,7 +54,6 @@ __all__ = [
     "prompt_tokenizer",
     "read_word_vectors",
     "row_hashes",
-    "size_shift_split",
     "split_domains",
     "tu_graphs",
     "undirected_graph",

@@ -13,10 +13,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hf_memaug.data.broken_rows import without_broken
-from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.labels import how_named, labels_of
 from hf_memaug.data.messages import listed
-from hf_memaug.data.splits import DomainSplit, split_domains
 
 if TYPE_CHECKING:
     import torch
@@ -207,32 +205,3 @@ def _graphs(dataset) -> list:
     if "graph" not in dataset.column_names:
         raise ValueError(f"`dataset` has no column 'graph'; it has: {listed(dataset.column_names)}.")
     return dataset["graph"]
-
-
-def size_shift_split(dataset: DomainDataset, dev_fraction: float = 0.1, seed: int = 0) -> DomainSplit:
-    """
-    From small graphs to large ones (HMA, Table 6): trains on graphs with fewer nodes than the median, part of them
-    held out as dev, and tests on graphs above the 90th percentile. The domains are called `small` and `large`.
-
-    Args:
-        dataset (`DomainDataset`): rows with `graph`.
-        dev_fraction (`float`, *optional*, defaults to 0.1): the part of the small graphs, of each label, that is held
-            out.
-        seed (`int`, *optional*, defaults to 0): which ones those are.
-    """
-    import numpy as np
-
-    sizes = np.array([len(graph["node_features"]) for graph in _graphs(dataset)])
-    if not len(sizes):
-        raise ValueError("`dataset` is empty; give rows with `graph`.")
-    half, most = np.percentile(sizes, [50, 90])
-    parts = {}
-    for name, rows in (("small", np.flatnonzero(sizes < half)), ("large", np.flatnonzero(sizes > most))):
-        if not len(rows):
-            raise ValueError(
-                f"`dataset` has no {name} graph: half of its graphs have up to {half:g} nodes, nine tenths up to "
-                f"{most:g}. Give graphs of more sizes."
-            )
-        parts[name] = dataset.select(rows).with_columns(domain=[name] * len(rows))
-    small = split_domains(parts["small"], dev_fraction, seed)["small"]
-    return DomainSplit(small.inside, small.out, parts["large"], sources=["small"], target="large")

@@ -20,9 +20,7 @@ def image_bytes(image: Any) -> bytes:
         return image_bytes(image["bytes"] if image.get("bytes") is not None else image["path"])
     if hasattr(image, "mode") and hasattr(image, "tobytes"):
         return f"{image.mode}{image.size}".encode() + image.tobytes()
-    if hasattr(image, "shape") and hasattr(image, "dtype"):
-        return _array_bytes(image)
-    raise TypeError(f"`image` is a {type(image).__name__}; it must be a path, bytes, a PIL image or an array.")
+    raise TypeError(f"`image` is a {type(image).__name__}; it must be a path, bytes or a PIL image.")
 
 
 def feed(digest: hashlib._Hash, value: Any) -> None:
@@ -55,12 +53,8 @@ def _encode(value: Any) -> tuple[str, bytes]:
     if hasattr(value, "mode") and hasattr(value, "tobytes"):
         return "image", image_bytes(value)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        return "array", _array_bytes(value)
+        import numpy as np
+
+        array = np.ascontiguousarray(value)
+        return "array", f"{array.dtype}{array.shape}".encode() + array.tobytes()
     raise TypeError(f"a value of type {type(value).__name__} cannot be hashed; drop its column with `without_columns`.")
-
-
-def _array_bytes(array: Any) -> bytes:
-    import numpy as np
-
-    array = np.ascontiguousarray(array)
-    return f"{array.dtype}{array.shape}".encode() + array.tobytes()

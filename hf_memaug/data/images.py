@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 def decode_image(image: Any):
     """
     An RGB `PIL.Image.Image` of a path, the bytes of a file, a dict with `bytes` or `path` (as `datasets` stores an
-    image), a PIL image, or an array of `(height, width)`, `(height, width, channels)` or `(channels, height, width)`
-    with whole numbers up to 255 or fractions up to 1. A file is turned as its EXIF tag says, as `pipeline` does it.
+    image), or a PIL image. A file is turned as its EXIF tag says, as `pipeline` does it.
     """
     if isinstance(image, dict) and ("bytes" in image or "path" in image):
         image = image["bytes"] if image.get("bytes") is not None else image.get("path")
@@ -29,11 +28,8 @@ def decode_image(image: Any):
         return _decoded_file(image)
     if hasattr(image, "mode") and hasattr(image, "convert"):
         return _as_rgb(image)
-    if hasattr(image, "shape") and hasattr(image, "dtype"):
-        return _decoded_array(image)
     raise TypeError(
-        f"`image` is a {type(image).__name__}; it must be a path, bytes, a dict with 'bytes' or 'path', a PIL image or "
-        "an array."
+        f"`image` is a {type(image).__name__}; it must be a path, bytes, a dict with 'bytes' or 'path', or a PIL image."
     )
 
 
@@ -64,26 +60,6 @@ def _as_rgb(image):
     elif image.mode == "P" and "transparency" in image.info:
         image = image.convert("RGBA")
     return image.convert("RGB")
-
-
-def _decoded_array(array):
-    import numpy as np
-    from PIL import Image
-
-    array = array.detach().cpu().numpy() if hasattr(array, "detach") else np.asarray(array)
-    shape = array.shape
-    if array.ndim == 3 and shape[-1] not in (1, 3, 4) and shape[0] in (1, 3, 4):
-        array = np.moveaxis(array, 0, -1)
-    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[-1] not in (1, 3, 4)) or not array.size:
-        raise ValueError(f"`image` is an array of shape {tuple(shape)}, which is not (height, width[, 1, 3 or 4]).")
-    if array.dtype == bool or np.issubdtype(array.dtype, np.floating):
-        if not (np.isfinite(array).all() and 0 <= array.min() and array.max() <= 1):
-            raise ValueError("`image` is an array of fractions that do not lie between 0 and 1. Undo what scaled it.")
-        array = np.round(array * 255.0)
-    elif array.min() < 0 or array.max() > 255:
-        raise ValueError("`image` is an array of whole numbers that do not lie between 0 and 255. Rescale it.")
-    array = array.astype(np.uint8)
-    return Image.fromarray(array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array).convert("RGB")
 
 
 def check_images(dataset, broken: str = "refuse"):

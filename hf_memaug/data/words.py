@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from hf_memaug.configuration.words import check_word_tokenizer, parted
+
 SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
 
 
@@ -58,21 +60,8 @@ def word_tokenizer(
 
 def new_words(tokenizer, texts: Iterable[str], max_words: int | None = None, min_count: int = 1) -> list[str]:
     """The words of `texts` that are missing from a word-level tokenizer, the most frequent first."""
-    from hf_memaug.configuration.words import check_word_tokenizer
-
     counts = _count(check_word_tokenizer(tokenizer), texts)
     return _by_count(counts, min_count, set(tokenizer.get_vocab()))[:max_words]
-
-
-def add_words(tokenizer, words: Iterable[str]) -> None:
-    """
-    Adds words to a word-level tokenizer, with the next ids. In place, because trainers and collators keep a reference
-    to their tokenizer.
-    """
-    # Here, because the configurations bring torch with them and the rest of this room does without.
-    from hf_memaug.configuration import words as vocabularies
-
-    vocabularies.add_words(tokenizer, words)
 
 
 def read_word_vectors(path: str | Path, words: Iterable[str]) -> dict:
@@ -116,8 +105,6 @@ def _vector_lines(path: str | Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _count(backend, texts: Iterable[str]) -> Counter:
-    from hf_memaug.configuration.words import parted
-
     counts = Counter()
     for text in texts:
         counts.update(parted(backend, text))

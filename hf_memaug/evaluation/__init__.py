@@ -10,7 +10,7 @@ from hf_memaug.lazy import lazy_names
 
 _EXPORTS = {
     "continual": ("DEFINITIONS", "continual_scores"),
-    "dialogue": ("bleu", "embedding_similarity"),
+    "dialogue": ("bleu",),
     "domain_selection": (
         "SELECTIONS",
         "Choice",

@@ -1,12 +1,10 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""How near a reply is to the one that was given: BLEU-2 and the similarity of word vectors (IDA, appendix C)."""
+"""BLEU of replies (IDA, appendix C)."""
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
-
-import numpy as np
+from collections.abc import Sequence
 
 Words = str | Sequence[str]
 
@@ -36,32 +34,6 @@ def bleu(predictions: Sequence[Words], references: Sequence[Words], max_order: i
         logarithm += math.log(found / total) / max_order
     said, wanted = sum(map(len, replies)), sum(map(len, given))
     return math.exp(logarithm + min(0.0, 1 - wanted / said))
-
-
-def embedding_similarity(
-    predictions: Sequence[Words], references: Sequence[Words], vectors: Mapping[str, Sequence[float]]
-) -> float:
-    """
-    W2V-Sim, in [-1, 1]: the cosine of the mean word vector of a reply and that of its reference, averaged over all. A
-    pair of which one side has no word with a vector counts as 0.
-
-    Args:
-        vectors: by word, such as `hf_memaug.data.read_word_vectors` gives them.
-    """
-    _check(predictions, references)
-    if not vectors:
-        raise ValueError("`vectors` is empty: give the vectors of words, such as GloVe's.")
-    total = 0.0
-    for reply, reference in zip(predictions, references, strict=True):
-        means = [_mean_vector(_words(text), vectors) for text in (reply, reference)]
-        if all(mean is not None and mean.any() for mean in means):
-            total += float(means[0] @ means[1] / (np.linalg.norm(means[0]) * np.linalg.norm(means[1])))
-    return total / len(predictions)
-
-
-def _mean_vector(words: list[str], vectors: Mapping[str, Sequence[float]]) -> np.ndarray | None:
-    known = [np.asarray(vectors[word], dtype=np.float64) for word in words if word in vectors]
-    return np.mean(known, axis=0) if known else None
 
 
 def _runs(words: list[str], order: int) -> Counter:

@@ -26,9 +26,9 @@ from hf_memaug.data import (
     load_molecules,
     mnist_domains,
 )
-from hf_memaug.data.hub_names import is_hub_name, load_from_hub
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.data.overlap import row_hashes
+from hf_memaug.data.sources import is_hub_name, load_from_hub
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.job import NONE
 from hf_memaug.runs.tasks import CLASSES, REPLIES, TAGS, TASKS, kind_of, with_all_tags

@@ -17,7 +17,6 @@ from hf_memaug.data import (
     generated_graphs,
     graph_from_smiles,
     load_graphs,
-    size_shift_split,
     tu_graphs,
     undirected_graph,
 )
@@ -196,38 +195,11 @@ def test_tu_sets_are_read_by_torch_geometric(monkeypatch, tmp_path):
     assert tu_graphs(tmp_path, "FRIENDS", max_degree=1)["graph"][0]["node_features"] == [[1], [1], [1]]
 
 
-class TestSizeShift:
-    def test_small_to_large(self):
-        sizes = list(range(1, 101))
-        dataset = rows_of([path_of(size) for size in sizes]).shuffle(3)
-        split = size_shift_split(dataset)
-
-        def found(part):
-            return sorted(len(graph["node_features"]) for graph in part["graph"])
-
-        # The 50th percentile of 1 to 100 is 50.5, the 90th 90.1.
-        assert sorted(found(split.train) + found(split.dev)) == list(range(1, 51))
-        assert found(split.test) == list(range(91, 101)) and len(split.dev) == 4  # of each label, a tenth of 25
-        assert (split.train.domains, split.dev.domains, split.test.domains) == (["small"], ["small"], ["large"])
-        assert (split.sources, split.target) == (["small"], "large") and "target: large" in split.summary()
-        again = size_shift_split(dataset)
-        assert again.dev.fingerprint() == split.dev.fingerprint()
-        assert size_shift_split(dataset, seed=1).dev.fingerprint() != split.dev.fingerprint()
-
-    def test_sizes_at_the_percentile_belong_to_neither(self):
-        dataset = rows_of([path_of(size) for size in [2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]])
-        split = size_shift_split(dataset, dev_fraction=0.3)
-        sizes = [len(graph["node_features"]) for part in (split.train, split.dev) for graph in part["graph"]]
-        assert sorted(sizes) == [2, 3, 4, 5, 6] and len(split.test["graph"][0]["node_features"]) == 12
-
-
 def test_real_graphs():
     if not DATA.is_dir():
         pytest.skip("no real data: set HF_MEMAUG_DATA to a folder that has 'tu_graphs'")
     dataset = load_graphs(DATA / "PROTEINS.jsonl.gz")
     assert len(dataset) == 1113 and feature_sizes(dataset) == ([3], [])
-    split = size_shift_split(dataset)
-    assert (len(split.train) + len(split.dev), len(split.test)) == (548, 112)
     dataset = load_graphs(DATA / "IMDB-BINARY.jsonl.gz")
     assert len(dataset) == 1000 and feature_sizes(dataset) == ([65], []), "of nodes without labels, their degrees"
 

@@ -47,12 +47,6 @@ class TestDecode:
             {"bytes": encoded(), "path": "gone.png"},
             {"bytes": None, "path": str(path)},
             IMAGE,
-            PIXELS,
-            PIXELS.transpose(2, 0, 1),
-            torch.from_numpy(PIXELS),
-            PIXELS / 255.0,
-            (PIXELS / 255.0).astype(np.float32),
-            PIXELS.astype(np.int64),
         ]
         for kind in kinds:
             found = decode_image(kind)
@@ -60,13 +54,12 @@ class TestDecode:
 
     def test_other_modes_become_rgb(self):
         grey = IMAGE.convert("L")
-        for one in (grey, np.asarray(grey), np.asarray(grey)[..., None], np.asarray(grey)[None], encoded(grey)):
+        for one in (grey, encoded(grey)):
             assert (np.asarray(decode_image(one)) == np.asarray(grey)[..., None]).all()
         assert decode_image(encoded(IMAGE.convert("RGBA"))).mode == "RGB"
         assert decode_image(encoded(IMAGE.convert("CMYK"), "JPEG")).mode == "RGB"
         clear = IMAGE.convert("P")
         assert decode_image(encoded(clear, transparency=bytes(range(256)))).mode == "RGB"
-        assert (np.asarray(decode_image(np.eye(4, dtype=bool)))[..., 0] == 255 * np.eye(4)).all()
 
     def test_sixteen_bits_keep_their_shades(self):
         deep = Image.fromarray((np.arange(64, dtype=np.uint16) * 1024).reshape(8, 8))
@@ -87,14 +80,8 @@ class TestDecode:
             (encoded()[:200], "`image` cannot be decoded"),
             (b"", "`image` cannot be decoded"),
             ("nowhere/a.jpg", "there is no file 'nowhere/a.jpg'"),
-            (np.zeros((5, 5, 7)), r"shape \(5, 5, 7\)"),
-            (np.zeros(4), r"shape \(4,\)"),
-            (np.full((4, 4), 1.5), "fractions that do not lie between 0 and 1"),
-            (np.full((4, 4), np.nan), "fractions that do not lie between 0 and 1"),
-            (np.full((4, 4), -1), "between 0 and 255"),
-            (np.full((4, 4), 256), "between 0 and 255"),
         ],
-        ids=["text", "cut jpeg", "cut png", "nothing", "no file", "channels", "axes", "1.5", "nan", "-1", "256"],
+        ids=["text", "cut jpeg", "cut png", "nothing", "no file"],
     )
     def test_what_is_no_image(self, value, message):
         with pytest.raises(ValueError, match=message):
