@@ -32,6 +32,19 @@ def write_atomically(path: str | os.PathLike, text: str) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def read_json_lines(path: str | os.PathLike) -> tuple[list[dict], list[int]]:
+    """The objects in a file of JSON lines, and the numbers of broken lines. A missing file is empty."""
+    found, broken = [], []
+    text = Path(path).read_text(encoding="utf-8", errors="replace") if Path(path).is_file() else ""
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            try:
+                found.append(dict(json.loads(line)))
+            except (ValueError, TypeError):
+                broken.append(number)
+    return found, broken
+
+
 def readable_error(error: BaseException, folder: str | os.PathLike) -> BaseException:
     """Returns an `OSError` where torch, safetensors or shutil failed because the disk of `folder` is full."""
     message = str(error)

@@ -3,9 +3,7 @@
 """What a job costs: time, memory and parameters."""
 
 import contextlib
-import os
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -27,47 +25,23 @@ class JobClock:
     """
 
     def __init__(self, folder: Path):
-        self._file, self._start, self._before = folder / "seconds", time.perf_counter(), 0.0
+        self._file, self._start, self._before, self._written = folder / "seconds", time.perf_counter(), 0.0, 0.0
         with contextlib.suppress(OSError, ValueError):
             self._before = float(self._file.read_text())
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, daemon=True)
 
     @property
     def seconds(self) -> float:
         return self._before + time.perf_counter() - self._start
 
-    def __enter__(self) -> "JobClock":
-        # The first of several processes writes.
-        if os.environ.get("RANK", "0") == "0":
-            self._thread.start()
-        return self
-
-    def __exit__(self, *error) -> None:
-        if self._end():
-            self._write()
+    def tick(self) -> None:
+        """Writes the file if the last time is long ago."""
+        if self.seconds - self._written > BEAT_SECONDS:
+            self._written = self.seconds
+            write_atomically(self._file, str(self._written))
 
     def forget(self) -> None:
         """The job is done and has reported its time."""
-        self._end()
         self._file.unlink(missing_ok=True)
-
-    def _beat(self) -> None:
-        while not self._stop.wait(BEAT_SECONDS):
-            self._write()
-
-    def _write(self) -> None:
-        # If the disk is full, the job itself raises an error.
-        with contextlib.suppress(OSError):
-            write_atomically(self._file, str(self.seconds))
-
-    def _end(self) -> bool:
-        """Whether it was still running."""
-        was_running = self._thread.is_alive()
-        if was_running:
-            self._stop.set()
-            self._thread.join()
-        return was_running
 
 
 def parameter_counts(model) -> dict[str, int]:

@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.files import differing, write_atomically
+from hf_memaug.files import differing, read_json_lines, write_atomically
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.job import JOB_FILE, Job
 
@@ -67,18 +67,9 @@ class RunFolder:
     def records(self) -> list[dict]:
         """The last complete line of each job in runs.jsonl. Broken lines stay in the file and are skipped."""
         path = self.path / RECORDS_FILE
-        self.warnings = []
-        found: dict[str, dict] = {}
-        lines = path.read_bytes().split(b"\n") if path.is_file() else []
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                record = json.loads(line.decode("utf-8"))
-                found[record["name"]] = {**record, "job": dict(record["job"])}
-            except (ValueError, KeyError, TypeError):
-                self.warnings.append(f"{path}, line {number} is broken and is skipped. Its job runs again.")
-        return list(found.values())
+        records, broken = read_json_lines(path)
+        self.warnings = [f"{path}, line {number} is broken and is skipped. Its job runs again." for number in broken]
+        return list({record["name"]: record for record in records}.values())
 
     def append(self, record: Mapping[str, Any]) -> None:
         """Adds the record of a job that is done. It is on the disk when this returns."""

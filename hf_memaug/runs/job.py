@@ -120,11 +120,12 @@ def run_job(job: Job, run: Path, say: Say, stop: Stop) -> dict[str, Any]:
     logging.disable_progress_bar()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    with JobClock(folder) as clock, tensorboard_in(folder / "logs"):
-        steps = Steps(say, stop, folder / "metrics.jsonl")
+    clock = JobClock(folder)
+    with tensorboard_in(folder / "logs"):
+        steps = Steps(say, stop, folder / "metrics.jsonl", clock)
         record = getattr(importlib.import_module(module), function)(job, run, steps)
-        record |= {"seconds": round(clock.seconds, 2), "peak_memory_bytes": peak_memory()}
-        clock.forget()
+    record |= {"seconds": round(clock.seconds, 2), "peak_memory_bytes": peak_memory()}
+    clock.forget()
     return {"job": job.identity, "name": job.name, **record}
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from transformers import TrainerCallback
 
-from hf_memaug.files import write_atomically
+from hf_memaug.files import read_json_lines, write_atomically
+from hf_memaug.runs.costs import JobClock
 from hf_memaug.runs.errors import Interrupted
 
 Say = Callable[[dict], None]
@@ -50,10 +51,11 @@ class Steps(TrainerCallback):
         say: is called with each event.
         stop: says whether the job is asked to stop.
         metrics: a file with a line of JSON for each log.
+        clock: counts the seconds of the job.
     """
 
-    def __init__(self, say: Say, stop: Stop, metrics: Path):
-        self.say, self.stop, self.metrics = say, stop, metrics
+    def __init__(self, say: Say, stop: Stop, metrics: Path, clock: JobClock | None = None):
+        self.say, self.stop, self.metrics, self.clock = say, stop, metrics, clock
 
     def on_train_begin(self, args, state, control, **kwargs):
         if not state.is_world_process_zero:
@@ -62,7 +64,7 @@ class Steps(TrainerCallback):
         # Lines after the checkpoint are logged again.
         kept = [
             line
-            for line in _lines(self.metrics)
+            for line in read_json_lines(self.metrics)[0]
             if line.get("phase") != phase or line.get("step", 0) <= state.global_step
         ]
         write_atomically(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
@@ -79,6 +81,8 @@ class Steps(TrainerCallback):
     def on_step_end(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
             self.say({"event": "step", "phase": phase_of(args), "step": state.global_step, "of": state.max_steps})
+            if self.clock is not None:
+                self.clock.tick()
         if self.stop.asked:
             # Several processes may hear of it at different steps, and saving takes all of them.
             if args.world_size > 1:
@@ -95,14 +99,6 @@ def phase_of(args) -> str:
     """`train`, or the folder of a part of a run: `meta_train`, `1-books`."""
     name = Path(args.output_dir).name
     return "train" if name == "run" else name
-
-
-def _lines(path: Path) -> list[dict]:
-    found = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
-        with contextlib.suppress(ValueError):
-            found.append(json.loads(line))
-    return found
 
 
 def report_to() -> list[str]:

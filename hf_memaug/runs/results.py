@@ -6,12 +6,14 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from hf_memaug.files import read_json_lines
 
 RUN_FILE, DATA_FILE, RECIPE_FILE, RECORDS_FILE = "run.json", "data.json", "recipe.yaml", "runs.jsonl"
 # In the folder of a job.
@@ -85,23 +87,19 @@ class Run:
                 f"`run_folder` is {str(path)!r}, which has neither {RUN_FILE} nor {RECORDS_FILE}. Use the folder that "
                 "`hf-memaug train` or `compare` wrote."
             )
-        self.jobs = [job for job in map(self._result, self._lines(self.path / RECORDS_FILE)) if job is not None]
+        self.jobs = [self._result(line) for line in self._lines(self.path / RECORDS_FILE)]
 
     @property
     def metric(self) -> str | None:
         """The score that models were selected by."""
-        named = self.info.get("metric")
-        if isinstance(named, str):
-            return named
-        return next((metric for job in self.jobs for of in job.scores.values() for metric in of), None)
+        first = next((metric for job in self.jobs for of in job.scores.values() for metric in of), None)
+        return self.info.get("metric") or first
 
     @property
     def methods(self) -> list[str]:
         """The methods that have results, in the order that was asked for."""
-        wanted = self.info.get("methods")
         found = dict.fromkeys(job.method for job in self.jobs)
-        first = [name for name in wanted if name in found] if isinstance(wanted, list) else []
-        return list(dict.fromkeys([*first, *found]))
+        return list(dict.fromkeys([*(name for name in self.info.get("methods", ()) if name in found), *found]))
 
     def selected(self) -> list[Result]:
         """For each method, backbone, target and seed the result with the best validation score; of equals the last."""
@@ -115,7 +113,7 @@ class Run:
 
     def log(self, job: Result) -> list[dict]:
         """What `Trainer` logged."""
-        return list(self._lines(job.folder / LOG_FILE)) if job.folder else []
+        return self._lines(job.folder / LOG_FILE) if job.folder else []
 
     def features(self, job: Result) -> dict[str, np.ndarray] | None:
         """The arrays of `features.npz`, all of one length, without rows whose features are not finite."""
@@ -165,55 +163,33 @@ class Run:
             return {}
         return found
 
-    def _lines(self, path: Path) -> Iterator[dict]:
-        if not path.is_file():
-            return
-        broken = []
-        for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").split("\n"), start=1):
-            if not line.strip():
-                continue
-            try:
-                found = json.loads(line)
-            except ValueError:
-                found = None
-            if isinstance(found, dict):
-                yield found
-            else:
-                broken.append(str(number))
+    def _lines(self, path: Path) -> list[dict]:
+        found, broken = read_json_lines(path)
         if broken:
-            lines = ", ".join(broken[:5]) + (", …" if len(broken) > 5 else "")
+            lines = ", ".join(map(str, broken))
             self._note(f"{path.relative_to(self.path)}: broken lines were skipped ({lines}).")
+        return found
 
-    def _result(self, line: dict) -> Result | None:
-        job = line.get("job") if isinstance(line.get("job"), dict) else {}
-        if not isinstance(job.get("method"), str):
-            self._note(f"{RECORDS_FILE}: a line without a method was skipped.")
-            return None
-        name = line.get("name") if isinstance(line.get("name"), str) else ""
-        folder = self.path / "jobs" / name
-        # A name must not lead out of the run folder.
-        is_inside = name not in ("", ".", "..") and Path(name).name == name and folder.is_dir()
-        seed, scores, target = job.get("seed"), _scores(line.get("scores")), job.get("target")
-        # "none" means that no domain is left out, unless a domain has that name.
-        target = None if target is None or (target == "none" and target not in scores) else str(target)
-        matrix = line["matrix"] if isinstance(line.get("matrix"), dict) else None
-        settings = line.get("settings") if isinstance(line.get("settings"), dict) else {}
+    def _result(self, line: dict) -> Result:
+        job, scores, matrix = line["job"], _scores(line.get("scores")), line.get("matrix")
+        folder, target = self.path / "jobs" / line["name"], job.get("target")
         of_job = {key: value for key, value in job.items() if key not in ("method", "target", "seed", "backbone")}
         return Result(
-            name=name,
+            name=line["name"],
             method=job["method"],
-            target=target,
-            seed=seed if isinstance(seed, int) else 0,
-            backbone=str(job.get("backbone") or ""),
+            # "none" means that no domain is left out, unless a domain has that name.
+            target=None if target == "none" and target not in scores else target,
+            seed=job.get("seed", 0),
+            backbone=job.get("backbone") or "",
             # In a continual job it is the mean of the matrix, which is of test rows.
             validation=_finite(line.get("validation")) if matrix is None else None,
             scores=scores,
             dev_scores=_scores(line.get("dev_scores")),
-            settings={**of_job, **settings},
-            checkpoint=line["checkpoint"] if isinstance(line.get("checkpoint"), str) else None,
+            settings={**of_job, **line.get("settings", {})},
+            checkpoint=line.get("checkpoint"),
             matrix=matrix,
-            folder=folder if is_inside else None,
-            **{key: _finite(line.get(key)) for key in NUMBERS},
+            folder=folder if folder.is_dir() else None,
+            **{key: line.get(key) for key in NUMBERS},
         )
 
     def _note_broken(self, path: Path, error: Exception) -> None:
@@ -228,16 +204,13 @@ def _validation(job: Result) -> float:
     return -math.inf if job.validation is None else job.validation
 
 
-def _scores(found: Any) -> dict[str, dict[str, float]]:
-    """domain -> metric -> value, without what is not a number."""
-    scores = {}
-    for domain, of_domain in found.items() if isinstance(found, Mapping) else ():
-        if isinstance(of_domain, Mapping):
-            numbers = {str(metric): _finite(value) for metric, value in of_domain.items()}
-            scores[str(domain)] = {metric: value for metric, value in numbers.items() if value is not None}
-    return scores
+def _scores(found: Mapping[str, Mapping[str, float]] | None) -> dict[str, dict[str, float]]:
+    """domain -> metric -> value, without those that are not defined."""
+    return {
+        domain: {metric: value for metric, value in of_domain.items() if _finite(value) is not None}
+        for domain, of_domain in (found or {}).items()
+    }
 
 
-def _finite(value: Any) -> float | None:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -408,20 +408,6 @@ def test_missing_parts_are_named_and_broken_ones_skipped(tmp_path, caplog):
     assert "runs.jsonl: broken lines were skipped (13)" in caplog.text
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        {"job": {"method": "mil"}, "scores": "none", "name": "../..", "settings": [], "matrix": {"rows": [[1]]}},
-        {"job": {"method": "mil", "target": "average", "seed": 0}, "scores": {"average": {"accuracy": 5e9}}},
-        {"job": {"method": "mil"}, "matrix": {"domains": ["a"], "rows": [[None]]}, "seconds": True},
-    ],
-)
-def test_the_report_survives_any_line(line, tmp_path):
-    run = edited(small_run(tmp_path, seeds=(0,), methods=("erm",)), lambda lines: [*lines, line])
-    sections = [scores.comparison_section(run, None), scores.cost_section(run, None), history.continual_section(run)]
-    assert sections[0].blocks and sections[1].blocks
-
-
 def test_without_matplotlib_the_report_has_no_charts(tmp_path, monkeypatch):
     monkeypatch.setattr(charts.importlib.util, "find_spec", lambda name: None)
     text = write_report(small_run(tmp_path)).read_text(encoding="utf-8")
