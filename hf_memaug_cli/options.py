@@ -222,6 +222,7 @@ class PullOptions:
 @dataclass(kw_only=True)
 class ReportOptions:
     output: str | None = option(None, "file (default: report.html in the run folder)", "FILE")
+    baseline: str | None = option(None, "method to test against (default: erm, or the first)", "NAME")
 
 
 @dataclass(kw_only=True)

@@ -8,21 +8,21 @@ from typing import Any
 
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.recipes import Resolved, used_settings
-from hf_memaug.cli.results import end_run, finish, list_jobs
+from hf_memaug.cli.results import end_run, finish, list_jobs, result_rows
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.files import file_name
 from hf_memaug.runs import rows as data
 from hf_memaug.runs.building import check_model
-from hf_memaug.runs.cards import metric_name
 from hf_memaug.runs.errors import CommandError, DataRefused, UsageError
 from hf_memaug.runs.folder import DATA_FILE, RunFolder
 from hf_memaug.runs.graphs import check_backbone
 from hf_memaug.runs.job import NONE, Job
 from hf_memaug.runs.methods import Chosen, check_method, check_variants, chosen
 from hf_memaug.runs.runner import run_jobs
-from hf_memaug.runs.settings import option_name, trainer_settings
+from hf_memaug.runs.settings import in_options, option_name, trainer_settings
 from hf_memaug.runs.splits import ON_OVERLAP, check_splits, split_rows
 from hf_memaug.runs.tasks import CLASSES, TASKS, check_columns, check_task, kind_of
+from hf_memaug.runs.training import training_arguments
 
 # The default first.
 METRICS = ("f1", "accuracy", "mcc", "auroc")
@@ -78,7 +78,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         if len(done) < len(jobs):
             for name, one in several.items():
                 check_model(one, options.backbone, rows, one.split_settings(settings[name])[0], options.general)
-            check_arguments(jobs, lambda job: _arguments(job, several[job.method], folder))
+            check_arguments(jobs, lambda job: training_arguments(job, several[job.method], [0], folder.path))
         facts = {"task": kind, "methods": list(several), "targets": [name for name in targets if name != NONE]}
         facts |= {"seeds": seeds, "metric": options.metric, "labels": rows.label_names}
         folder.begin(call.line, {**call.resolved.recipe(call.command), "data": source["data"]}, **facts)
@@ -89,7 +89,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
             display.text(f"Prompted: {', '.join(prompted)}. Not prompted, with a new head: {others}.")
         failed = run_jobs(jobs, folder, display, options.jobs, options.processes)
         records = folder.records()
-        found = _result_rows(records, data.data_name(source["data"]), options.metric, options.task)
+        found = result_rows(records, data.data_name(source["data"]), options.metric, options.task)
         selection = "Models are selected on dev rows of the domains trained on, never on the target."
         if source.get("dev_split") is not None:
             selection = f"Models are selected on {source['dev_split']} and scored on {source['test_split']}."
@@ -127,26 +127,14 @@ def check_arguments(jobs: Sequence[Job], make) -> None:
     Args:
         make: a job to the arguments of its trainer, or a `CommandError`.
     """
-    first: dict[str, Job] = {}
-    for job in jobs:
-        first.setdefault(job.method, job)
-    wrong: dict[str, str] = {}
-    for method, job in first.items():
+    first = {job.method: job for job in reversed(jobs)}
+    for method, job in reversed(first.items()):
         try:
             make(job)
         except CommandError as error:
-            wrong[method] = str(error)
-    for method, said in wrong.items():
-        settings = first[method].settings
-        named = [name for name in settings if f"`{name}`" in said]
-        for name in named:
-            said = said.replace(f"`{name}`", f"`{option_name(name)}`")
-            # It was given for all methods, and another one can use it.
-            others = [other for other in first.keys() - wrong if first[other].settings.get(name) == settings[name]]
-            if others:
-                said += f" To set it for one method: `--{min(others)}.{option_name(name).removeprefix('--')}`."
-                break
-        raise UsageError(f"`{method}`: {said}")
+            said = in_options(str(error), job.settings)
+            hint = " To set an option for one method, write `--METHOD.OPTION`."
+            raise UsageError(f"`{method}`: {said}{hint if len(first) > 1 else ''}") from None
 
 
 def check_two_classes(splits: Mapping[str, Mapping[str, Any]]) -> None:
@@ -229,26 +217,3 @@ def _meta_steps(several: Mapping[str, Chosen], settings: Mapping[str, Mapping[st
             episodes, steps, inner = (settings[name].get(key, declared[key].default) for key in META_STEPS)
             found = max(found, episodes * steps * inner)
     return found
-
-
-def _arguments(job: Job, one: Chosen, folder: RunFolder):
-    from hf_memaug.runs.training import training_arguments
-
-    return training_arguments(job, one, [0], folder.job_folder(job.name))
-
-
-def _result_rows(records: Sequence[Mapping], name: str, metric: str, task: str) -> list[dict]:
-    """The rows of `results.json`: one for each trained model and each domain that it was tested on."""
-    return [
-        {
-            "method": record["job"]["method"],
-            "data": name,
-            "target": target,
-            "backbone": record["job"]["backbone"],
-            "seed": record["job"]["seed"],
-            "metric": metric_name(metric, task),
-            "value": round(record["scores"][target][metric], 4),
-        }
-        for record in records
-        for target in ([record["job"]["target"]] if record["job"]["target"] != NONE else record["scores"])
-    ]

@@ -16,7 +16,7 @@ from hf_memaug.cli.compare import (
 )
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.recipes import used_settings
-from hf_memaug.cli.results import STYLES, end_run, list_jobs, write_card
+from hf_memaug.cli.results import STYLES, end_run, list_jobs, result_rows, write_card
 from hf_memaug.data import DomainDataset
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.evaluation import DEFINITIONS, score_table
@@ -24,8 +24,7 @@ from hf_memaug.evaluation.continual import LOWER_IS_BETTER
 from hf_memaug.files import file_name
 from hf_memaug.reporting.results import write_results
 from hf_memaug.runs import rows as data
-from hf_memaug.runs.building import check_model, checkpoint_processor, config_of, has_history
-from hf_memaug.runs.cards import metric_name
+from hf_memaug.runs.building import check_model, checkpoint_processor, has_history
 from hf_memaug.runs.continual import (
     SET_BY_OPTIONS,
     model_settings_of,
@@ -36,12 +35,13 @@ from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.folder import DATA_FILE, RESULTS_FILE, RunFolder
 from hf_memaug.runs.graphs import check_backbone, check_values
 from hf_memaug.runs.job import NONE, Job
-from hf_memaug.runs.methods import ERM, Chosen, check_general, check_growth, check_method, chosen
-from hf_memaug.runs.resumable import check_resumable, check_tags
+from hf_memaug.runs.methods import ERM, Chosen, check_growth, check_method, chosen
 from hf_memaug.runs.runner import run_jobs
 from hf_memaug.runs.settings import option_name
-from hf_memaug.runs.tasks import QUESTIONS, TAGS, TASKS, check_columns, check_task, in_words, kind_of
+from hf_memaug.runs.tasks import TAGS, TASKS, check_columns, check_task, check_types, in_words, kind_of
+from hf_memaug.training import ContinualRecord
 from hf_memaug.training.continual import STRATEGIES
+from hf_memaug.training.continual.record import RECORD_FILE
 from hf_memaug.training.continual.rows import check_all_labels
 
 
@@ -143,17 +143,13 @@ def _check_models(
 ) -> None:
     """The model must read the rows, and the strategies must fit the model."""
     kind = kind_of(every[0])
-    if kind == QUESTIONS and "progressive" in strategies:
-        raise UsageError(
-            "`--strategies` has 'progressive', which joins models at the logits of labels, and the rows are questions. "
-            "Choose another strategy, such as ewc."
-        )
     if has_history(options.backbone):
         _check_trained_model(options, one, strategies, every, settings, order)
         return
     check_backbone(options.backbone, kind, every, settings)
     check_method(one, kind, len(every[0].domains), options.general)
-    check_general(options.general, one)
+    if options.general is not None and not one.method.needs_general:
+        raise UsageError(f"`--general` is for gmap and fine-tuning, and `--method` is {one.name!r}. Leave it out.")
     if options.vectors is not None and not one.makes_words:
         raise UsageError(f"`--vectors` is for memory-rnn, and `--method` is {one.name!r}. Leave it out.")
     for strategy in strategies:
@@ -170,18 +166,15 @@ def _check_trained_model(
 ) -> None:
     """A model that was trained on domains before keeps its shape."""
     from hf_memaug.inference.checkpoints import kind_of as kind_of_config
+    from hf_memaug.inference.checkpoints import read_config
 
     kind, why = kind_of(every[0]), "and `--backbone` is a trained model"
     if options.general is not None:
         raise UsageError(f"`--general` is set, {why}, which contains its general encoder. Leave it out.")
-    if options.vectors and not any("word_vectors" in STRATEGIES[strategy].options for strategy in strategies):
-        raise UsageError(
-            f"`--vectors` is for new words, {why}. Leave it out, or choose a strategy that adds words, such as f+v."
-        )
     shaping = [name for own in settings.values() for name in model_settings_of(one, own)]
     if shaping:
         raise UsageError(f"`{option_name(shaping[0])}` shapes a new model, {why}. Leave it out.")
-    config = config_of(options.backbone)
+    config = read_config(options.backbone, "--backbone")
     families = one.families
     if families and config.model_type not in families:
         raise UsageError(f"`--method` is {options.method!r}, {why}, a `{config.model_type}`. Leave `--method` out.")
@@ -190,7 +183,7 @@ def _check_trained_model(
             f"`--backbone` was trained on {in_words(kind_of_config(config))}, and the rows are {in_words(kind)}. Use "
             "the same kind of rows, or another backbone."
         )
-    check_resumable(options.backbone, config, strategies, options.metric)
+    _check_record(options, config, strategies)
     if kind == "graph":
         read = [part.domain(name) for part in every for name in order if name in part.domains]
         check_values(config.backbone_config, read, f"`--backbone` {options.backbone}")
@@ -198,16 +191,34 @@ def _check_trained_model(
         checkpoint_processor(options.backbone, kind)
 
 
+def _check_record(options, config, strategies: Sequence[str]) -> None:
+    """The matrix of a trained model holds one metric, and some strategies continue from a file."""
+    folder = Path(options.backbone)
+    record = ContinualRecord.load(folder if (folder / RECORD_FILE).is_file() else config.run_facts["continual"])
+    if record.metric != options.metric:
+        raise UsageError(
+            f"`--metric` is {options.metric!r}, and the matrix of `--backbone` holds {record.metric}. Use that."
+        )
+    places = (folder, folder.parent, *folder.glob("_stages/*"))
+    for name in strategies:
+        strategy = STRATEGIES[name]
+        if strategy.needs_state and not any((place / strategy.state_file).is_file() for place in places):
+            raise UsageError(
+                f"`--strategies` has {name!r}, which needs `{strategy.state_file}`, and `--backbone`, trained by "
+                f"{record.strategy.get('name')}, has none. Choose a strategy without a state, such as f."
+            )
+
+
 def _check_rows(options, parts: Mapping[str, Mapping[str, DomainDataset]], kind: str) -> None:
-    if options.task == TAGS:
-        check_tags(options.backbone, parts)
-    elif kind not in TASKS:
-        try:
+    joined = {name: DomainDataset.concatenate(list(of.values())) for name, of in parts.items() if of}
+    try:
+        if options.task == TAGS and not has_history(options.backbone):
+            check_types(**joined)
+        elif kind not in TASKS:
             check_all_labels(parts["train"], None)
-        except ValueError as error:
-            raise DataRefused(str(error).replace("`train_dataset`", "`--data`")) from error
+    except ValueError as error:
+        raise DataRefused(data.as_options(error)) from error
     if options.metric == "auroc":
-        joined = {name: DomainDataset.concatenate(list(of.values())) for name, of in parts.items() if of}
         check_two_classes({NONE: joined})
 
 
@@ -244,19 +255,7 @@ def _plan(
 def _write_table(call, folder: RunFolder, display: Display) -> list[dict]:
     """Writes results.json and the card, prints the table, and returns the rows."""
     options, records, name = call.options, folder.records(), data.data_name(call.options.data)
-    rows = [
-        {
-            "method": record["job"]["method"],
-            "data": name,
-            "target": domain,
-            "backbone": record["job"]["backbone"],
-            "seed": record["job"]["seed"],
-            "metric": metric_name(options.metric, options.task),
-            "value": round(scores[options.metric], 4),
-        }
-        for record in records
-        for domain, scores in record["scores"].items()
-    ]
+    rows = result_rows(records, name, options.metric, options.task)
     if not rows:
         return []
     write_results(folder.path / RESULTS_FILE, table=f"continual on {name}", command=call.line, rows=rows)

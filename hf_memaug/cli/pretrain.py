@@ -5,19 +5,19 @@
 import contextlib
 import json
 import shutil
-from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli.display import Display
 from hf_memaug.files import differing, readable_error, write_atomically
-from hf_memaug.runs.building import checkpoint_processor, config_of
+from hf_memaug.inference.checkpoints import read_config
+from hf_memaug.runs.building import checkpoint_processor
 from hf_memaug.runs.errors import OK, DataRefused, Interrupted, UsageError
 from hf_memaug.runs.folder import RunFolder
 from hf_memaug.runs.job import Job
 from hf_memaug.runs.progress import Steps, Stop, tensorboard_in
-from hf_memaug.runs.settings import option_name, trainer_settings
+from hf_memaug.runs.settings import in_options, option_name, trainer_settings
 from hf_memaug.runs.small_models import SMALL, small_backbone
 
 RECORD = "pretraining.json"
@@ -27,7 +27,7 @@ FIRST_TEXTS = 10_000
 
 def pretrain(call) -> int:
     options, settings = call.options, call.resolved.settings
-    if options.held_out < 0 or options.held_out == 1:
+    if options.held_out == 1:
         raise UsageError("`--held-out` is 1, which leaves nothing to train on. Use 2 or more, or 0 for none.")
     if not 0 < options.masked < 1:
         raise UsageError(f"`--masked` is {options.masked:g}. Use a fraction between 0 and 1, such as 0.15.")
@@ -47,13 +47,13 @@ def pretrain(call) -> int:
                 f"{record['recipe'].get(changed)!r}. "
                 "Use the same value, or another `--output`."
             )
-        say = _printer(options)
+        display = Display("loss", options.quiet, options.json)
         if record.get("after") is not None:
-            say(f"{folder.path} is done already.", record)
+            display.line(f"{folder.path} is done already.", event="finished", **record)
             return OK
         folder.write_recipe(recipe)
         try:
-            return _run(call, folder.path, of_model, recipe, record, say)
+            return _run(call, folder.path, of_model, recipe, record, display)
         except Exception as error:
             plain = readable_error(error, folder.path)
             if plain is error:
@@ -61,7 +61,7 @@ def pretrain(call) -> int:
             raise plain from error
 
 
-def _run(call, output: Path, of_model: dict[str, Any], recipe: dict, earlier: dict, say: Callable) -> int:
+def _run(call, output: Path, of_model: dict[str, Any], recipe: dict, earlier: dict, display: Display) -> int:
     import torch
     from transformers import logging
 
@@ -74,8 +74,8 @@ def _run(call, output: Path, of_model: dict[str, Any], recipe: dict, earlier: di
     corpus, texts = _texts(options)
     backbone = _backbone(options, texts, output)
     tokenizer = checkpoint_processor(backbone, "text")
-    model = _model(options, backbone, of_model, say)
-    train, evaluated = _rows(options, corpus, texts, tokenizer, model, say)
+    model = _model(options, backbone, of_model, display)
+    train, evaluated = _rows(options, corpus, texts, tokenizer, model, display)
     if options.only_head:
         # The head shares the word embeddings with the encoder.
         model.base_model.requires_grad_(False)
@@ -88,15 +88,15 @@ def _run(call, output: Path, of_model: dict[str, Any], recipe: dict, earlier: di
         return {name: masked_lm_loss(model, rows, masking) for name, rows in evaluated.items()}
 
     record = {"command": call.line, "recipe": recipe, "before": earlier.get("before") or losses(), "after": None}
-    say(f"masked-LM loss before: {_shown(record['before'])}", {"event": "before", **record["before"]})
+    display.line(f"masked-LM loss before: {_shown(record['before'])}", event="before", **record["before"])
     write_atomically(output / RECORD, json.dumps(record, indent=2) + "\n")
-    trainer = _train(call, output, of_model, model, tokenizer, train)
+    trainer = _train(call, output, of_model, model, tokenizer, train, display)
     record |= {"steps": trainer.state.global_step, "after": losses()}
     trainer.save_model(str(output))
     (output / "training_args.bin").unlink(missing_ok=True)
     write_atomically(output / RECORD, json.dumps(record, indent=2) + "\n")
     shutil.rmtree(trainer.args.output_dir, ignore_errors=True)
-    say(f"masked-LM loss after:  {_shown(record['after'])}\nencoder: {output}", {"event": "finished", **record})
+    display.line(f"masked-LM loss after:  {_shown(record['after'])}\nencoder: {output}", event="finished", **record)
     return OK
 
 
@@ -112,7 +112,7 @@ def _texts(options):
             hint = "Its only text is held out to measure the loss. Use more texts, or `--held-out 0`."
             raise ValueError(f"`--corpus` has no text to train on. {hint if has_one else 'It is empty.'}")
     except (ValueError, OSError) as error:
-        raise DataRefused(_as_options(error, "--corpus")) from error
+        raise DataRefused(in_options(str(error), ["field"], files="--corpus")) from error
     return corpus, texts
 
 
@@ -125,7 +125,7 @@ def _backbone(options, texts: list[str], output: Path) -> str:
     return small_backbone(DomainDataset(columns), "corpus", output)
 
 
-def _rows(options, corpus, texts: list[str], tokenizer, model, say: Callable):
+def _rows(options, corpus, texts: list[str], tokenizer, model, display: Display):
     """(rows to train on, rows of each corpus to measure the loss on)."""
     from hf_memaug.data.corpus import HeldOutTexts, PackedTexts, corpus_names
     from hf_memaug.training import fitting_length
@@ -133,7 +133,7 @@ def _rows(options, corpus, texts: list[str], tokenizer, model, say: Callable):
     length = fitting_length(options.length, tokenizer, model)
     if length < options.length:
         said = f"Rows have {length} tokens, the most that the encoder has positions for."
-        say(said, {"event": "length", "length": length})
+        display.line(said, event="length", length=length)
     measured: dict[str, list | None] = {}
     if options.held_out:
         measured = {} if options.corpus else {"generated reviews": None}
@@ -146,14 +146,14 @@ def _rows(options, corpus, texts: list[str], tokenizer, model, say: Callable):
             packed = PackedTexts(part, tokenizer, length, keep_rest=True)
             evaluated[name] = list(islice(packed, options.evaluate_rows))
         except (ValueError, OSError) as error:
-            raise DataRefused(_as_options(error, "--also")) from error
+            raise DataRefused(in_options(str(error), ["field"], files="--also")) from error
     train = PackedTexts(corpus, tokenizer, length) if options.stream else list(PackedTexts(texts, tokenizer, length))
     if next(iter(train), None) is None:
         raise DataRefused(f"`--corpus` has less than one row of `--length` {length} tokens. Use more text.")
     return train, evaluated
 
 
-def _train(call, output: Path, of_model: dict[str, Any], model, tokenizer, train):
+def _train(call, output: Path, of_model: dict[str, Any], model, tokenizer, train, display: Display):
     from transformers import PrinterCallback
 
     from hf_memaug import RunGuard
@@ -167,7 +167,6 @@ def _train(call, output: Path, of_model: dict[str, Any], model, tokenizer, train
     fixed |= {"remove_unused_columns": False, "weight_decay": 0.01}
     given = {name: value for name, value in call.resolved.settings.items() if name not in of_model}
     arguments = make_arguments("masked_lm", {**common_arguments(output, options.seed), **fixed, **given})
-    display = Display("loss", options.quiet, options.json)
     job = Job(name="pretrain", method="pretrain", seed=options.seed, source={})
     display.start(job)
     with Stop() as stop, tensorboard_in(output / "logs"), open(output / "log.txt", "a", encoding="utf-8") as log:
@@ -189,13 +188,13 @@ def _train(call, output: Path, of_model: dict[str, Any], model, tokenizer, train
     return trainer
 
 
-def _model(options, backbone: str, of_model: dict[str, Any], say: Callable):
+def _model(options, backbone: str, of_model: dict[str, Any], display: Display):
     from transformers import MODEL_FOR_MASKED_LM_MAPPING, AutoModelForMaskedLM, set_seed
 
     from hf_memaug.modeling.modeling_utils import lacking_lm_head
 
     set_seed(options.seed)
-    config = config_of(backbone)
+    config = read_config(backbone, "--backbone")
     if options.general is not None:
         return _paired_model(options, config, backbone, of_model)
     if type(config) not in MODEL_FOR_MASKED_LM_MAPPING:
@@ -205,7 +204,7 @@ def _model(options, backbone: str, of_model: dict[str, Any], say: Callable):
     if missing and options.backbone != SMALL and not options.only_head:
         said = "The encoder has no masked-LM head, and an untrained one harms it at first. Train the head beforehand "
         said += "with `--only-head --learning-rate 1e-3`, and use the result as `--backbone`."
-        say(said, {"event": "fresh_head", "weights": missing})
+        display.line(said, event="fresh_head", weights=missing)
     return model
 
 
@@ -216,28 +215,14 @@ def _paired_model(options, config, backbone: str, of_model: dict[str, Any]):
     family = next(row for row in FAMILIES.values() if any(method.needs_general for method in row.methods))
     if type(config) is family.config_class:
         raise UsageError(f"`--backbone` is a `{config.model_type}` already. Leave `--general` out.")
-    config_of(options.general, "--general")
+    read_config(options.general, "--general")
     method = next(method for method in family.methods if method.needs_general)
     build = getattr(family.load(family.models["AutoModelForMaskedLM"][0]), method.born)
     try:
         return build(options.general, backbone, dtype="float32", **of_model)
     except ValueError as error:
-        raise UsageError(str(error).replace("`general`", "`--general`").replace("`domain`", "`--backbone`")) from error
-
-
-def _as_options(error: Exception, files: str) -> str:
-    return str(error).replace("`files`", f"`{files}`").replace("by `field`", "by `--field`")
+        raise UsageError(in_options(str(error), ["general"], domain="--backbone")) from error
 
 
 def _shown(losses: dict[str, float]) -> str:
     return "  ".join(f"{name} {loss:.3f}" for name, loss in losses.items()) or "not measured"
-
-
-def _printer(options) -> Callable[[str, dict], None]:
-    def say(text: str, event: dict) -> None:
-        if options.json:
-            print(json.dumps(event, ensure_ascii=False), flush=True)
-        elif not options.quiet:
-            print(text, flush=True)
-
-    return say

@@ -18,7 +18,7 @@ def report(call) -> int:
     folder = Path(call.arguments["run"])
     if not (folder / "run.json").is_file():
         raise UsageError(f"`run` {folder} has no run.json. Use the `--output` folder of a command.")
-    print(write_report(folder, output=call.options.output))
+    print(write_report(folder, output=call.options.output, baseline=call.options.baseline))
     return 0
 
 
@@ -38,6 +38,8 @@ def push(call) -> int:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
+    from hf_memaug.app import write_space
+
     options, repository = call.options, call.arguments["repository"]
     checkpoint, api = Path(call.arguments["checkpoint"]), HfApi()
     is_adapter = (checkpoint / "adapter_config.json").is_file()
@@ -50,7 +52,7 @@ def push(call) -> int:
         # The card takes its title from the name of the folder.
         prepared = Path(folder) / repository.split("/")[-1]
         if options.space:
-            source = _space(checkpoint, prepared)
+            source = write_space(str(checkpoint), prepared)
         else:
             source = _model(checkpoint, prepared, repository, options.with_code)
         try:
@@ -88,12 +90,6 @@ def _model(checkpoint: Path, folder: Path, repository: str, with_code: bool) -> 
         loaded.processor.save_pretrained(folder)
     complete_folder(loaded.model, folder, repository)
     return folder
-
-
-def _space(checkpoint: Path, folder: Path) -> Path:
-    from hf_memaug.app import write_space
-
-    return write_space(str(checkpoint), folder)
 
 
 def pull(call) -> int:

@@ -9,13 +9,30 @@ from pathlib import Path
 from hf_memaug.cli.display import Display
 from hf_memaug.files import write_atomically
 from hf_memaug.reporting.results import results_table, write_results
-from hf_memaug.runs.cards import run_card
+from hf_memaug.runs.cards import metric_name, run_card
 from hf_memaug.runs.errors import FAILED, OK
 from hf_memaug.runs.folder import DATA_FILE, RESULTS_FILE, RUN_FILE, RunFolder
-from hf_memaug.runs.job import Job
+from hf_memaug.runs.job import NONE, Job
 from hf_memaug.runs.tasks import TASKS
 
 STYLES = ("text", "markdown")
+
+
+def result_rows(records: Sequence[Mapping], name: str, metric: str, task: str) -> list[dict]:
+    """The rows of `results.json`: one for each trained model and each domain that it was tested on."""
+    return [
+        {
+            "method": record["job"]["method"],
+            "data": name,
+            "target": target,
+            "backbone": record["job"]["backbone"],
+            "seed": record["job"]["seed"],
+            "metric": metric_name(metric, task),
+            "value": round(record["scores"][target][metric], 4),
+        }
+        for record in records
+        for target in ([record["job"]["target"]] if record["job"]["target"] != NONE else record["scores"])
+    ]
 
 
 def list_jobs(jobs: Sequence[Job], folder: RunFolder, display: Display) -> int:

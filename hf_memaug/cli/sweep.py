@@ -61,7 +61,7 @@ def sweep(call) -> int:
         if len(folder.check_jobs(jobs)) < len(jobs):
             for name, one in several.items():
                 check_model(one, options.backbone, rows, one.split_settings(shapes[name])[0])
-            check_arguments(jobs, lambda job: _arguments(job, several[job.method], rows, folder))
+            check_arguments(jobs, lambda job: sweeps.training_arguments(job, several[job.method], rows, folder.path))
         facts = {"task": kind, "methods": list(several), "targets": targets, "seeds": list(range(options.trials))}
         facts |= {"metric": "accuracy", "labels": rows.label_names, "selection": options.selection}
         folder.begin(call.line, {**call.resolved.recipe(call.command), "data": source["data"]}, **facts)
@@ -116,10 +116,6 @@ def _model_name(one: Chosen, backbone: str) -> str:
     if one.is_variant:
         return one.name
     return Path(backbone).name if one.method.name == ERM else one.method.name
-
-
-def _arguments(job: Job, one: Chosen, rows, folder: RunFolder):
-    return sweeps.training_arguments(job, one, rows, folder.job_folder(job.name))
 
 
 def _finish(call, folder: RunFolder, display: Display, jobs: Sequence[Job], failed: Sequence[Job]) -> int:

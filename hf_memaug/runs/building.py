@@ -17,7 +17,7 @@ from hf_memaug.runs.errors import UsageError
 from hf_memaug.runs.graphs import graph_network, plain_graph_model
 from hf_memaug.runs.methods import FINE_TUNING, Chosen
 from hf_memaug.runs.rows import kind_of
-from hf_memaug.runs.settings import option_name
+from hf_memaug.runs.settings import in_options
 from hf_memaug.runs.small_models import SMALL, small_model
 from hf_memaug.runs.tasks import REPLIES, TAGS, auto_class_of
 
@@ -191,32 +191,20 @@ def processor_of(one: Chosen, backbone: str, rows: DomainDataset, general: str |
     try:
         return prompt_tokenizer(found, template)
     except ValueError as error:
-        said = str(error).replace("`template`", "`--template`").replace("`tokenizer`", "The tokenizer")
-        raise UsageError(said) from None
+        raise UsageError(in_options(str(error), ["template"])) from None
 
 
 def checkpoint_processor(name: str, kind: str, option: str = "--backbone"):
-    """The tokenizer or image processor of a checkpoint."""
-    try:
-        if kind != TAGS:
-            return load_processor(name, kind, option)
-        from hf_memaug.data.spans import reading_words
+    """The tokenizer or image processor of a checkpoint; None for graphs."""
+    if kind != TAGS:
+        return load_processor(name, kind, option)
+    from hf_memaug.data.spans import reading_words
 
-        return reading_words(load_processor(name, kind, option, add_prefix_space=True))
-    except InferenceError as error:
-        raise UsageError(str(error)) from None
-
-
-def config_of(name: str, option: str = "--backbone"):
-    """The configuration of a checkpoint."""
-    try:
-        return read_config(name, option)
-    except InferenceError as error:
-        raise UsageError(str(error)) from None
+    return reading_words(load_processor(name, kind, option, add_prefix_space=True))
 
 
 def _config_of(parts: Parts):
-    return small_model(parts.rows)[0].config if parts.backbone == SMALL else config_of(parts.backbone)
+    return small_model(parts.rows)[0].config if parts.backbone == SMALL else read_config(parts.backbone, "--backbone")
 
 
 def check_model(
@@ -232,20 +220,18 @@ def check_model(
         return
     processor = None
     if backbone != SMALL:
-        config_of(backbone)
+        read_config(backbone, "--backbone")
         processor = processor_of(one, backbone, rows, general, settings)
     if one.method.needs_general:
-        config_of(general, "--general")
+        read_config(general, "--general")
     parts = Parts(backbone, rows, processor, general, settings)
     try:
         if one.families:
             _check_family(one, parts)
     except (StrictDataclassError, ValueError) as error:
         # A strict configuration wraps its errors in the name of the validator.
-        said = str(error.__cause__ or error)
-        options = {"general": "--general", "domain": "--backbone", "backbone": "--backbone"}
-        for name, option in {**options, **{name: option_name(name) for name in settings}}.items():
-            said = said.replace(f"`{name}`", f"`{option}`")
+        names = ("general", "backbone", *settings)
+        said = in_options(str(error.__cause__ or error), names, domain="--backbone")
         raise UsageError(f"`{one.name}`: {said}") from None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.data import DomainDataset
-from hf_memaug.runs.building import Parts, build_model, checkpoint_processor, config_of, has_history, processor_of
+from hf_memaug.runs.building import Parts, build_model, checkpoint_processor, has_history, processor_of
 from hf_memaug.runs.cards import kept_whole, metric_name, plain_card
 from hf_memaug.runs.costs import parameter_counts
 from hf_memaug.runs.job import Job
@@ -137,16 +137,16 @@ def _ready(several: Mapping[str, DomainDataset], kind: str, labels, model, token
 
 def _model(job: Job, parts: Mapping[str, Mapping[str, DomainDataset]], run: Path):
     """(model, processor, history): a fresh model, or one that was trained on domains before, with its record."""
-    from hf_memaug.inference.checkpoints import load_model
+    from hf_memaug.inference.checkpoints import load_model, read_config
     from hf_memaug.training.continual.record import RECORD_FILE
 
     order = job.protocol["order"]
     one, first = chosen(job.protocol["model"]), parts["train"][order[0]]
     backbone, kind = job.backbone, kind_of(first)
     if has_history(backbone):
-        model = load_model(backbone, config_of(backbone))
-        processor = None if kind == "graph" else checkpoint_processor(backbone, kind)
-        return model, processor, backbone if (Path(backbone) / RECORD_FILE).is_file() else None
+        model = load_model(backbone, read_config(backbone, "--backbone"))
+        history = backbone if (Path(backbone) / RECORD_FILE).is_file() else None
+        return model, checkpoint_processor(backbone, kind), history
     if backbone == SMALL and kind != "graph":
         backbone = small_backbone(first, order[0], run)
     settings = model_settings_of(one, job.settings)

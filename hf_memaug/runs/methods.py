@@ -124,20 +124,15 @@ def check_variants(several: Mapping[str, Chosen], own: Mapping[str, Mapping]) ->
             )
 
 
-def check_kind(one: Chosen, kind: str) -> None:
-    """A model cannot be trained on rows that it cannot read."""
+def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> None:
+    """Raises an error for a method that would fail in every job."""
+    from hf_memaug.training.algorithms import ALGORITHMS
+
     if kind not in one.method.reads:
         fitting = [name for name, method in all_methods().items() if kind in method.reads]
         raise UsageError(
             f"`{one.name}` is for {in_words(one.method.reads[0])}, and the rows are {in_words(kind)}. Choose {fitting}."
         )
-
-
-def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> None:
-    """Raises an error for a method that would fail in every job."""
-    from hf_memaug.training.algorithms import ALGORITHMS
-
-    check_kind(one, kind)
     for is_wrong, unsupported, why in (
         (kind in TASKS, NOT_FOR_TASKS, "needs one label for each row"),
         (kind == "graph", NOT_FOR_GRAPHS, "splits a batch by its rows"),
@@ -155,13 +150,6 @@ def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> N
             f"`{one.name}` reads a general encoder. Set `--general`. (A backbone that was pre-trained with one "
             "contains it: train that with `erm`.)"
         )
-
-
-def check_general(general: str | None, one: Chosen) -> None:
-    """A general encoder that nothing reads is an error, where one method alone is trained."""
-    if general is not None and not one.method.needs_general:
-        readers = " and ".join(name for name, method in all_methods().items() if method.needs_general)
-        raise UsageError(f"`--general` is for {readers}, and `--method` is {one.name!r}. Leave it out.")
 
 
 def check_growth(one: Chosen, strategy: str, verbs: Sequence[str]) -> None:

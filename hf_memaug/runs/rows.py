@@ -31,6 +31,7 @@ from hf_memaug.data.overlap import row_hashes
 from hf_memaug.data.sources import is_hub_name, load_from_hub
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.job import NONE
+from hf_memaug.runs.settings import in_options
 from hf_memaug.runs.tasks import CLASSES, REPLIES, TAGS, TASKS, kind_of, with_all_tags
 
 COLUMNS = ("text", "text_pair", "label", "domain")
@@ -55,13 +56,6 @@ _AS_OPTIONS = {
     '`on_overlap="drop"`': "`--on-overlap drop`",
     '`broken="skip"`': "`--broken skip`",
     'pass `on_empty="drop"`': "give `--broken skip`",
-    "`on_empty`": "`--broken`",
-    "`source`": "`--data`",
-    "`rows`": "`--data`",
-    "`dataset`": "`--data`",
-    "`target`": "`--target`",
-    "`max_length`": "`--max-length`",
-    "`labels`": "`--labels`",
     ", or lower `stride`": "",
     "give a dict {domain: source}, or `domain=None`": f"give `--domain {NONE}` where all are of one domain",
 }
@@ -178,7 +172,8 @@ def as_options(error: Exception) -> str:
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     for written, option in _AS_OPTIONS.items():
         text = text.replace(written, option)
-    return text
+    of_data = dict.fromkeys(("source", "rows", "dataset", "train_dataset"), "--data")
+    return in_options(text, ("target", "max_length", "labels"), on_empty="--broken", **of_data)
 
 
 def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | None = None) -> DomainDataset:

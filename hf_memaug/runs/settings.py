@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import importlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
@@ -63,6 +63,19 @@ class Setting:
 
 def option_name(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def in_options(said: str, names: Iterable[str] = (), **others: str) -> str:
+    """
+    A message with the options' names in place of the arguments'.
+
+    Args:
+        names: arguments whose options have their names.
+        others: the options of further arguments.
+    """
+    for name, option in {**{name: option_name(name) for name in names}, **others}.items():
+        said = said.replace(f"`{name}`", f"`{option}`")
+    return said
 
 
 def arguments_class(trainer: str) -> type:

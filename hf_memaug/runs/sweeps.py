@@ -38,10 +38,6 @@ WINNER_FILE = "winner.json"
 KEPT = {"training": "best", "oracle": "last", "leave_one_out": "all"}
 
 
-def is_of_sweep(job: Job) -> bool:
-    return "draw" in job.protocol
-
-
 def left_out_sets(domains: Sequence[str], targets: Sequence[str], selection: str) -> list[tuple[str, ...]]:
     """The domains that each run leaves out: one, and for `"leave_one_out"` also two."""
     least = 3 if selection == "leave_one_out" else 2
@@ -62,12 +58,6 @@ def training_seed(job: Job) -> int:
     left_out, algorithm = job.protocol["left_out"], chosen(job.method).algorithm
     names = (data_name(job.source["data"]), algorithm, left_out, job.seed, job.protocol["draw"])
     return int.from_bytes(hashlib.sha256(json.dumps(names).encode()).digest()[:4], "big") % 2**31
-
-
-def model_hparams(job: Job) -> dict[str, Any]:
-    """The drawn hyper-parameters that shape the model."""
-    hparams = job.protocol["hparams"]
-    return {"dropout": hparams["dropout"]} if "dropout" in hparams else {}
 
 
 def training_arguments(job: Job, one: Chosen, train, folder: Path):

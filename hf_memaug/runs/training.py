@@ -35,13 +35,14 @@ METRICS = ("accuracy", "f1", "mcc", "auroc", "exact_match")
 def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     """Trains a model, selects its best evaluation on dev rows, scores it and keeps it."""
     folder, one = run / "jobs" / job.name, chosen(job.method)
-    is_sweep = sweeps.is_of_sweep(job)
+    is_sweep = "draw" in job.protocol
     parts = sweep_parts(job) if is_sweep else _parts(job)
     train = parts["train"]
     others = [part for name, part in parts.items() if name != "train" and part is not None]
     settings, _ = one.split_settings(job.settings)
     if is_sweep:
-        settings = {**sweeps.model_hparams(job), **settings}
+        # Of the drawn hyper-parameters, this one shapes the model.
+        settings = {"dropout": job.protocol["hparams"]["dropout"], **settings}
     backbone = job.backbone
     if backbone == SMALL and kind_of(train) != "graph":
         backbone = small_backbone(train, job.target, run)

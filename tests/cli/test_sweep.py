@@ -1,0 +1,43 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""`hf-memaug sweep`."""
+
+import json
+
+
+def test_a_sweep(command, columns, read_lines, tmp_path):
+    words = ["sweep", *columns, "--methods", "erm,+memory", "--target", "films", "--trials", 1, "--steps", 2]
+    more = ["--checkpoint-every", 1, "--batch-size", 4, "--memory-slots", 8, "--memory-key-size", 8, "--jobs", 2]
+    code, out, error = command(*words, *more)
+    log = "".join(path.read_text()[-2000:] for path in (tmp_path / "runs/sweep/jobs").glob("*/log.txt"))
+    assert code == 0, error + out + log
+    folder = tmp_path / "runs/sweep"
+    records = {record["job"]["method"]: record for record in read_lines(folder / "runs.jsonl")}
+    assert set(records) == {"erm", "+memory"} and records["erm"]["settings"]["batch_size"] == 4
+    for record in records.values():
+        assert record["seconds"] > 0 and record["peak_memory_bytes"] > 10**6
+        assert record["parameters"] >= record["trainable"] > 10**4
+        place = folder / "jobs" / record["name"]
+        assert any("loss" in line for line in read_lines(place / "metrics.jsonl")) and not (place / "run").exists()
+        assert (place / "features.npz").is_file()
+    assert (folder / "jobs" / records["+memory"]["name"] / "memory.json").is_file()
+    for name in ("recipe.yaml", "run.json", "data.json", "results.json", "README.md", "report.html"):
+        assert (folder / name).is_file(), name
+    results = json.loads((folder / "results.json").read_text())
+    assert {row["method"] for row in results["rows"]} == {"erm", "+memory"}
+    selected = folder / "selected/reviews/+memory/erm/films"
+    assert json.loads((selected / "config.json").read_text())["memory_slots"] == 8
+    assert "selected:" in out and "[2/2" in out
+    assert "Trained as `+memory`" in (selected / "README.md").read_text()
+    code, out, _ = command(*words, *more)
+    assert code == 0 and "2 of 2 jobs are already done" in out
+    code, _, error = command(*words, *more[:2], *more[4:])
+    assert code == 2 and "another `--output`" in error
+    code, _, error = command(*words[:-2], "--steps", 3, *more)
+    assert code == 2 and "`steps` is 3" in error
+    assert "held-out rows of the domains trained on" in (folder / "README.md").read_text()
+    code, _, error = command(*words, *more, "--selection", "oracle", "--output", "oracle")
+    assert code == 0, error
+    card = (tmp_path / "oracle/README.md").read_text()
+    assert "accuracy on held-out rows of the target" in card
+    assert command("sweep", *columns, "--methods", "mil")[0] == 2
