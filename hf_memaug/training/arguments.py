@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformers import SchedulerType, TrainingArguments
+from transformers import TrainingArguments
 
 from hf_memaug.suggestions import nearest
 
@@ -64,19 +64,20 @@ class DomainTrainingArguments(TrainingArguments):
         if self.algorithm == "mil":
             raise ValueError('`algorithm="mil"` is a trainer of its own: use `BilevelTrainer`, without `algorithm`.')
         _one_of("algorithm", self.algorithm, ALGORITHMS)
-        for name in ("penalty_weight", "penalty_anneal_steps", "discriminator_hidden_size"):
+        for name in (
+            "penalty_weight",
+            "penalty_anneal_steps",
+            "discriminator_hidden_size",
+            "memory_learning_rate",
+            "discriminator_learning_rate",
+        ):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"`{name}` is {value}; it must be 0 or more.")
-        for name in ("memory_learning_rate", "discriminator_learning_rate"):
-            value = getattr(self, name)
-            if value is not None and value < 0:
-                raise ValueError(f"`{name}` is {value}; a rate must be 0 or more.")
         algorithm = ALGORITHMS[self.algorithm]
         if not algorithm.default_penalty_weight and (self.penalty_weight or self.penalty_anneal_steps):
             raise ValueError(
-                f'`algorithm="{self.algorithm}"` has no penalty for `penalty_weight` and `penalty_anneal_steps` to act '
-                "on. Leave them out."
+                f'`algorithm="{self.algorithm}"` has no penalty: leave `penalty_weight` and `penalty_anneal_steps` out.'
             )
         self.algorithm_kwargs = checked_options("algorithm", self.algorithm, self.algorithm_kwargs, algorithm.options)
         for name, value in (self.algorithm_kwargs or {}).items():
@@ -85,15 +86,10 @@ class DomainTrainingArguments(TrainingArguments):
             raise ValueError(
                 f'`algorithm="{self.algorithm}"` orders the rows itself, a domain a step: leave `balanced_batches` out.'
             )
-        if algorithm.one_domain_a_step and self.auto_find_batch_size:
-            raise ValueError(
-                f'`algorithm="{self.algorithm}"` lays its rows out for one batch size: leave `auto_find_batch_size` '
-                "out."
-            )
         if algorithm.compares_rows and self.per_device_train_batch_size == 1:
             raise ValueError(
-                f'`algorithm="{self.algorithm}"` compares the rows of a batch, and `per_device_train_batch_size` is 1, '
-                "also with accumulation. Give more rows."
+                f'`algorithm="{self.algorithm}"` compares the rows of a batch: `per_device_train_batch_size` must be 2 '
+                "or more."
             )
         if self.balanced_batches and self.train_sampling_strategy != "random":
             raise ValueError(
@@ -126,7 +122,7 @@ class DomainTrainingArguments(TrainingArguments):
 class BilevelTrainingArguments(DomainTrainingArguments):
     """
     Arguments of [`BilevelTrainer`]. Those of `TrainingArguments` hold for both phases, but for `num_train_epochs`,
-    `max_steps`, evaluation and selection, which are the meta-test's: how long meta-training takes is said here.
+    `max_steps`, evaluation and selection, which are the meta-test's. The fields below set the length of meta-training.
     """
 
     memory_learning_rate: float = field(default=1e-3, metadata={"help": "Learning rate of the memory."})
@@ -160,15 +156,6 @@ class BilevelTrainingArguments(DomainTrainingArguments):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"`{name}` is {value}; it must be 1 or more.")
-            if value is not None and value != int(value):
-                raise ValueError(f"`{name}` is {value}; it must be a whole number.")
-        if self.meta_test_batches == "one_domain" and self.train_sampling_strategy != "random":
-            raise ValueError(
-                f'`meta_test_batches="one_domain"` orders the rows, and so does `train_sampling_strategy="'
-                f'{self.train_sampling_strategy}"`. Leave one of them out.'
-            )
-        if self.memory_learning_rate is None:
-            raise ValueError("`memory_learning_rate` is None; the memory needs a rate of its own, such as 1e-3.")
         if self.algorithm != "erm":
             raise ValueError(f'`BilevelTrainer` requires `algorithm="erm"`, not "{self.algorithm}". Leave it out.')
         if self.hypergradient == "exact" and self.fp16:
@@ -176,18 +163,9 @@ class BilevelTrainingArguments(DomainTrainingArguments):
         for name in ("gradient_checkpointing", "cuda_graphs"):
             if self.hypergradient == "exact" and getattr(self, name):
                 raise ValueError(f'`hypergradient="exact"` does not support `{name}`. Leave one of them out.')
-        refused = {
-            "augment_images": (self.augment_images, "a key-value memory is for texts"),
-            "ignore_data_skip": (self.ignore_data_skip, "the rows of a step say which domain is the meta-target"),
-            "auto_find_batch_size": (self.auto_find_batch_size, "an episode's rows are laid out for one batch size"),
-            "lr_scheduler_type": (
-                self.lr_scheduler_type == SchedulerType.REDUCE_ON_PLATEAU,
-                "meta-training has no evaluation to watch",
-            ),
-        }
-        for name, (holds, reason) in refused.items():
-            if holds:
-                raise ValueError(f"`{name}={getattr(self, name)}` is not supported here: {reason}. Leave it out.")
+        for name in ("ignore_data_skip", "auto_find_batch_size"):
+            if getattr(self, name):
+                raise ValueError(f"`{name}` is not supported: an episode has a fixed order of rows. Leave it out.")
 
     @property
     def meta_steps(self) -> int:
@@ -243,20 +221,18 @@ class ContinualTrainingArguments(DomainTrainingArguments):
             _one_of("figures", figure, DEFINITIONS)
             if strategy.kind != "sequence" and figure != "acc":
                 raise ValueError(
-                    f'`figures` asks for {figure!r}, and `strategy="{self.strategy}"` is a reference that takes in no '
-                    "domain after another: it has ACC alone."
+                    f'`figures` has {figure!r}, but `strategy="{self.strategy}"` is a reference that has ACC alone.'
                 )
         if self.algorithm != "erm":
             raise ValueError(
-                f'`algorithm="{self.algorithm}"` is for `DomainTrainer`: here `strategy` says what is minimised. Leave '
-                "it out."
+                f'`ContinualTrainer` requires `algorithm="erm"`, not "{self.algorithm}": `strategy` sets the loss.'
             )
         if self.cuda_graphs:
             raise ValueError("`cuda_graphs=True` is not supported here: models grow. Leave it out.")
         if self.keep_optimizer_state and strategy.restarts:
             raise ValueError(
-                f'`keep_optimizer_state=True` does not support `strategy="{self.strategy}"`, which begins every '
-                "domain from the same weights. Leave it out."
+                f'`keep_optimizer_state=True` does not support `strategy="{self.strategy}"`, which restarts from the '
+                "initial weights for each domain. Leave it out."
             )
 
 
@@ -277,17 +253,16 @@ def checked_options(what: str, name: str, given, options: dict) -> dict | None:
 
 
 def _check_number(what: str, value, default) -> None:
-    """Refuses what is no number, or none from 0 on, where `default` is one or several; other options are words."""
-    several = isinstance(default, tuple)
-    if not isinstance(default, (int, float, tuple)):
-        return
-    values = value if several and isinstance(value, (list, tuple)) and value else [value]
-    kind = int if isinstance(default, int) else (int, float)
-    if (several and values == [value]) or not all(
-        isinstance(one, kind) and not isinstance(one, bool) and 0 <= one < math.inf for one in values
-    ):
-        wanted = "some numbers" if several else "a whole number" if kind is int else "a number"
-        raise ValueError(f"{what} is {value!r}; it must be {wanted}, 0 or more, such as {default}.")
+    """Checks an option whose default is a number, or a tuple of numbers."""
+    if isinstance(default, tuple):
+        if not isinstance(value, (list, tuple)) or not value:
+            raise ValueError(f"{what} is {value!r}; it must be a list of numbers, such as {list(default)}.")
+        for one in value:
+            _check_number(what, one, default[0])
+    elif isinstance(default, (int, float)):
+        kind, name = (int, "a whole number") if isinstance(default, int) else ((int, float), "a number")
+        if not isinstance(value, kind) or not 0 <= value < math.inf:
+            raise ValueError(f"{what} is {value!r}; it must be {name}, 0 or more, such as {default}.")
 
 
 def _one_of(name: str, value: str, allowed) -> None:

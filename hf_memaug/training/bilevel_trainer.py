@@ -13,16 +13,15 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader
-from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback
-from transformers.trainer import DEFAULT_CALLBACKS
+from transformers import EarlyStoppingCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
 
 from hf_memaug.data.sampling import OneDomainSampler
 from hf_memaug.training.arguments import BilevelTrainingArguments
-from hf_memaug.training.callbacks import AlgorithmCallback, BestInMemory, EpochOrder, RunGuard
+from hf_memaug.training.callbacks import BestInMemory, callbacks_for_phase, remove_printer
 from hf_memaug.training.checks import refuse_for_phases
 from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
@@ -40,16 +39,15 @@ class BilevelTrainer(DomainTrainer):
     Trains a model with a key-value memory by memory-based invariance learning (Jia and Zhang, 2023).
 
     `train()` does both phases. `meta_train()` (Algorithm 2) learns the memory; it works in `output_dir/meta_train`, and
-    leaves there `memory.safetensors` and `log.json`. `meta_test()` (Algorithm 3) puts encoder and head back to what
-    they were when meta-training began, and trains them with the learned memory held fixed; its checkpoints lie in
-    `output_dir` as any trainer's. Each phase can also be called alone, and each resumes after a kill:
-    `train(resume_from_checkpoint=True)` goes on in whichever phase was broken off.
+    leaves there `memory.safetensors` and `log.json`. `meta_test()` (Algorithm 3) restores encoder and head as they were
+    before meta-training, and trains them with the learned memory frozen; its checkpoints are in `output_dir`. Each
+    phase can also be called alone. `train(resume_from_checkpoint=True)` resumes the phase that was interrupted.
 
     Args:
         model (`PreTrainedModel`):
             A model with a key-value memory, fresh from `from_backbone(...)`.
         args (`BilevelTrainingArguments`):
-            Arguments of `DomainTrainingArguments`, the episodes and what the memory needs.
+            Arguments of `DomainTrainingArguments`, of the episodes and of the memory.
 
     All other arguments are those of [`DomainTrainer`].
     """
@@ -64,16 +62,14 @@ class BilevelTrainer(DomainTrainer):
         both = ("data_collator", "processing_class", "optimizer_cls_and_kwargs")
         self._given = {name: kwargs.get(name) for name in both}
         super().__init__(model=model, args=args, **kwargs)
-        # Now, not when a baseline has been trained already.
         check_memory_is_last(self.model)
         if any(one.dtype == torch.bfloat16 for one in self.model.memory_parameters()):
             raise ValueError(
-                "`model` is in bfloat16, in which most steps of the memory are too small to be seen. Load it with "
+                "`model` is in bfloat16, in which small steps of the memory are lost. Load it with "
                 '`dtype="float32"`, and set `bf16` in `args` to compute in half precision.'
             )
         if self.train_dataset is not None and len(self.domains) < 2:
-            found = f"the one domain {self.domains[0]!r}" if self.domains else "no rows"
-            raise ValueError(f"`train_dataset` has {found}; learning to bridge domains needs two or more.")
+            raise ValueError(f"`train_dataset` has the domains {self.domains}; MIL needs two or more.")
         self.meta_log: list[dict] = []
 
     @property
@@ -82,9 +78,8 @@ class BilevelTrainer(DomainTrainer):
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
         """
-        Meta-training, then meta-test. With `resume_from_checkpoint=True`, what is done already is not done again; a
-        path to a checkpoint says by where it lies which phase it belongs to. Returns the meta-test's `TrainOutput`; or
-        meta-training's, if a callback stopped that before its end.
+        Meta-training, then meta-test. `resume_from_checkpoint` is `True` or a checkpoint of either phase. Returns the
+        meta-test's `TrainOutput`, or meta-training's if a callback stopped that early.
         """
         if self.train_dataset is None:
             raise ValueError("`train_dataset` is missing: give the rows of the source domains.")
@@ -98,19 +93,18 @@ class BilevelTrainer(DomainTrainer):
         return self.meta_test(resume is True, **kwargs)
 
     def meta_train(self, resume_from_checkpoint: str | bool | None = None):
-        """Algorithm 2. Afterwards the model has the learned memory, and encoder and head as they were before."""
+        """Algorithm 2. Learns the memory, and restores encoder and head."""
         resume = resume_from_checkpoint or None
         if resume is True:
-            # Killed before the first checkpoint: from the beginning.
+            # `None` before the first checkpoint.
             resume = last_complete_checkpoint(self.meta_folder)
         start = self.meta_folder / START
         if resume is not None and not start.is_file():
             raise FileNotFoundError(
-                f"`{start}` is not there, with which meta-training began and to which encoder and head go back. Begin "
-                "anew, without `resume_from_checkpoint`."
+                f"`{start}`, which holds the initial encoder and head, is missing. Leave `resume_from_checkpoint` out."
             )
         if resume is None:
-            # What an earlier run left there must not be taken for this one's.
+            # Files of an earlier run must not be resumed from.
             if self.is_world_process_zero():
                 shutil.rmtree(self.meta_folder, ignore_errors=True)
             self._write(start, memory=False)
@@ -124,15 +118,15 @@ class BilevelTrainer(DomainTrainer):
             (self.meta_folder / LOG).write_text(json.dumps(self.meta_log, indent=1))
         if output.global_step < self.args.meta_steps:
             warnings.warn(
-                f"Meta-training was stopped after {output.global_step} of {self.args.meta_steps} steps, and leaves no "
-                "memory. `train(resume_from_checkpoint=True)` goes on from its last checkpoint.",
+                f"Meta-training was stopped after {output.global_step} of {self.args.meta_steps} steps, without a "
+                "memory. Resume it with `train(resume_from_checkpoint=True)`.",
                 stacklevel=2,
             )
         else:
             self._write(self.meta_folder / MEMORY, memory=True)
         self.accelerator.wait_for_everyone()
         self._read(start)
-        # It holds optimizer states and graphs, in a circle that waits for the collector.
+        # The trainer is in a reference cycle with its optimizer states.
         del trainer
         gc.collect()
         return output
@@ -148,38 +142,32 @@ class BilevelTrainer(DomainTrainer):
 
         Args:
             resume_from_checkpoint (`str` or `bool`, *optional*):
-                A checkpoint of this phase; `True` finds the last one that was trained with this memory, if there is
-                one.
+                A checkpoint of this phase; `True` finds the last one that was trained with this memory.
             memory (`str`, *optional*):
-                A `memory.safetensors`, for encoder and head as they are now. By default the one that `meta_train` left
-                in `output_dir`, with the encoder and head that it began with.
+                A `memory.safetensors`, to use with the current encoder and head. By default that of `meta_train` in
+                `output_dir`, with the initial encoder and head.
         """
         if memory is not None:
             if not os.path.isfile(memory):
-                raise FileNotFoundError(
-                    f"`memory` is {os.fspath(memory)!r}, which is no file. Give the `{MEMORY}` that `meta_train` "
-                    f"leaves in `output_dir/{META_TRAIN}`."
-                )
+                raise FileNotFoundError(f"`memory` ({os.fspath(memory)!r}) is not a file. Use a `{MEMORY}`.")
             others = sorted(set(_learned_on(memory)) - set(self.domains))
             if others:
                 warnings.warn(
-                    f"`memory` was learned on {', '.join(others)} as well, missing from `train_dataset`: scores there "
-                    "are not those of an unseen domain.",
+                    f"`memory` was learned on {', '.join(others)}, missing from `train_dataset`: these are not unseen "
+                    "domains.",
                     stacklevel=2,
                 )
             self._read(memory, self._memory_names())
         else:
             if not (self.meta_folder / MEMORY).is_file():
                 raise FileNotFoundError(
-                    f"There is no learned memory in `{self.meta_folder}`. Call `meta_train()` first, or `train()`, "
-                    "which does both, or give the file as `memory`."
+                    f"`{self.meta_folder}` has no learned memory. Call `meta_train()` first, or set `memory`."
                 )
             learned_on = _learned_on(self.meta_folder / MEMORY)
             if learned_on and learned_on != self.domains:
                 raise ValueError(
-                    f"The memory in `{self.meta_folder}` was learned on {learned_on}, and `train_dataset` has "
-                    f"{self.domains}: it may have seen what is left out now. Use another `output_dir`, or call "
-                    "`train()` without `resume_from_checkpoint`, which learns it anew."
+                    f"The memory in `{self.meta_folder}` was learned on {learned_on}, but `train_dataset` has "
+                    f"{self.domains}. Use another `output_dir`, or call `train()` without `resume_from_checkpoint`."
                 )
             self._read(self.meta_folder / START)
             self._read(self.meta_folder / MEMORY)
@@ -187,7 +175,6 @@ class BilevelTrainer(DomainTrainer):
                 self.meta_log = json.loads((self.meta_folder / LOG).read_text())
         last = self._checkpoint_of(memory or self.meta_folder / MEMORY, resume_from_checkpoint)
         self.model.freeze_memory()
-        # Not the moments of weights that are gone.
         self.optimizer = self.lr_scheduler = None
         set_seed(self.args.seed)
         return super().train(resume_from_checkpoint=last, **kwargs)
@@ -201,14 +188,14 @@ class BilevelTrainer(DomainTrainer):
         return self.train_loader(self.train_dataset, sampler, self._train_batch_size)
 
     def _checkpoint_of(self, memory: str | os.PathLike, resume: str | os.PathLike | bool | None) -> str | None:
-        """The checkpoint of the meta-test to go on from, if any. One that was trained with another memory is none."""
+        """The checkpoint of the meta-test to resume from. It must have been trained with this memory."""
         has_this_memory = partial(_has_memory, load_file(memory))
         if resume is True:
             return last_complete_checkpoint(self.args.output_dir, has_this_memory)
         if resume and not has_this_memory(resume):
             raise ValueError(
-                f"`resume_from_checkpoint` is {os.fspath(resume)!r}, which was trained with another memory than "
-                f"`{memory}`. Give a checkpoint of this run, or `True`, which finds it."
+                f"`resume_from_checkpoint` ({os.fspath(resume)!r}) was trained with another memory than `{memory}`. "
+                "Use a checkpoint of this run, or `True`."
             )
         return resume or None
 
@@ -221,7 +208,7 @@ class BilevelTrainer(DomainTrainer):
         args.load_best_model_at_end = False
         args.eval_on_start = False
         args.push_to_hub = False
-        # Loggers are among the callbacks that are handed on.
+        # Loggers are among the callbacks.
         args.report_to = []
         episode = args.episode_steps * args.inner_steps
         # There are no epochs here: an episode takes their place.
@@ -232,28 +219,21 @@ class BilevelTrainer(DomainTrainer):
                 # A share of all steps, as `Trainer` counts it.
                 setattr(args, name, math.ceil(getattr(args, name) * args.max_steps))
         if args.save_strategy == SaveStrategy.STEPS:
-            # Between the steps that lead to one outer step there is nothing to resume from.
+            # A run can only be resumed after an outer step.
             args.save_steps = -(-int(args.save_steps) // args.inner_steps) * args.inner_steps
         if args.logging_strategy == IntervalStrategy.EPOCH:
             args.logging_strategy, args.logging_steps = IntervalStrategy.STEPS, episode
-        # An episode is what there is to see.
         args.logging_steps = min(args.logging_steps, episode)
-        own = (*DEFAULT_CALLBACKS, RunGuard, ProgressCallback, PrinterCallback, AlgorithmCallback, EpochOrder)
-        # These choose by evaluations, and here are none.
-        choosing = (BestInMemory, EarlyStoppingCallback)
-        here = self.callback_handler.callbacks
-        given = [callback for callback in here if not isinstance(callback, (*own, *choosing))]
+        # There are no evaluations to choose by.
+        given = callbacks_for_phase(self, without=(BestInMemory, EarlyStoppingCallback))
         trainer = MetaTrainer(
             model=self.model, args=args, train_dataset=self.train_dataset, callbacks=given, **self._given
         )
-        # What was taken out of this trainer is not to be in that one.
-        for callback in own:
-            if not any(isinstance(one, callback) for one in here):
-                trainer.remove_callback(callback)
+        remove_printer(trainer, self)
         return trainer
 
     def _write(self, path: Path, memory: bool) -> None:
-        """The memory's part of the weights, or all but the memory's, in one stroke: a kill leaves no half of a file."""
+        """Writes the memory's parameters, or all others. A kill leaves no incomplete file."""
         if not self.is_world_process_zero():
             return
         names = self._memory_names()
@@ -267,24 +247,15 @@ class BilevelTrainer(DomainTrainer):
         os.replace(half, path)
 
     def _read(self, path: str | os.PathLike, names: set[str] | None = None) -> None:
-        try:
-            tensors = load_file(path)
-        except SafetensorError as error:
-            raise ValueError(
-                f"`{path}` cannot be read as safetensors: {error}. Give another file, or learn it anew."
-            ) from error
+        tensors = load_file(path)
         if names is not None and names != set(tensors):
-            missing = min(names - set(tensors), default=min(set(tensors) - names, default=""))
-            raise ValueError(
-                f"`memory` is {path}, which is no memory of this model: they differ in {missing!r}. Give the "
-                f"`{MEMORY}` that `meta_train` leaves in `output_dir/{META_TRAIN}`."
-            )
+            raise ValueError(f"`memory` ({path}) does not hold the memory of this model. Use a `{MEMORY}`.")
         own = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         wrong = [name for name, value in tensors.items() if name not in own or own[name].shape != value.shape]
         if wrong:
             raise ValueError(
-                f"`{path}` holds {wrong[0]} {tuple(tensors[wrong[0]].shape)}, which does not fit the model. Build it "
-                "with the backbone, the labels and the memory's sizes of the run that wrote the file."
+                f"`{path}` holds {wrong[0]} {tuple(tensors[wrong[0]].shape)}, which does not fit the model. Use the "
+                "same backbone, labels and memory sizes."
             )
         with torch.no_grad():
             for name, value in tensors.items():
@@ -296,18 +267,15 @@ class BilevelTrainer(DomainTrainer):
 
 
 def _learned_on(memory: str | os.PathLike) -> list[str]:
-    """The source domains of a `memory.safetensors`; of one that does not say, none."""
-    try:
-        with safe_open(memory, "pt") as stored:
-            return json.loads((stored.metadata() or {}).get("domains", "[]"))
-    except SafetensorError:
-        return []
+    """The source domains in the metadata of a `memory.safetensors`; empty if there are none."""
+    with safe_open(memory, "pt") as stored:
+        return json.loads((stored.metadata() or {}).get("domains", "[]"))
 
 
 def _has_memory(learned: dict[str, torch.Tensor], checkpoint: str | os.PathLike) -> bool:
     """Whether a checkpoint of the meta-test holds this memory, not that of an earlier run."""
     weights = Path(checkpoint) / "model.safetensors"
     if not weights.is_file():
-        return True  # in several files: not to be told here
+        return True  # a sharded checkpoint
     with safe_open(weights, "pt") as stored:
         return all(name in stored.keys() and torch.equal(stored.get_tensor(name), learned[name]) for name in learned)

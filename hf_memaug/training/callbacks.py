@@ -6,7 +6,8 @@ import os
 from contextlib import suppress
 
 import torch
-from transformers import TrainerCallback
+from transformers import PrinterCallback, ProgressCallback, TrainerCallback
+from transformers.trainer import DEFAULT_CALLBACKS
 
 from hf_memaug.data.general_cache import cached_parts
 from hf_memaug.training import checks
@@ -176,10 +177,21 @@ class AlgorithmCallback(TrainerCallback):
         self.trainer.algorithm.after_training(self.trainer.model)
 
 
+def callbacks_for_phase(trainer, without: tuple[type, ...] = ()) -> list[TrainerCallback]:
+    """The user's callbacks, for the trainer of one phase or stage. Each trainer adds the others itself."""
+    own = (*DEFAULT_CALLBACKS, RunGuard, ProgressCallback, PrinterCallback, AlgorithmCallback, EpochOrder, *without)
+    return [callback for callback in trainer.callback_handler.callbacks if not isinstance(callback, own)]
+
+
+def remove_printer(phase, trainer) -> None:
+    """Keeps the trainer of a phase from printing its logs, if the user removed `PrinterCallback` from `trainer`."""
+    if not any(isinstance(callback, PrinterCallback) for callback in trainer.callback_handler.callbacks):
+        phase.remove_callback(PrinterCallback)
+
+
 class EpochOrder(TrainerCallback):
     """
-    Tells the sampler the epoch. Within several processes that resume inside an epoch, accelerate (1.15) does not: it
-    skips batches through a sampler that passes the epoch on to nobody.
+    Tells the sampler the epoch. accelerate (1.15) does not when several processes resume within an epoch.
     """
 
     def __init__(self, trainer):

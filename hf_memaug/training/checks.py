@@ -47,9 +47,7 @@ def check_selection(args, trained: Sequence[str], eval_dataset, callbacks: Seque
         f'`algorithm="{args.algorithm}"`': ALGORITHMS[args.algorithm].chooses_by_evaluation,
         '`save_strategy="best"`': args.save_strategy == SaveStrategy.BEST,
         '`lr_scheduler_type="reduce_lr_on_plateau"`': args.lr_scheduler_type == SchedulerType.REDUCE_ON_PLATEAU,
-        "`EarlyStoppingCallback`": any(
-            callback is EarlyStoppingCallback or isinstance(callback, EarlyStoppingCallback) for callback in callbacks
-        ),
+        "`EarlyStoppingCallback`": any(isinstance(callback, EarlyStoppingCallback) for callback in callbacks),
     }
     reason = next((name for name, holds in chooses.items() if holds), None)
     if reason is None or eval_dataset is None:
@@ -62,9 +60,8 @@ def refuse_unseen_domains(trained: Collection[str], seen: Collection[str], reaso
     unseen = sorted(set(seen) - set(trained))
     if trained and unseen:
         raise ValueError(
-            f"`eval_dataset` has rows of {', '.join(unseen)}, missing from `train_dataset`, and {reason} chooses the "
-            "weights by them: their scores would no longer be those of an unseen domain. Leave them out, and score "
-            "them after training with `trainer.predict`."
+            f"`eval_dataset` has rows of {', '.join(unseen)}, missing from `train_dataset`, but {reason} chooses the "
+            "weights by them. Score unseen domains after training, with `trainer.predict`."
         )
 
 
@@ -88,8 +85,8 @@ def check_frozen_encoders(model: torch.nn.Module) -> None:
         is_pair = hasattr(one, "general_states") and one.config.freeze_general
         if is_pair and any(parameter.requires_grad for parameter in one.general.parameters()):
             raise ValueError(
-                "`freeze_general=True` freezes the general encoder, and an adapter would learn in it. Leave it out: "
-                'LoraConfig(..., modules_to_save=["memory"], exclude_modules=r".*general\\..*").'
+                "`freeze_general=True` freezes the general encoder, but an adapter would train it. Use "
+                '`LoraConfig(..., modules_to_save=["memory"], exclude_modules=r".*general\\..*")`.'
             )
 
 
@@ -97,8 +94,8 @@ def check_padding_side(model: torch.nn.Module, tokenizer) -> None:
     """Refuses padding before a text where a model reads the first token, or counts positions from there."""
     if getattr(model, "pads_right", False) and getattr(tokenizer, "padding_side", "right") == "left":
         raise ValueError(
-            "`processing_class` pads on the left, and the model reads its first token there, which would be padding. "
-            'Set `tokenizer.padding_side = "right"`.'
+            "`processing_class` pads on the left, but the model reads the first token. Set "
+            '`tokenizer.padding_side = "right"`.'
         )
 
 
@@ -115,8 +112,8 @@ def check_labels(dataset, num_labels: int | None, every_row: str | None = None) 
     classes = len(getattr(dataset, "label_names", None) or ())
     if num_labels == 1 and classes > 1:
         raise ValueError(
-            f"`train_dataset` has {classes} classes, and the model has `num_labels=1`, which is for numbers. Load it "
-            f"with `num_labels={classes}`."
+            f"`train_dataset` has {classes} classes, but the model has `num_labels=1` (regression). Load it with "
+            f"`num_labels={classes}`."
         )
     if column is None or num_labels is None or num_labels < 2:
         return
@@ -175,11 +172,6 @@ def share_label_names(model, *datasets) -> None:
         raise ValueError(
             f"`model` names its labels {own}, and the rows {names}: the same names in another order. Build the model "
             f"with `id2label={dict(enumerate(names))}`, or load the rows with `labels={own}`."
-        )
-    elif getattr(config, "verbalizer", None) is not None:
-        raise ValueError(
-            f"`verbalizer` has words for the labels {own}, and the rows have {names}: which words belong to which is "
-            "unknown. Name the labels in it as the rows do."
         )
 
 

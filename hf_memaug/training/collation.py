@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Which collator makes the batches of a `DomainTrainer`, and what it could make none of."""
+"""Choosing the collator of a `DomainTrainer`, and the checks of columns that go with it."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -24,23 +24,23 @@ _READ_BY_MODELS = {"input_ids", "inputs_embeds", "pixel_values", "image", "graph
 
 def choose_collator(args, data_collator: Callable | None, processing_class, train_dataset, eval_dataset) -> Callable:
     """The caller's, or one that pads texts, decodes images or joins graphs, or that of transformers."""
-    _check_augmentation(args, data_collator, processing_class)
+    reads_images = makes_pixel_values(processing_class)
+    if args.augment_images and not (isinstance(data_collator, ImageCollator) or (reads_images and not data_collator)):
+        raise ValueError(
+            "`augment_images=True` needs an image processor as `processing_class`, and no `data_collator`."
+        )
     if data_collator is not None:
         return data_collator
-    reads_images = makes_pixel_values(processing_class)
     has_images = has_graphs = False
     for name, columns in _columns(train_dataset=train_dataset, eval_dataset=eval_dataset):
         if "image" in columns and not reads_images and not {"input_ids", "pixel_values"} & set(columns):
             raise ValueError(
-                f"`{name}` has rows with `image`, and `processing_class` is {type(processing_class).__name__}: nothing "
-                "makes `pixel_values` of them. Give the image processor of the backbone, "
-                "`AutoImageProcessor.from_pretrained(...)`, or a `data_collator` of your own with "
-                "`remove_unused_columns=False`."
+                f"`{name}` has images, but `processing_class` is {type(processing_class).__name__}. Use "
+                "`AutoImageProcessor.from_pretrained(...)`, or a `data_collator` with `remove_unused_columns=False`."
             )
         if reads_images and "image" not in columns and "pixel_values" not in columns:
             raise ValueError(
-                f"`{name}` has no column `image` for `processing_class` to read; it has: {listed(columns)}. Name the "
-                "column with the paths or images 'image', as `load_domains` does."
+                f"`{name}` has no column `image`; it has: {listed(columns)}. Rename the column that holds the images."
             )
         has_images |= reads_images and "image" in columns
         has_graphs |= "graph" in columns and not {"input_ids", "node_features"} & set(columns)
@@ -65,8 +65,7 @@ def check_tokenized(**datasets) -> None:
     for name, columns in _columns(**datasets):
         if "text" in columns and not _READ_BY_MODELS & set(columns):
             raise ValueError(
-                f"`{name}` has texts that are not tokenized. Give `rows.tokenize(tokenizer, max_length=...)` in their "
-                "place."
+                f"`{name}` has texts that are not tokenized. Pass `rows.tokenize(tokenizer, max_length=...)`."
             )
 
 
@@ -84,26 +83,6 @@ def columns_to_collate(model, data_collator: Callable, keeps_all: bool) -> list[
     return [*of_model, "graph"] if isinstance(data_collator, GraphCollator) else of_model
 
 
-def _check_augmentation(args, data_collator: Callable | None, processing_class) -> None:
-    if isinstance(data_collator, ImageCollator) and data_collator.augment:
-        raise ValueError(
-            "`data_collator` has `augment=True`, which would vary the images that are scored, too. Leave "
-            "`data_collator` out and set `augment_images=True`."
-        )
-    if not args.augment_images:
-        return
-    if data_collator is not None and not isinstance(data_collator, ImageCollator):
-        raise ValueError(
-            "`augment_images=True` is done by the trainer's own collator, and `data_collator` is another. Leave one of "
-            "the two out."
-        )
-    if data_collator is None and not makes_pixel_values(processing_class):
-        raise ValueError(
-            f"`augment_images=True` is for images, and `processing_class` is {type(processing_class).__name__}. Leave "
-            "it out for texts, or give an image processor."
-        )
-
-
 def _columns(**datasets) -> Iterable[tuple[str, list[str]]]:
     for name, several in datasets.items():
         for dataset in several.values() if isinstance(several, dict) else [several]:
@@ -116,8 +95,8 @@ def domains_of(dataset, argument: str) -> list[str]:
     """The `domain` column of a dataset, or an error that says how to get one."""
     if dataset is not None and not hasattr(dataset, "__len__"):
         raise ValueError(
-            f"`{argument}` is a stream, of which nobody knows which domains are to come. Give rows that have a length, "
-            "such as `load_domains(...)` or a `datasets.Dataset`."
+            f"`{argument}` is a stream. Use rows that have a length, such as `load_domains(...)` or a "
+            "`datasets.Dataset`."
         )
     if "domain" not in (getattr(dataset, "column_names", None) or ()):
         raise ValueError(
@@ -125,10 +104,6 @@ def domains_of(dataset, argument: str) -> list[str]:
             "`.tokenize(tokenizer)`, or add the column to your `datasets.Dataset`."
         )
     domains = list(dataset["domain"])
-    wrong = next((row for row, one in enumerate(domains) if one is None or hasattr(one, "item")), None)
-    if wrong is not None:
-        raise ValueError(
-            f"`{argument}` has the domain {domains[wrong]!r} in row {wrong}. Give each row a name or a number, and "
-            "leave the column out of `with_format(..., columns=[...], output_all_columns=True)`."
-        )
+    if None in domains:
+        raise ValueError(f"`{argument}` has no domain in row {domains.index(None)}. Add it, or leave the row out.")
     return domains

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`ContinualTrainer`: one model that takes in domain after domain, and the matrix of what it then knows of each."""
+"""`ContinualTrainer`: trains one model on domain after domain, and scores all domains after each."""
 
 import copy
 import os
@@ -12,16 +12,14 @@ from typing import Any
 
 import torch
 from tqdm.auto import tqdm
-from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase, PrinterCallback
-from transformers import ProgressCallback as BarCallback
+from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase
 from transformers.integrations import get_reporting_integration_callbacks
-from transformers.trainer import DEFAULT_CALLBACKS
 from transformers.trainer_utils import TrainOutput, set_seed
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.evaluation.continual import DEFINITIONS, check_figures
 from hf_memaug.training.arguments import ContinualTrainingArguments
-from hf_memaug.training.callbacks import AlgorithmCallback, EpochOrder, RunGuard
+from hf_memaug.training.callbacks import callbacks_for_phase, remove_printer
 from hf_memaug.training.checks import check_labelled, refuse_for_phases
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.pushing import push_stage
@@ -41,32 +39,31 @@ SEEDS_APART = 10_000
 
 class ContinualTrainer(DomainTrainer):
     """
-    Trains a model on one domain after another, each without the rows of the others, by the strategy of `args`. After
-    each domain all are scored: that is a row of the matrix R (`trainer.record`), of which ACC, BWT, FWT and forgetting
-    are read (`trainer.figures()`).
+    Trains a model on one domain after another by the strategy of `args`. After each domain it scores all domains: a row
+    of the matrix R (`trainer.record`). `trainer.figures()` returns ACC, BWT, FWT and forgetting.
 
-    Each domain is a stage, trained by a `DomainTrainer` of its own in `output_dir/_stages/<number>-<domain>`, where its
-    weights stay. `train(resume_from_checkpoint=True)` goes on in whichever stage was broken off. With `push_to_hub`,
-    each stage becomes a revision `stage-<number>-<domain>` of the repository.
+    Each domain is a stage, trained by its own `DomainTrainer` in `output_dir/_stages/<number>-<domain>`, where its
+    weights stay. `train(resume_from_checkpoint=True)` resumes an interrupted stage. With `push_to_hub`, each stage
+    becomes a revision `stage-<number>-<domain>` of the repository.
 
     Args:
         model (`PreTrainedModel`):
-            Any classifier, or an encoder-decoder, which learns to say `text_pair` to `text`. One that this trainer has
-            trained before brings its matrix with it, and goes on.
+            Any classifier, or an encoder-decoder, which learns to answer `text` with `text_pair`. A model that this
+            trainer has trained before keeps its matrix.
         args (`ContinualTrainingArguments`):
             Arguments of each stage, the strategy and the order of the domains.
         train_dataset:
             Rows with a `domain` column, as `load_domains` gives them; or `{domain: rows}`. Texts are tokenized here.
         eval_dataset (*optional*):
-            Dev rows. Those of the domain that is trained are scored during its stage, and choose its checkpoint if
-            `load_best_model_at_end` is set; by default the last step counts.
+            Dev rows. They are scored during the stage of their domain, and choose its checkpoint if
+            `load_best_model_at_end` is set.
         test_dataset (*optional*):
-            The rows that R is scored on, of all domains. By default `eval_dataset`, if that chooses nothing.
+            The rows of all domains that R is scored on. By default `eval_dataset`.
         label_map (`dict`, *optional*):
-            `{domain: {its label: the label}}`, where domains name their labels differently.
+            `{domain: {its label: the label}}`, if domains name their labels differently.
         history (`str`, `dict` or `ContinualRecord`, *optional*):
-            The folder of a checkpoint, its `continual.json`, or what is in it. By default what the model's
-            configuration says; `{}` begins a new matrix.
+            The folder of a checkpoint, its `continual.json`, or the content of that file. By default the record in the
+            model's configuration. `{}` starts a new matrix.
 
     All other arguments are those of [`DomainTrainer`].
     """
@@ -93,7 +90,7 @@ class ContinualTrainer(DomainTrainer):
         if not isinstance(args, ContinualTrainingArguments):
             raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `ContinualTrainingArguments`.")
         if model is None or train_dataset is None:
-            raise ValueError("`model` and `train_dataset` are both needed, to see what can be trained. Give them.")
+            raise ValueError("`model` and `train_dataset` are required.")
         refuse_for_phases(kwargs, "each stage has a trainer of its own")
         if history is None:
             history = (getattr(model.config, "run_facts", None) or {}).get("continual", {})
@@ -126,34 +123,33 @@ class ContinualTrainer(DomainTrainer):
             callbacks=callbacks,
             **kwargs,
         )
-        # What this trainer itself scores; dev rows are for the trainers of the stages.
+        # This trainer scores test rows; the trainers of the stages score dev rows.
         self.eval_dataset = DomainDataset.concatenate(list(self.test_rows.values()))
         self.scored_split = "dev" if test_dataset is None else "test"
         self.strategy = STRATEGIES[args.strategy](args)
         self.strategy.check_model(self.model, processing_class, self.train_dataset)
-        self._go_on_from(history, labels)
+        self._continue(history, labels)
         self._optimizer_state: dict | None = None
 
-    def _go_on_from(self, history, labels: list[str]) -> None:
-        """Makes the record of an earlier run that of this one."""
+    def _continue(self, history, labels: list[str]) -> None:
+        """Continues the record of an earlier run."""
         record, strategy = self.record, self.strategy
         if record.stages:
             if record.kind != strategy.kind or record.kind != "sequence":
                 raise ValueError(
-                    f'`history` is of a run that is read as "{record.kind}" and `strategy="{strategy.name}"` as '
-                    f'"{strategy.kind}": they share no matrix. Give `history={{}}` to begin a new one.'
+                    f'`strategy="{strategy.name}"` cannot continue the matrix in `history`. Start a new one with '
+                    "`history={}`."
                 )
             if record.metric != self.args.matrix_metric:
                 raise ValueError(
-                    f'`matrix_metric` is "{self.args.matrix_metric}", and `history` has "{record.metric}": set that.'
+                    f'`matrix_metric` is "{self.args.matrix_metric}", but `history` has "{record.metric}". Use that.'
                 )
             if strategy.needs_state:
-                file = self._remembered(history)
+                file = self._state_of(history)
                 if file is None:
                     raise ValueError(
-                        f'`strategy="{strategy.name}"` goes on from `{strategy.state_file}`, which the earlier run '
-                        "left beside its weights. Give the folder that has it as `history`, or begin anew with "
-                        "`history={}`."
+                        f'`strategy="{strategy.name}"` needs the `{strategy.state_file}` of the earlier run. Give the '
+                        "folder that has it as `history`, or start a new matrix with `history={}`."
                     )
                 strategy.load_state(torch.load(file, map_location="cpu", weights_only=True))
         record.metric, record.kind, record.labels = self.args.matrix_metric, strategy.kind, labels
@@ -163,8 +159,8 @@ class ContinualTrainer(DomainTrainer):
             "options": {name: getattr(strategy, name) for name in strategy.options},
         }
 
-    def _remembered(self, history) -> Path | None:
-        """What the strategy has left in the folder of a checkpoint, or in that of a whole run."""
+    def _state_of(self, history) -> Path | None:
+        """The strategy's state in the folder of a checkpoint or of a whole run."""
         if not isinstance(history, (str, os.PathLike)):
             return None
         last = f"{len(self.record.stages) - 1}-{_slug(self.record.stages[-1]['domains'])}"
@@ -185,17 +181,13 @@ class ContinualTrainer(DomainTrainer):
 
     def train(self, resume_from_checkpoint: bool | None = None, **kwargs) -> TrainOutput:
         """
-        All stages. With `resume_from_checkpoint=True`, what is done already is not done again. The output's metrics are
-        `figures()`.
+        Trains all stages. `resume_from_checkpoint=True` skips finished stages. The output's metrics are `figures()`.
         """
         if kwargs or not isinstance(resume_from_checkpoint, (bool, type(None))):
-            raise ValueError(
-                "`train` takes `resume_from_checkpoint=True` alone: it finds the stage and the checkpoint itself."
-            )
+            raise ValueError("`train` takes only `resume_from_checkpoint=True`, and finds the checkpoint itself.")
         stages = self.strategy.stages(self.plan)
         if not resume_from_checkpoint and any(tuple(stage["domains"]) in stages for stage in self.record.stages):
-            mend = "Make a new trainer, or go on with a run that was broken off: `resume_from_checkpoint=True`."
-            raise ValueError(f"`train` has trained domains of this plan, and would delete what it left. {mend}")
+            raise ValueError("`train` was called already. Create a new trainer, or set `resume_from_checkpoint=True`.")
         drop_old_facts(self.model.config, self.record)
         if resume_from_checkpoint:
             self._resume()
@@ -218,7 +210,7 @@ class ContinualTrainer(DomainTrainer):
         rows = DomainDataset.concatenate([self.train_rows[name] for name in domains])
         if self.strategy.restarts:
             self._load(self._folder(START))
-        # Growth too depends on seed and stage alone. With one seed for all stages, new slots would equal each other.
+        # With one seed for all stages, the new slots of all stages would be equal.
         set_seed(seed)
         growth = self.strategy.grow(self.model, rows, self.processing_class) if number else {}
         self._set_model(self.strategy.begin(self.model, number))
@@ -239,7 +231,7 @@ class ContinualTrainer(DomainTrainer):
         self.save_stage(folder)
         if self.args.push_to_hub and self.is_world_process_zero():
             push_stage(self.model, folder, self.record, self.hub_model_id, self.args.hub_token)
-        # From here on the stage is done.
+        # This file marks the stage as finished.
         if self.is_world_process_zero():
             self.record.save(self.args.output_dir)
         self.accelerator.wait_for_everyone()
@@ -257,7 +249,7 @@ class ContinualTrainer(DomainTrainer):
         if self.strategy.balanced_batches is not None:
             args.balanced_batches = self.strategy.balanced_batches
         dev = [self.dev_rows[name] for name in domains if name in self.dev_rows]
-        return self.stage_class(
+        trainer = self.stage_class(
             model=self.model,
             args=args,
             strategy=self.strategy,
@@ -268,20 +260,19 @@ class ContinualTrainer(DomainTrainer):
             callbacks=self._callbacks_of_stages(),
             **self._given,
         )
+        remove_printer(trainer, self)
+        return trainer
 
     def _callbacks_of_stages(self) -> list:
-        # Those that every trainer makes for itself.
-        own = (*DEFAULT_CALLBACKS, RunGuard, BarCallback, PrinterCallback, AlgorithmCallback, EpochOrder)
-        own += tuple(get_reporting_integration_callbacks(self.args.report_to))
-        given = [callback for callback in self.callback_handler.callbacks if not isinstance(callback, own)]
-        # One that has counted to its end in a stage must not end the next.
+        given = callbacks_for_phase(self, without=tuple(get_reporting_integration_callbacks(self.args.report_to)))
+        # The count of one stage must not end the next.
         return [copy.copy(one) if isinstance(one, EarlyStoppingCallback) else one for one in given]
 
     def _set_model(self, model) -> None:
-        """Makes a model this trainer's, for it to be scored, and for the trainer of a stage to begin with."""
+        """Sets the model to score, and to train in the next stage."""
         model = self.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
-        # accelerate prepares a model once. One that was scored would be trained without what keeps several processes
-        # together, and one that was trained would go on without mixed precision.
+        # accelerate prepares a model once: a scored model would be trained without gradient synchronisation, a trained
+        # one without mixed precision.
         vars(model).pop("_is_accelerate_prepared", None)
         self.model = self.model_wrapped = model.to(self.args.device)
         # Also collects the trainer of the last stage, which holds optimizer states in a circle.
@@ -290,7 +281,7 @@ class ContinualTrainer(DomainTrainer):
     # Rows and scores
 
     def _prepared(self, rows):
-        """Texts as tokens, by the tokenizer as it is now; all else as it is."""
+        """Tokenizes texts, with the words that the tokenizer has by now."""
         if not isinstance(rows, DomainDataset):
             return rows
         has_texts = "input_ids" not in rows.column_names and {"text", "tokens"} & set(rows.column_names)
@@ -305,23 +296,21 @@ class ContinualTrainer(DomainTrainer):
         return super().get_test_dataloader(self._prepared(test_dataset))
 
     def _scores(self) -> dict[str, float]:
-        """The score of the model as it is now on every domain that there are test rows of."""
+        """The current score on every domain of `test_dataset`."""
         found = self.evaluate()
         wanted, prefix = self.args.matrix_metric, f"eval_{self.plan[0]}_"
         if f"{prefix}{wanted}" not in found:
             there = sorted(name.removeprefix(prefix) for name in found if name.startswith(prefix))
-            raise ValueError(
-                f'`matrix_metric` is "{wanted}", and the scores are: {", ".join(there)}. Name one of them.'
-            )
+            raise ValueError(f'`matrix_metric` is "{wanted}", but the scores are: {", ".join(there)}. Use one of them.')
         return {domain: float(found[f"eval_{domain}_{wanted}"]) for domain in self.test_rows}
 
-    # What is kept
+    # Files
 
     def _folder(self, name: str) -> Path:
         return Path(self.args.output_dir) / STAGES / name
 
     def _start(self) -> None:
-        # What an earlier run left there must not be taken for this one's.
+        # Files of an earlier run must not be resumed from.
         if self.is_world_process_zero():
             shutil.rmtree(self._folder(""), ignore_errors=True)
             (Path(self.args.output_dir) / RECORD_FILE).unlink(missing_ok=True)
@@ -342,16 +331,14 @@ class ContinualTrainer(DomainTrainer):
         folder = Path(self.args.output_dir)
         if not (folder / RECORD_FILE).is_file():
             raise ValueError(
-                f"`resume_from_checkpoint=True`, but `output_dir` ({folder}) has no run to resume. Leave it out to "
-                "start from the beginning."
+                f"`resume_from_checkpoint=True`, but `output_dir` ({folder}) has no run to resume. Leave it out."
             )
         stored = ContinualRecord.load(folder)
         for name in ("strategy", "plan", "metric", "labels"):
             if getattr(stored, name) != getattr(self.record, name):
                 raise ValueError(
-                    f"`resume_from_checkpoint=True`, but the run in `output_dir` ({folder}) has another {name}: "
-                    f"{getattr(stored, name)}, not {getattr(self.record, name)}. Give the same arguments, or another "
-                    "`output_dir`."
+                    f"`resume_from_checkpoint=True`, but the run in `output_dir` has another {name}: "
+                    f"{getattr(stored, name)}. Use the same arguments, or another `output_dir`."
                 )
         self.record = stored
         done = [number for number, stage in enumerate(stored.stages) if set(stage["domains"]) <= set(self.plan)]
@@ -373,7 +360,7 @@ class ContinualTrainer(DomainTrainer):
         self.accelerator.wait_for_everyone()
 
     def _load(self, folder: Path) -> None:
-        """Puts model, tokenizer, strategy and optimizer back to where a stage has left them."""
+        """Restores model, tokenizer, strategy and optimizer after a stage."""
         model = self.strategy.rebuild(self.model, str(folder))
         if model is None:
             self._load_from_checkpoint(str(folder), self.model)

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`DomainTrainer`: any classifier, trained on several domains to do well on one that it has not seen."""
+"""`DomainTrainer`: trains any classifier on several domains, for a domain that it has not seen."""
 
 import copy
 from collections.abc import Callable, Sequence
@@ -38,30 +38,29 @@ from hf_memaug.training.memory_updates import modules_with_pending_rows
 
 class DomainTrainer(BaseTrainer):
     """
-    A `Trainer` for rows that have a `domain`. It draws batches in equal shares from the domains, minimises what
-    `args.algorithm` says, and reports every score for each domain (`eval_books_f1`) and as their mean (`eval_f1`).
-    The best checkpoint can only be chosen on domains that are trained on. Where the algorithm has a penalty, the
-    model's own `task_loss` is logged beside `loss`, which is both together.
+    A `Trainer` for rows with a `domain`. It draws batches in equal shares from the domains, trains with
+    `args.algorithm`, and reports scores for each domain (`eval_books_f1`) and their mean (`eval_f1`). Checkpoints can
+    only be selected on domains of `train_dataset`. If the algorithm has a penalty, `task_loss` is logged without it.
 
     Args:
         model (`PreTrainedModel`):
             Any model of transformers or of this library that returns a loss for `labels`.
         args (`DomainTrainingArguments`):
-            Arguments of `TrainingArguments`, the algorithm and what it needs.
+            Arguments of `TrainingArguments` and of the algorithm.
         train_dataset, eval_dataset:
-            Rows with a `domain` column: `DomainDataset.tokenize(tokenizer)`, or a `datasets.Dataset`; of images and
-            graphs, as `load_domains` gives them.
+            Rows with a `domain` column: `DomainDataset.tokenize(tokenizer)` or a `datasets.Dataset`. Images and graphs
+            as `load_domains` returns them.
         processing_class:
-            The tokenizer, or the image processor, which makes `pixel_values` of each batch's `image`.
+            The tokenizer or image processor.
         compute_metrics (`Callable`, *optional*):
             Called for the rows of each domain in turn. By default accuracy, macro-F1 (`f1`), Matthews' correlation
-            (`mcc`) and, where there are two labels and rows of both, the area under the ROC curve (`auroc`); of an
-            encoder-decoder the accuracy of its words alone, each after those that were to be said before.
+            (`mcc`) and, with two labels, the area under the ROC curve (`auroc`). For an encoder-decoder, the accuracy
+            of each word after the correct previous words.
 
     All other arguments are those of `Trainer`.
     """
 
-    # Whether a subclass makes tokens of texts by itself.
+    # Whether a subclass tokenizes texts.
     takes_texts = False
 
     def __init__(
@@ -83,7 +82,7 @@ class DomainTrainer(BaseTrainer):
             name = "batch_eval_metrics" if args.batch_eval_metrics else "eval_do_concat_batches=False"
             raise ValueError(f"`{name}` is not supported with scores per domain. Leave it out.")
         if kwargs.get("compute_loss_func") is not None:
-            raise ValueError("`compute_loss_func` has no place here: `args.algorithm` says what is minimised.")
+            raise ValueError("`compute_loss_func` is not supported: `args.algorithm` sets the loss.")
         # The collator drops what the model does not take, after it has read the domain.
         self.removes_columns, args = args.remove_unused_columns, copy.copy(args)
         args.remove_unused_columns = False
@@ -91,7 +90,7 @@ class DomainTrainer(BaseTrainer):
         self.domains = sorted(set(domains_of(train_dataset, "train_dataset"))) if train_dataset is not None else []
         check_selection(args, self.domains, eval_dataset, callbacks or ())
         if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-            # Scores of all words for each word of a reply would fill the memory.
+            # The logits of all words would not fit into memory.
             kwargs.setdefault("preprocess_logits_for_metrics", _likeliest)
         is_given = data_collator is not None
         # Whether texts become tokens in a collator, or in a subclass.
@@ -128,13 +127,12 @@ class DomainTrainer(BaseTrainer):
         algorithm.check_model(self.model)
         if self.optimizer is not None and (args.memory_learning_rate is not None or list(algorithm.parameters())):
             raise ValueError(
-                "`optimizers` leaves no place for the rates of the memory and of the discriminators. Give "
+                "`optimizers` is not supported with `memory_learning_rate` or discriminators. Give "
                 "`optimizer_cls_and_kwargs` instead."
             )
         if args.cuda_graphs and any(getattr(one, "track_running_stats", False) for one in self.model.modules()):
             raise ValueError(
-                "`cuda_graphs=True` does not support norms that keep running statistics, such as a ResNet's: before "
-                "it is recorded, a batch is run several times, and they would count it each time. Leave it out."
+                "`cuda_graphs=True` does not support norms with running statistics, such as a ResNet's. Leave it out."
             )
         self.add_callback(AlgorithmCallback(self))
         self._graphed_loss = GraphedFunction(self._loss_and_gradients)
@@ -148,7 +146,7 @@ class DomainTrainer(BaseTrainer):
 
     @contextmanager
     def seeded(self):
-        """What is initialised in here depends on `args.seed` alone, and draws no random number from the training."""
+        """Initialises from `args.seed`, without changing the random numbers of the training."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(self.args.seed)
             yield
@@ -292,7 +290,7 @@ class DomainTrainer(BaseTrainer):
         return self.ordered_loader(test_dataset, self.args.eval_batch_size)
 
     def _check_rows(self, **datasets) -> None:
-        """Of rows that are handed over to be scored, what is asked of those to train on."""
+        """Checks rows that are passed to `evaluate` or `predict`."""
         if not self._reads_texts:
             check_tokenized(**datasets)
         if is_known(self.data_collator):
@@ -325,9 +323,7 @@ class DomainTrainer(BaseTrainer):
         logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
         labels = prediction.label_ids
         if labels.dtype.kind == "f":
-            raise ValueError(
-                "Labels that are numbers, or several for a row, have no score by default: give `compute_metrics`."
-            )
+            raise ValueError("There is no default score for float labels: give `compute_metrics`.")
         if labels.ndim > 1:
             kept = labels != IGNORED
             logits, labels = logits[kept], labels[kept]

@@ -51,9 +51,9 @@ class ForwardPass:
                 outputs = functional_call(self.model, weights, kwargs=inputs)
         if features and len(features[0]) != len(domain_ids):
             raise ValueError(
-                f'`algorithm="{self.trainer.args.algorithm}"` looks at one feature of each row, and '
-                f"`{type(self.model).__name__}` has {len(features[0])} for {len(domain_ids)} rows (pairs of "
-                'texts have two). Choose an algorithm that looks at the loss alone, such as "erm" or "vrex".'
+                f'`algorithm="{self.trainer.args.algorithm}"` needs one feature of each row, but '
+                f"`{type(self.model).__name__}` has {len(features[0])} for {len(domain_ids)} rows (pairs of texts have "
+                'two). Choose an algorithm that reads the loss alone, such as "erm" or "vrex".'
             )
         task_loss = self.trainer._task_loss(outputs, inputs)
         if self.task_loss is None:
@@ -82,8 +82,8 @@ class ForwardPass:
         heads = [one for one in self.model.modules() if isinstance(one, nn.Linear) and one.out_features == labels]
         if not heads:
             raise ValueError(
-                f'`algorithm="{self.trainer.args.algorithm}"` looks at the linear layer that gives the {labels} '
-                f"logits, and `{type(self.model).__name__}` has none. Choose another algorithm or model."
+                f'`algorithm="{self.trainer.args.algorithm}"` needs a linear layer with {labels} outputs, which '
+                f"`{type(self.model).__name__}` does not have. Choose another algorithm or model."
             )
         hooks = [head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])) for head in heads]
         try:

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Masked language modelling with less work: the vocabulary is scored for the masked tokens alone."""
+"""Masked language modelling that computes logits for masked tokens only."""
 
 from torch import nn
 from torch.utils.data import DataLoader, IterableDataset
@@ -18,18 +18,16 @@ def fitting_length(length: int, tokenizer, model: nn.Module) -> int:
 
 class MaskedLMTrainer(BaseTrainer):
     """
-    [`Trainer`] for masked language models. In training, their head sees only the tokens that have a label, one in
-    seven: the loss is the same, and the scores of all other tokens over the vocabulary are not made. They are most of
-    what a small encoder keeps in memory. The loss of a step is the mean over all its masked tokens, whatever batches
-    and processes they are spread over: heads of transformers return the mean of each batch, and `Trainer` adds these
-    up. Evaluation is `Trainer`'s. Masks that are drawn anew follow from the seed, the epoch and the place of a row, so
-    that a run that was broken off goes on to the same end. A stream without a length, such as `PackedTexts`, begins
-    again where it ends, until `max_steps`.
+    [`Trainer`] for masked language models. In training, the head computes logits only for the masked tokens, about one
+    in seven, which saves most of the memory of a small encoder. The loss of a step is the mean over all its masked
+    tokens, in all batches and processes. Evaluation is `Trainer`'s. Random masks depend on the seed, the epoch and the
+    position of a row, so that a resumed run ends with the same weights. A stream without a length, such as
+    `PackedTexts`, restarts at its end, until `max_steps`.
     """
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        # So that it counts the masked tokens of a step. It then takes the loss as it is, of however many batches.
+        # `Trainer` then counts the masked tokens of a step and does not scale the loss.
         self.model_accepts_loss_kwargs = True
         self._head = _masked_lm_head(self.model)
         self._draws_masks = getattr(self.data_collator, "seed", 0) is None
@@ -58,7 +56,7 @@ class MaskedLMTrainer(BaseTrainer):
             hook.remove()
         count = len(chosen[0])
         if count == 0:
-            # The mean of nothing is no number, and has no gradient.
+            # The mean over no tokens is NaN.
             return loss.nan_to_num()
         if num_items_in_batch is None:
             return loss
@@ -66,9 +64,9 @@ class MaskedLMTrainer(BaseTrainer):
 
 
 def share_of_step(trainer: Trainer, count, in_step):
-    """What the mean over `count` tokens of a batch is multiplied by, for a step to add up to the mean of `in_step`."""
+    """The factor that turns the mean over `count` tokens of a batch into its share of the mean of a step."""
     if trainer.args.n_gpu > 1:
-        # `DataParallel`: what was counted is of one device.
+        # `DataParallel` counts the tokens of one device.
         return 1 / trainer.current_gradient_accumulation_steps
     # Gradients are averaged over the processes, and the tokens were counted on all of them or on this one.
     processes = trainer.accelerator.num_processes if trainer.args.average_tokens_across_devices else 1
@@ -81,6 +79,6 @@ def _masked_lm_head(model: nn.Module) -> nn.Module:
         if found is not None:
             return found
     raise ValueError(
-        f"`model` is a {type(model).__name__}, in which no masked-LM head (`lm_head` or `cls`) is found. Load it with "
+        f"`model` is a {type(model).__name__} without a masked-LM head (`lm_head` or `cls`). Load it with "
         "`AutoModelForMaskedLM`, or use `Trainer`."
     )

@@ -1,8 +1,7 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Trainers for what is a span of a text: extractive questions, with places in a context instead of labels and answers that
-are scored, and tags of words, of which whole entities are.
+Trainers for spans of a text: extractive question answering, scored by answers, and tags of words, scored by entities.
 """
 
 import numpy as np
@@ -17,7 +16,7 @@ from hf_memaug.training.masked_lm import share_of_step
 
 
 class RowScores:
-    """For a `DomainTrainer` whose scores ask for more of a row than its logits and labels: `_row_scores` says how."""
+    """For a `DomainTrainer` whose scores need more columns of a row than the labels. See `_row_scores`."""
 
     def __init__(self, model=None, args=None, **kwargs):
         self._asked = None
@@ -49,7 +48,7 @@ class TagScores(RowScores):
     is the mean over its words, in however many batches and processes.
     """
 
-    # Of a loss that was weighted by its words, and of no other.
+    # `compute_loss` scales the loss itself.
     loss_is_scaled_for_ga = None
 
     def __init__(self, model=None, args=None, **kwargs):
@@ -87,13 +86,13 @@ class ContinualTagTrainer(TagScores, ContinualTrainer):
 
 class AnswerScores(RowScores):
     """
-    For a `DomainTrainer`: exact match (`exact_match`) and F1 (`f1`) of the answers of each domain. A context that is
-    too long for the model is several rows, of which the best answer counts.
+    For a `DomainTrainer`: exact match (`exact_match`) and F1 (`f1`) of the answers of each domain. A long context is
+    split into several rows, of which the best answer counts.
     """
 
     def __init__(self, model=None, args=None, **kwargs):
         if args is not None and args.label_smoothing_factor:
-            raise ValueError("`label_smoothing_factor` smooths labels, and questions have none. Leave it out.")
+            raise ValueError("`label_smoothing_factor` is not supported for questions. Leave it out.")
         super().__init__(model=model, args=args, **kwargs)
 
     def _row_scores(self, prediction: EvalPrediction) -> dict[str, float]:
@@ -110,9 +109,8 @@ class AnswerScores(RowScores):
 
 class QuestionTrainer(AnswerScores, DomainTrainer):
     """
-    `DomainTrainer` for questions. Rows are those of `tokenize_questions` with a `domain`, and with `context` and
-    `references`, the right answers. All arguments are those of `DomainTrainer`; algorithms that look at the loss of
-    each row have none to look at.
+    `DomainTrainer` for questions. Rows are those of `tokenize_questions` with a `domain`, `context` and `references`
+    (the correct answers). Algorithms that read the loss of each row are not supported.
     """
 
 
@@ -122,8 +120,8 @@ class QuestionStageTrainer(AnswerScores, StageTrainer):
 
 class ContinualQuestionTrainer(AnswerScores, ContinualTrainer):
     """
-    `ContinualTrainer` for the rows of `QuestionTrainer`, each domain's numbered (`row`) by itself or with the others.
-    All strategies will do but "progressive" and those that make the model larger.
+    `ContinualTrainer` for the rows of `QuestionTrainer`. Strategies that grow the model and `"progressive"` are not
+    supported.
     """
 
     stage_class = QuestionStageTrainer

@@ -122,7 +122,7 @@ def test_all_that_is_fresh_learns_beside_lora_and_is_saved_with_it(kind, fusion,
     targets = {"task_type": "SEQ_CLS", "target_modules": model.adapter_targets}
     lora = LoraConfig(modules_to_save=saved, exclude_modules=r".*general\..*", **targets)
     adapted = get_peft_model(copy.deepcopy(model), LoraConfig(**targets))
-    with pytest.raises(ValueError, match="an adapter would learn in it. Leave it out: .*exclude_modules"):
+    with pytest.raises(ValueError, match="an adapter would train it. Use .*exclude_modules"):
         check_frozen_encoders(adapted)
     adapted = get_peft_model(model, lora)
     check_frozen_encoders(adapted)

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Strategies that hold a model near to what it was, in its weights or in its answers."""
+"""Strategies that keep the weights or the predictions of a model near those before a domain."""
 
 import copy
 import random
@@ -16,7 +16,7 @@ from hf_memaug.training.algorithms import DomainBatch
 from hf_memaug.training.continual.base import FineTuning
 from hf_memaug.training.forward_pass import logits_of
 
-# What a model is to say, by the names of its inputs: labels, or of questions the places of an answer.
+# The labels of questions: the places of an answer.
 PLACES = ("start_positions", "end_positions")
 
 
@@ -42,10 +42,7 @@ class ElasticWeightConsolidation(FineTuning):
     @classmethod
     def check(cls, options: dict[str, Any]) -> None:
         if options["fisher"] not in ("true", "empirical"):
-            raise ValueError(
-                f"`strategy_kwargs`: `fisher` is {options['fisher']!r}; it can be 'true' (labels drawn from the model) "
-                "or 'empirical' (labels of the rows)."
-            )
+            raise ValueError(f"`strategy_kwargs`: `fisher` is {options['fisher']!r}; use 'true' or 'empirical'.")
         if options["fisher_weight"] < 0 or options["fisher_samples"] < 1:
             raise ValueError("`strategy_kwargs`: `fisher_weight` must be 0 or more, and `fisher_samples` 1 or more.")
 
@@ -118,7 +115,7 @@ def diagonal_fisher(model: nn.Module, inputs, count: int, kind: str, seed: int) 
 
 
 def answers(model: nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-    """A model's logits, without a look at the labels but for the words that a decoder has said so far."""
+    """A model's logits. Of the labels, only a decoder reads the words before each position."""
     given = {name: value for name, value in inputs.items() if name not in ("labels", *PLACES)}
     if model.config.is_encoder_decoder and "decoder_input_ids" not in given:
         given["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(inputs["labels"])
@@ -131,10 +128,9 @@ def _learners(model: nn.Module, change) -> dict[str, torch.Tensor]:
 
 class LearningWithoutForgetting(FineTuning):
     """
-    LwF (Li and Hoiem, 2018), for domains with the same labels: beside the task loss, the model is to answer the new
-    domain's rows as it did before it was trained on them. The two answers are compared by the cross-entropy of their
-    distributions at `temperature`, and that is weighted by `distillation_weight`. No row of an earlier domain is
-    needed, and nothing is kept but the weights.
+    LwF (Li and Hoiem, 2018), for domains with the same labels. It adds the cross-entropy between the predictions of the
+    model before and during the training on a domain, at `temperature` and times `distillation_weight`. It needs no row
+    of earlier domains.
     """
 
     options = {"distillation_weight": 1.0, "temperature": 2.0}

@@ -51,9 +51,8 @@ class GrowMemory(_Growing):
 
 class GrowVocabulary(_Growing):
     """
-    `F+V`: words of the domain that the tokenizer does not know, and that occur at least `min_word_count` times in its
-    training rows, get a vector each: that of the file `word_vectors`, such as GloVe's, if it has one. The tokenizer
-    grows with the model.
+    `F+V`: adds the words of the domain that are new to the tokenizer and occur at least `min_word_count` times in the
+    training rows, with the vectors of the file `word_vectors`, such as GloVe's. The tokenizer grows with the model.
     """
 
     needs = ("grow_vocabulary",)
@@ -63,8 +62,8 @@ class GrowVocabulary(_Growing):
         super().check_model(model, processing_class, rows)
         if "text" not in rows.column_names and "tokens" not in rows.column_names:
             raise ValueError(
-                f'`strategy="{self.name}"` looks for new words, and `train_dataset` has none but the columns '
-                f"{', '.join(rows.column_names)}. Give the texts: the trainer tokenizes them itself."
+                f'`strategy="{self.name}"` looks for new words, but `train_dataset` has no `text` or `tokens`. Pass '
+                "texts: the trainer tokenizes them itself."
             )
         try:
             check_word_tokenizer(processing_class)
@@ -73,19 +72,19 @@ class GrowVocabulary(_Growing):
         size = model.config.vocab_size
         if size != len(processing_class):
             raise ValueError(
-                f"`model` has {size} word vectors and `processing_class` {len(processing_class)} words: new words "
-                "would get wrong vectors. Build the model with `vocab_size=len(tokenizer)`."
+                f"`model` has {size} word vectors and `processing_class` {len(processing_class)} words. Build the "
+                "model with `vocab_size=len(tokenizer)`."
             )
         if self.word_vectors is not None:
             found, wanted = vector_width(self.word_vectors), model.get_input_embeddings().weight.shape[-1]
             if found != wanted:
                 raise ValueError(
                     f"`strategy_kwargs`: the vectors in `{self.word_vectors}` have {found} numbers, and those of "
-                    f"`model` {wanted}. Build the model with `embedding_size={found}`, or give another file."
+                    f"`model` {wanted}. Build the model with `embedding_size={found}`, or use another file."
                 )
 
     def find_words(self, rows: DomainDataset, processing_class) -> tuple[list[str], dict | None]:
-        """New words and their vectors: all of it that can fail, before anything grows."""
+        """New words and their vectors. It may fail, and runs before anything grows."""
         words = new_words(processing_class, _texts(rows), min_count=self.min_word_count)
         if not words:
             logger.warning(f"No word of {', '.join(rows.domains)} is new to the tokenizer: the vocabulary stays.")
@@ -108,8 +107,8 @@ class GrowMemoryAndVocabulary(GrowMemory, GrowVocabulary):
 
 class GrowHidden(_Growing):
     """
-    `F+H`: `units` new units of the hidden state for each domain. By default as many as add the number of parameters
-    that is nearest to that of `slots` new slots, as in the paper's comparison.
+    `F+H`: `units` new units of the hidden state for each domain. By default, about as many parameters as `slots` new
+    slots of memory, as in the paper's comparison.
     """
 
     needs = ("grow_hidden",)
@@ -121,8 +120,8 @@ class GrowHidden(_Growing):
         super().check_model(model, processing_class, rows)
         if self.units is None and not hasattr(model, "units_for"):
             raise ValueError(
-                f'`strategy="{self.name}"` matches the new units to `slots` of a memory, which '
-                f'`{type(model).__name__}` does not have. Say `strategy_kwargs={{"units": ...}}`.'
+                f'`strategy="{self.name}"` needs `strategy_kwargs={{"units": ...}}`: `{type(model).__name__}` has no '
+                "memory to match."
             )
 
     def grow_network(self, model: nn.Module) -> dict[str, Any]:

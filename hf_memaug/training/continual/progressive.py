@@ -23,12 +23,11 @@ from hf_memaug.training.continual.base import FineTuning
 
 class ProgressiveNetworks(FineTuning):
     """
-    A column for each domain: a whole copy of the model. Those of earlier domains are frozen, and what their heads read
-    also goes to the head of the new one (`ProgressiveColumns`). The last column answers for all domains, as in the
-    paper's comparison, so that nobody need know which domain a row is of.
+    A column, which is a copy of the model, for each domain (`ProgressiveColumns`). Earlier columns are frozen; their
+    features also go to the head of the new one. The last column predicts for all domains, as in the paper's comparison.
 
-    `column_start="previous"` begins a column with the weights of the one before; `"random"` with fresh ones, as Rusu et
-    al. do, for models that were not pretrained.
+    `column_start="previous"` starts a column with the weights of the one before, `"random"` with random weights, as
+    Rusu et al. do.
     """
 
     options = {"column_start": "previous"}
@@ -36,16 +35,13 @@ class ProgressiveNetworks(FineTuning):
     @classmethod
     def check(cls, options: dict[str, Any]) -> None:
         if options["column_start"] not in ("previous", "random"):
-            raise ValueError(
-                f"`strategy_kwargs`: `column_start` is {options['column_start']!r}; it can be 'previous' or 'random'."
-            )
+            raise ValueError("`strategy_kwargs`: `column_start` must be 'previous' or 'random'.")
 
     def check_model(self, model: nn.Module, processing_class, rows: DomainDataset) -> None:
         super().check_model(model, processing_class, rows)
         if "start_positions" in rows.column_names:
             raise ValueError(
-                f'`strategy="{self.name}"` joins columns at the logits of labels, and questions have places in a text. '
-                'Choose another strategy, such as "ewc".'
+                f'`strategy="{self.name}"` does not support questions. Choose another strategy, such as "ewc".'
             )
         if not isinstance(model, ProgressiveColumns):
             find_head(model)
@@ -149,7 +145,7 @@ class ProgressiveColumns(PreTrainedModel):
             new.load_state_dict(self.column.state_dict())
         _learn_alike(new, self.column)
         self.columns.append(new)
-        # The laterals of earlier columns answer to nobody any more.
+        # Earlier columns no longer predict: their laterals are not needed.
         self.laterals = nn.ModuleList(_lateral(new).to(device) for _ in range(len(self.columns) - 1))
         for lateral in self.laterals:
             nn.init.zeros_(lateral.weight)
@@ -191,12 +187,9 @@ class ProgressiveColumns(PreTrainedModel):
 
     @torch.no_grad()
     def generate(self, input_ids: torch.Tensor, max_new_tokens: int = 20, **inputs) -> torch.Tensor:
-        """For columns that are encoder-decoders: after each word the likeliest, as `generate` of a column would say."""
-        wanted = {"num_beams": 1, "do_sample": False}
-        other = {name: inputs.pop(name) for name in wanted if inputs.get(name, wanted[name]) != wanted[name]}
-        if other:
-            raise ValueError(f"Columns together say the likeliest word alone, and cannot do {other}. Leave it out.")
-        inputs = {name: value for name, value in inputs.items() if name not in wanted}
+        """Greedy search, for columns that are encoder-decoders."""
+        if inputs.pop("num_beams", 1) != 1 or inputs.pop("do_sample", False):
+            raise ValueError("Progressive networks support greedy search only: leave `num_beams` and `do_sample` out.")
         config = self.column.config
         said = input_ids.new_full((len(input_ids), 1), config.decoder_start_token_id)
         ended = torch.zeros(len(said), dtype=torch.bool, device=said.device)
@@ -227,10 +220,7 @@ def find_class(name: str) -> type[PreTrainedModel]:
 
     found = getattr(hf_memaug, name, None) if name in hf_memaug.__all__ else getattr(transformers, name, None)
     if found is None:
-        raise ValueError(
-            f'`strategy="progressive"` builds columns by the name of the model\'s class, and `{name}` is neither of '
-            "hf_memaug nor of transformers. Choose one that is."
-        )
+        raise ValueError(f'`strategy="progressive"` needs a model class of hf_memaug or transformers, not `{name}`.')
     return found
 
 
@@ -242,8 +232,8 @@ def find_head(model: nn.Module) -> nn.Linear:
     heads = [one for one in model.modules() if isinstance(one, nn.Linear) and one.out_features == labels]
     if not heads:
         raise ValueError(
-            f'`strategy="progressive"` joins columns at the linear layer that gives the {labels} logits, and '
-            f"`{type(model).__name__}` has none. Choose another strategy or model."
+            f'`strategy="progressive"` needs a linear layer with {labels} outputs, which `{type(model).__name__}` does '
+            "not have. Choose another strategy or model."
         )
     return heads[-1]
 

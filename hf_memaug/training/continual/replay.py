@@ -3,7 +3,6 @@
 """Experience replay: some rows of earlier domains are kept and trained on again."""
 
 import random
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hf_memaug.data import DomainDataset
@@ -12,9 +11,8 @@ from hf_memaug.training.continual.base import FineTuning
 
 class ExperienceReplay(FineTuning):
     """
-    Of each domain, `rows_per_domain` training rows are kept, drawn at random. An epoch of a later domain goes once over
-    its own rows and over all that are kept, in one shuffle. It is the one strategy that keeps rows of earlier domains;
-    they lie in the folder of the run, and are never pushed to the hub.
+    Keeps `rows_per_domain` random training rows of each domain. An epoch of a later domain shuffles its own rows with
+    all that are kept. The rows are saved in the folder of the run, and never pushed to the hub.
     """
 
     options = {"rows_per_domain": 100}
@@ -35,11 +33,10 @@ class ExperienceReplay(FineTuning):
     def check_model(self, model, processing_class, rows: DomainDataset) -> None:
         super().check_model(model, processing_class, rows)
         for name, value in (rows[0] if len(rows) else {}).items():
-            if not _is_plain(value):
+            if not isinstance(value, (str, int, float, list, tuple, dict, type(None))):
                 raise ValueError(
-                    f'`strategy="{self.name}"` keeps rows in a file, and `train_dataset` holds '
-                    f"{type(value).__name__} in the column '{name}'. Give images as paths, and the rest as text and "
-                    "numbers."
+                    f'`strategy="{self.name}"` saves rows, but the column {name!r} of `train_dataset` holds '
+                    f"{type(value).__name__}. Use paths for images, and text and numbers for the rest."
                 )
 
     def training_rows(self, rows: DomainDataset) -> DomainDataset:
@@ -59,11 +56,3 @@ class ExperienceReplay(FineTuning):
 
     def load_state(self, state: dict[str, Any]) -> None:
         self.kept, self.label_names = state["kept"], state["label_names"]
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, Mapping):
-        return all(map(_is_plain, value.values()))
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, (str, int, float))

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of each domain: brought into one shape, with one set of labels, or refused."""
+"""The rows of each domain, in one shape and with one set of labels."""
 
 from collections.abc import Mapping, Sequence
 
@@ -24,26 +24,19 @@ def rows_by_domain(
     config=None,
 ) -> dict[str, DomainDataset]:
     """
-    Rows of each domain, from rows with a `domain` column, from `{domain: rows}` or from a list of datasets. All get the
-    ids that `labels` have there; or else those of the model, if its `config` has the names of the first domain; or
-    else those of the first domain.
+    Rows of each domain, from rows with a `domain` column or from `{domain: rows}`. The label ids of all domains are
+    those of `labels`; without `labels`, those of the model if its `config` has the same names, else those of the first
+    domain.
     """
     if dataset is None:
         return {}
     if isinstance(dataset, Mapping):
         named = {name: _as_rows(rows, argument, name) for name, rows in dataset.items()}
-    elif isinstance(dataset, (list, tuple)) and not (dataset and isinstance(dataset[0], Mapping)):
-        named = {}
-        for part in dataset:
-            for name, rows in _as_rows(part, argument).by_domain().items():
-                if name in named:
-                    raise ValueError(f"`{argument}` has the domain {name!r} twice. Join its rows, or rename one.")
-                named[name] = rows
     else:
         named = _as_rows(dataset, argument).by_domain()
     for name, rows in named.items():
         if not len(rows):
-            raise ValueError(f"`{argument}` has no row of the domain {name!r}. Add rows of it, or leave it out.")
+            raise ValueError(f"`{argument}` has no row of the domain {name!r}. Add rows, or leave the domain out.")
     id2label = getattr(config, "id2label", None) or {}
     own = [id2label[number] for number in sorted(id2label)]
     return _with_common_labels(named, argument, label_map or {}, list(labels), own)
@@ -61,7 +54,6 @@ def _as_rows(dataset, argument: str, domain: str | None = None) -> DomainDataset
             columns = {name: list(dataset[name]) for name in names}
             dataset = DomainDataset({"domain": [domain] * len(dataset), **columns})
         else:
-            # It may have to be told where each row comes from.
             dataset = load_domains({domain: dataset} if domain is not None and "domain" not in names else dataset)
     if domain is None:
         return dataset
@@ -71,7 +63,6 @@ def _as_rows(dataset, argument: str, domain: str | None = None) -> DomainDataset
 def _with_common_labels(
     named: dict[str, DomainDataset], argument: str, label_map: LabelMap, wanted: list[str], own: list[str]
 ) -> dict[str, DomainDataset]:
-    first = "the domains before"
     found = {}
     for name, rows in named.items():
         if rows.labels is None or not rows.label_names:
@@ -86,29 +77,18 @@ def _with_common_labels(
                 )
         names = [renamed.get(label, label) for label in rows.label_names]
         if not wanted:
-            wanted, first = list(dict.fromkeys(names)), repr(name)
-            wanted = own if set(own) == set(wanted) else wanted
+            wanted = own if set(own) == set(names) else list(dict.fromkeys(names))
         if set(names) - set(wanted) or (set(wanted) - set(names) and not renamed):
-            raise ValueError(_other_labels(argument, name, rows.label_names, names, first, wanted))
+            raise ValueError(
+                f"`{argument}` has other labels in {name!r} ({listed(dict.fromkeys(names))}) than in the domains "
+                f"before ({listed(wanted)}). Load the rows with the same `labels`, or rename the labels with "
+                f"`label_map={{{name!r}: {{label: new_label}}}}`."
+            )
         column = "label" if "label" in rows.column_names else "labels"
         ids = [wanted.index(names[label]) for label in rows.labels]
         columns = {one: rows[one] for one in rows.column_names}
         found[name] = DomainDataset({**columns, column: ids}, wanted)
     return found
-
-
-def _other_labels(argument: str, name: str, old: Sequence[str], new: list[str], first: str, wanted: list[str]) -> str:
-    strange = [label for label, renamed in zip(old, new, strict=True) if renamed not in wanted]
-    lacking = [label for label in wanted if label not in new]
-    mend = "load them with the same `labels`"
-    if len(strange) == len(lacking):
-        # Which is which, the data do not say: an example of how to say it.
-        pairs = dict(zip(strange, lacking, strict=True))
-        mend += f", or say which is which, such as `label_map={{{name!r}: {pairs}}}` for `ContinualTrainer`"
-    return (
-        f"`{argument}` has other labels in {name!r} ({listed(dict.fromkeys(new))}) than in {first} ({listed(wanted)}). "
-        f"One head answers for all domains: {mend}."
-    )
 
 
 def check_domains(
@@ -118,51 +98,44 @@ def check_domains(
     test: Mapping[str, DomainDataset],
     label_map: LabelMap | None = None,
 ) -> None:
-    """Refuses an order of domains that cannot be trained and scored as it stands, and a map of labels for no domain."""
-    if not domains:
-        raise ValueError("`train_dataset` has no domain. Give rows of at least one.")
+    """Checks that each domain has rows to train and score on, and comes once."""
     for name in label_map or ():
         if name not in train and name not in test:
             known = did_you_mean(name, dict.fromkeys([*train, *test]))
             raise ValueError(f"`label_map` has the domain {name!r}, which no dataset has. {known}")
     for place, name in enumerate(domains):
         if name in domains[:place]:
-            raise ValueError(f"`domains` has {name!r} twice. Each domain has one turn: leave one out, or rename it.")
+            raise ValueError(f"`domains` has {name!r} twice.")
         if name in trained:
             raise ValueError(
-                f"`domains` has {name!r}, which the model was trained on already (on {listed(trained)}). Leave it out, "
-                "or rename it if these are other rows."
+                f"`domains` has {name!r}, but the model was trained on it already. Leave it out, or rename it if the "
+                "rows are new."
             )
         if name not in train:
-            raise ValueError(
-                f"`domains` has {name!r}, of which `train_dataset` has no row. {did_you_mean(name, train)}"
-            )
+            raise ValueError(f"`domains` has {name!r}, missing from `train_dataset`. {did_you_mean(name, train)}")
         if name not in test:
-            raise ValueError(
-                f"`test_dataset` (or `eval_dataset`, where that is not given) has no row of the domain {name!r}: its "
-                "column of R would be empty. Add rows of it."
-            )
+            raise ValueError(f"`test_dataset` (by default `eval_dataset`) has no row of the domain {name!r}. Add rows.")
 
 
 def check_dev_rows(args, domains: Sequence[str], dev: Mapping[str, DomainDataset], has_test_rows: bool) -> None:
-    """Refuses a selection without dev rows, and one by the rows that are reported."""
+    """Checks that the rows that choose a checkpoint are there, and are not the rows that are reported."""
     if args.eval_strategy == IntervalStrategy.NO:
         return
     for name in domains:
         if name not in dev:
             raise ValueError(
-                f'`eval_strategy="{args.eval_strategy.value}"` scores dev rows during each stage, and `eval_dataset` '
-                f"has none of the domain {name!r}. Add them, or leave `eval_strategy` out."
+                f'`eval_strategy="{args.eval_strategy.value}"` needs rows of the domain {name!r} in `eval_dataset`. '
+                "Add them, or leave `eval_strategy` out."
             )
     if args.load_best_model_at_end and not has_test_rows:
         raise ValueError(
-            "`load_best_model_at_end=True` chooses each stage's checkpoint by `eval_dataset`, and R cannot be scored "
-            "on the rows that chose. Give other rows as `test_dataset`."
+            "`load_best_model_at_end=True` chooses checkpoints by `eval_dataset`. Give other rows as `test_dataset`, "
+            "on which R is scored."
         )
 
 
 def check_all_labels(train: Mapping[str, DomainDataset], num_labels: int | None) -> None:
-    """Every label must be one that the model knows. A label that a domain lacks is said; no domain lacks them all."""
+    """Checks that the model has all labels and that the domains share labels. Warns of labels missing in a domain."""
     labels = {name: set(rows.labels or ()) for name, rows in train.items()}
     everywhere = set().union(*labels.values())
     for name, rows in train.items():
@@ -172,8 +145,8 @@ def check_all_labels(train: Mapping[str, DomainDataset], num_labels: int | None)
         if other is not None and labels[name] and rows.label_names:
             mine, theirs = (listed([names[label] for label in sorted(labels[one])]) for one in (name, other))
             raise ValueError(
-                f"`train_dataset`: the domain {name!r} has the labels {mine}, and {other!r} has {theirs}: not one in "
-                "common. One head answers for all domains: call the same classes by the same names in the data."
+                f"`train_dataset`: the domains {name!r} ({mine}) and {other!r} ({theirs}) have no label in common. Use "
+                "the same label names in all domains."
             )
         missing = everywhere - labels[name]
         if missing and labels[name]:
