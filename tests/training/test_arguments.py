@@ -27,9 +27,7 @@ def test_mil_is_a_trainer(tmp_path):
         DomainTrainingArguments(output_dir=str(tmp_path), algorithm="mil")
 
 
-@pytest.mark.parametrize(
-    "given, meant", [("dan", "dann"), ("ERM", "erm"), ("corral", "coral"), ("deepcoral", "coral"), ("irmv1", "irm")]
-)
+@pytest.mark.parametrize("given, meant", [("ERM", "erm"), ("deepcoral", "coral")])
 def test_an_unknown_algorithm_is_refused_and_the_nearest_suggested(given, meant):
     with pytest.raises(ValueError) as refusal:
         make(DomainTrainingArguments, algorithm=given)
@@ -39,19 +37,11 @@ def test_an_unknown_algorithm_is_refused_and_the_nearest_suggested(given, meant)
 
 
 @both
-@pytest.mark.parametrize("name", ["penalty_weight", "penalty_anneal_steps", "discriminator_hidden_size"])
+@pytest.mark.parametrize("name", ["penalty_weight", "discriminator_hidden_size", "memory_learning_rate"])
 def test_negative_values_are_refused(arguments_class, name):
     with pytest.raises(ValueError, match=f"`{name}` is -1; it must be 0 or more."):
         make(arguments_class, **{name: -1})
     assert getattr(make(arguments_class, **{name: 0}), name) == 0
-
-
-@both
-@pytest.mark.parametrize("name", ["memory_learning_rate", "discriminator_learning_rate"])
-def test_negative_rates_are_refused(arguments_class, name):
-    with pytest.raises(ValueError, match=f"`{name}` is -0.001; a rate must be 0 or more."):
-        make(arguments_class, **{name: -0.001})
-    assert getattr(make(arguments_class, **{name: 0.0}), name) == 0.0
 
 
 class TestCudaGraphs:
@@ -85,10 +75,9 @@ class TestCudaGraphs:
 
 
 class TestBilevel:
-    @pytest.mark.parametrize("algorithm", ["dann", "irm", "coral"])
-    def test_it_has_its_own_loss(self, algorithm):
-        with pytest.raises(ValueError, match=f'`BilevelTrainer` requires.*"{algorithm}". Leave it out'):
-            make(BilevelTrainingArguments, algorithm=algorithm)
+    def test_it_has_its_own_loss(self):
+        with pytest.raises(ValueError, match='`BilevelTrainer` requires.*"dann". Leave it out'):
+            make(BilevelTrainingArguments, algorithm="dann")
 
     def test_exact_is_not_for_scaled_gradients(self):
         with pytest.raises(ValueError, match='`hypergradient="exact"` does not support `fp16`.*Use `bf16`'):
@@ -100,10 +89,6 @@ class TestBilevel:
         with pytest.raises(ValueError, match=f"`{name}` is 0; it must be 1 or more."):
             make(BilevelTrainingArguments, **{name: 0})
         assert getattr(make(BilevelTrainingArguments, **{name: 1}), name) == 1
-
-    def test_the_memory_needs_a_rate(self):
-        with pytest.raises(ValueError, match="`memory_learning_rate` is None; the memory needs a rate"):
-            make(BilevelTrainingArguments, memory_learning_rate=None)
 
     def test_meta_steps_count_every_step_of_the_optimizer(self):
         assert make(BilevelTrainingArguments, episodes=3, episode_steps=5, inner_steps=2).meta_steps == 30
@@ -154,10 +139,8 @@ def test_a_penalty_without_one_to_weigh_is_refused():
 
 def test_what_meta_training_cannot_do_is_refused():
     for own, reason in (
-        ({"augment_images": True}, "is for texts"),
-        ({"ignore_data_skip": True}, "say which domain is the meta-target"),
-        ({"auto_find_batch_size": True}, "laid out for one batch size"),
-        ({"lr_scheduler_type": "reduce_lr_on_plateau", "eval_strategy": "steps"}, "no evaluation to watch"),
+        ({"ignore_data_skip": True}, "`ignore_data_skip` is not supported"),
+        ({"auto_find_batch_size": True}, "`auto_find_batch_size` is not supported"),
         ({"hypergradient": "exact", "gradient_checkpointing": True}, "does not support `gradient_checkpointing`"),
     ):
         with pytest.raises(ValueError, match=reason):

@@ -4,11 +4,12 @@
 
 import pytest
 import torch
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
-from transformers import TrainerCallback
+from transformers import TrainerCallback, TrainingArguments
 
 from hf_memaug import BilevelTrainer, BilevelTrainingArguments
-from training.domain_runs import rows
+from training.domain_runs import rows, tiny_model
 from training.episodes import make_trainer, weights_of
 
 SAVES = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
@@ -57,7 +58,7 @@ class TestCheckpointsOfAnotherMemory:
     def test_a_path_is_refused(self, another, tmp_path):
         make_trainer(tmp_path, **SAVES).train()
         trainer = make_trainer(tmp_path, **SAVES)
-        with pytest.raises(ValueError, match="checkpoint-2', which was trained with another memory.*or `True`"):
+        with pytest.raises(ValueError, match=r"checkpoint-2'\) was trained with another memory.*or `True`"):
             trainer.train(resume_from_checkpoint=str(another / "checkpoint-2"))
 
 
@@ -71,7 +72,7 @@ def test_meta_training_that_was_stopped_leaves_no_memory_and_goes_on(tmp_path):
     whole = make_trainer(tmp_path / "whole")
     whole.train()
     trainer = make_trainer(tmp_path / "stopped", callbacks=[Stop()])
-    with pytest.warns(UserWarning, match="stopped after 3 of 6 steps, and leaves no memory.*goes on"):
+    with pytest.warns(UserWarning, match="stopped after 3 of 6 steps, without a memory. Resume"):
         output = trainer.train()
     assert output.global_step == 3 and not (tmp_path / "stopped" / "meta_train" / "memory.safetensors").is_file()
     again = make_trainer(tmp_path / "stopped")
@@ -133,34 +134,44 @@ class TestRefusals:
         given = make_trainer(tmp_path)
         return BilevelTrainer(model=model or given.model, args=args, **{"train_dataset": given.train_dataset, **kwargs})
 
-    def test_a_model_that_would_be_made_anew(self, tmp_path):
-        given = make_trainer(tmp_path)
-        with pytest.raises(ValueError, match="`model_init` is not supported.*Give `model`"):
-            BilevelTrainer(args=given.args, model_init=lambda: given.model, train_dataset=given.train_dataset)
-
     def test_a_schedule_that_would_be_dropped(self, tmp_path):
         optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=0.1)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0)
         with pytest.raises(ValueError, match="`optimizers` is not supported.*Give `optimizer_cls_and_kwargs`"):
             self.trainer(tmp_path, optimizers=(None, schedule))
 
+    def test_models_without_a_memory_that_is_read_last(self, tmp_path):
+        with pytest.raises(TypeError, match="meet no key-value memory"):
+            self.trainer(tmp_path, tiny_model("bert"))
+        adapted = get_peft_model(make_trainer(tmp_path).model, LoraConfig(target_modules=["query"]))
+        with pytest.raises(TypeError, match="`model` has adapters of PEFT.*`DomainTrainer` trains one"):
+            self.trainer(tmp_path, adapted)
+        with pytest.raises(TypeError, match="Give a `BilevelTrainingArguments`"):
+            BilevelTrainer(model=adapted, args=TrainingArguments(output_dir=str(tmp_path)))
+
     def test_steps_that_would_be_lost(self, tmp_path):
         with pytest.raises(ValueError, match='`model` is in bfloat16.*`dtype="float32"`, and set `bf16`'):
             make_trainer(tmp_path, dtype=torch.bfloat16)
 
     def test_no_rows(self, tmp_path):
-        with pytest.raises(ValueError, match="`train_dataset` has no rows; learning to bridge"):
+        with pytest.raises(ValueError, match=r"`train_dataset` has the domains \[\]; MIL needs two or more"):
             self.trainer(tmp_path, train_dataset=rows(0))
         with pytest.raises(ValueError, match="`train_dataset` is missing: give the rows"):
             self.trainer(tmp_path, train_dataset=None).train()
 
     def test_files_that_are_none(self, tmp_path):
         trainer = make_trainer(tmp_path, **SAVES)
-        (tmp_path / "words.txt").write_text("no weights")
-        with pytest.raises(ValueError, match="words.txt` cannot be read as safetensors.*Give another file"):
-            trainer.meta_test(memory=tmp_path / "words.txt")
+        with pytest.raises(FileNotFoundError, match=r"has no learned memory. Call `meta_train\(\)` first"):
+            trainer.meta_test()
         trainer.meta_train()
+        other = make_trainer(tmp_path / "other")
+        # Encoder and head: they fit, and would leave the memory as it is.
+        with pytest.raises(ValueError, match="start.safetensors\\) does not hold the memory of this model"):
+            other.meta_test(memory=tmp_path / "meta_train" / "start.safetensors")
+        other.model.roberta.memory.slot_keys = torch.nn.Parameter(torch.zeros(5, 8))
+        with pytest.raises(ValueError, match="does not fit the model"):
+            other.meta_test(memory=tmp_path / "meta_train" / "memory.safetensors")
         (tmp_path / "meta_train" / "start.safetensors").unlink()
         (tmp_path / "meta_train" / "memory.safetensors").unlink()
-        with pytest.raises(FileNotFoundError, match="start.safetensors` is not there.*Begin anew"):
+        with pytest.raises(FileNotFoundError, match="start.safetensors`.* is missing. Leave"):
             make_trainer(tmp_path, **SAVES).train(resume_from_checkpoint=True)

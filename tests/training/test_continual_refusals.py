@@ -21,15 +21,15 @@ class TestRefusals:
             ContinualTrainingArguments(output_dir=str(tmp_path), strategy="f+m", strategy_kwargs={"slot": 3})
         with pytest.raises(ValueError, match='`strategy="f"` has no options'):
             ContinualTrainingArguments(output_dir=str(tmp_path), strategy_kwargs={"slots": 3})
-        for slots in (0, 2.5, True, None, "5"):
+        for slots in (0, None, "5"):
             with pytest.raises(ValueError, match=f"`slots` is {slots!r}; it must be a whole number, 1 or more"):
                 ContinualTrainingArguments(output_dir=str(tmp_path), strategy="f+m", strategy_kwargs={"slots": slots})
 
     def test_what_would_be_ignored(self, tmp_path):
         for wrong, message in (
-            ({"algorithm": "coral"}, "here `strategy` says what is minimised"),
-            ({"strategy": "in_domain", "keep_optimizer_state": True}, "begins every domain from the same weights"),
-            ({"strategy": "multi_task", "figures": ["bwt"]}, "it has ACC alone"),
+            ({"algorithm": "coral"}, "`strategy` sets the loss"),
+            ({"strategy": "in_domain", "keep_optimizer_state": True}, "restarts from the initial weights"),
+            ({"strategy": "multi_task", "figures": ["bwt"]}, "that has ACC alone"),
             ({"figures": ["btw"]}, "Did you mean 'bwt'"),
         ):
             with pytest.raises(ValueError, match=message):
@@ -39,13 +39,13 @@ class TestRefusals:
             arguments = ContinualTrainingArguments(output_dir=str(tmp_path))
             ContinualTrainer(tiny_model("kv"), arguments, train_dataset=rows(), optimizers=(optimizer, None))
         for missing in ({"train_dataset": rows()}, {"model": tiny_model("kv")}):
-            with pytest.raises(ValueError, match="`model` and `train_dataset` are both needed"):
+            with pytest.raises(ValueError, match="`model` and `train_dataset` are required"):
                 ContinualTrainer(args=ContinualTrainingArguments(output_dir=str(tmp_path)), **missing)
         with pytest.raises(TypeError, match="Give a `ContinualTrainingArguments`"):
             from transformers import TrainingArguments
 
             ContinualTrainer(tiny_model("kv"), TrainingArguments(output_dir=str(tmp_path)), train_dataset=rows())
-        with pytest.raises(ValueError, match="it finds the stage and the checkpoint itself"):
+        with pytest.raises(ValueError, match="takes only `resume_from_checkpoint=True`"):
             continual_trainer("f", tmp_path).train("runs/checkpoint-3")
 
     def test_rows_without_labels(self, tmp_path):
@@ -62,17 +62,15 @@ class TestRefusals:
                 continual_trainer("f", tmp_path, **wrong)
 
     def test_domains_that_are_not_there_empty_or_repeated(self, tmp_path):
-        with pytest.raises(ValueError, match="`domains` has 'film', of which `train_dataset` has no row. Did you mean"):
+        with pytest.raises(ValueError, match="`domains` has 'film', missing from `train_dataset`. Did you mean"):
             continual_trainer("f", tmp_path, domains=["books", "film"])
         with pytest.raises(ValueError, match="`domains` has 'books' twice"):
             continual_trainer("f", tmp_path, domains=["books", "films", "books"])
         data = rows().by_domain()
         with pytest.raises(ValueError, match="`train_dataset` has no row of the domain 'films'"):
             continual_trainer("f", tmp_path, train={**data, "films": data["films"].select([])})
-        with pytest.raises(ValueError, match=r"`test_dataset` \(or.* has no row of the domain 'phones'"):
+        with pytest.raises(ValueError, match=r"`test_dataset` \(by default.* has no row of the domain 'phones'"):
             continual_trainer("f", tmp_path, test=rows(9).select([0, 1]))
-        with pytest.raises(ValueError, match="`train_dataset` has the domain 'books' twice"):
-            continual_trainer("f", tmp_path, train=[data["books"], data["books"]])
 
     def test_figures_of_one_domain(self, tmp_path):
         with pytest.raises(
@@ -88,16 +86,16 @@ class TestRefusals:
         arguments = ContinualTrainingArguments(output_dir=str(tmp_path), **best)
         with pytest.raises(ValueError, match="Give other rows as `test_dataset`"):
             ContinualTrainer(tiny_model("kv"), arguments, train_dataset=rows(), eval_dataset=rows(9, 3))
-        with pytest.raises(ValueError, match="`eval_dataset` has none of the domain 'books'"):
+        with pytest.raises(ValueError, match="needs rows of the domain 'books' in `eval_dataset`"):
             continual_trainer("f", tmp_path, eval_strategy="epoch")
 
     def test_a_score_that_is_not_there(self, tmp_path):
         trainer = continual_trainer("f", tmp_path, matrix_metric="bleu")
-        with pytest.raises(ValueError, match='`matrix_metric` is "bleu", and the scores are: accuracy, f1'):
+        with pytest.raises(ValueError, match='`matrix_metric` is "bleu", but the scores are: accuracy, f1'):
             trainer.train()
 
     def test_vocabulary_without_texts_or_with_another_tokenizer(self, tmp_path):
-        with pytest.raises(ValueError, match="looks for new words.*Give the texts"):
+        with pytest.raises(ValueError, match="looks for new words.*Pass texts"):
             continual_trainer("f+v", tmp_path, model=growing(), train=rows(), processing_class=word_tokenizer())
         with pytest.raises(ValueError, match="`model` has 98 word vectors and `processing_class` 11 words"):
             continual_trainer("f+v", tmp_path, model=growing(vocab_size=98))
@@ -133,7 +131,7 @@ class TestLabels:
         )
 
     def test_other_names_are_refused_with_the_mend(self, tmp_path):
-        with pytest.raises(ValueError, match="other labels in 'films'.*than in 'books'.*label_map={'films': {'poor'"):
+        with pytest.raises(ValueError, match="other labels in 'films'.*label_map={'films': {label: new_label}}"):
             self.make(tmp_path, ["poor", "so-so", "great"])
 
     def test_and_mapped_on_request(self, tmp_path):
@@ -147,13 +145,6 @@ class TestLabels:
 
         with pytest.raises(ValueError, match="the domain 'filmz', which no dataset has. Did you mean 'films'"):
             self.make(tmp_path, ["low", "middle", "high"], label_map={"filmz": {"low": "high", "high": "low"}})
-        # What it proposes can be taken: the name is that of the rows.
-        with pytest.raises(ValueError, match="label_map={'films': {'hihg': 'high'}}"):
-            self.make(tmp_path, ["poor", "middle", "hihg"], label_map={"films": {"poor": "low"}})
-
-    def test_a_map_is_proposed_where_there_are_as_many_labels(self, tmp_path):
-        with pytest.raises(ValueError, match="other labels in 'films'.*with the same `labels`.$"):
-            self.make(tmp_path, ["low", "middle", "high", "so-so"])
 
     def test_domains_of_one_dataset_without_a_label_in_common(self, tmp_path):
         data, tokenizer = texts(24), word_tokenizer()
@@ -162,7 +153,7 @@ class TestLabels:
         columns = {name: data[name] for name in data.column_names}
         rows = DomainDataset({**columns, "label": labels}, ["low", "middle", "high", "poor", "so-so", "great"])
         model = growing(vocab_size=len(tokenizer), num_labels=6)
-        with pytest.raises(ValueError, match="'low', 'middle'.*'poor', 'so-so'.*not one in common.*the same names"):
+        with pytest.raises(ValueError, match="'low', 'middle'.*'poor', 'so-so'.*no label in common"):
             continual_trainer("f", tmp_path, model=model, train=rows, test=rows, processing_class=tokenizer)
 
     def test_the_ids_are_those_of_a_model_that_has_the_names(self, tmp_path):
@@ -193,12 +184,11 @@ class TestLabels:
             continual_trainer("f", tmp_path, model=tiny_model("kv", num_labels=2))
 
 
-@pytest.mark.parametrize("label", ["labels", "label"])
-def test_a_dataset_of_the_datasets_library(label, tmp_path):
+def test_a_dataset_of_the_datasets_library(tmp_path):
     datasets = pytest.importorskip("datasets")
     data = rows()
     columns = {name: data[name] for name in data.column_names if name != "labels"}
-    given = datasets.Dataset.from_dict({**columns, label: data["labels"]})
+    given = datasets.Dataset.from_dict({**columns, "label": data["labels"]})
     trainer = continual_trainer("f", tmp_path / "theirs", train=given)
     trainer.train()
     reference = continual_trainer("f", tmp_path / "ours")

@@ -231,19 +231,11 @@ class TestReplay:
 
     def test_rows_that_no_file_holds_are_refused(self):
         data = texts(4).with_columns(image=[object()] * 4)
-        with pytest.raises(ValueError, match="holds object in the column 'image'. Give images as paths"):
+        with pytest.raises(ValueError, match="the column 'image' of `train_dataset` holds object. Use paths"):
             strategy("replay").check_model(growing(), None, data)
 
 
 class TestGrowth:
-    def test_vocabulary_and_model_grow_together(self):
-        tokenizer, data = word_tokenizer(), texts(40)
-        model = growing(vocab_size=len(tokenizer))
-        before = model.words.weight.detach().clone()
-        assert strategy("f+m+v", slots=2).grow(model, data.domain("films"), tokenizer) == {"slots": 2, "words": 4}
-        assert model.config.vocab_size == len(tokenizer) == len(before) + 4 == len(model.words.weight)
-        assert torch.equal(model.words.weight[: len(before)], before) and model.config.memory_slots == [5, 2]
-
     def test_a_model_without_the_verb_is_refused_by_name(self):
         for name, verb in {"f+m": "memory", "f+v": "vocabulary", "f+h": "hidden", "f+m+v": "memory"}.items():
             with pytest.raises(ValueError, match=re.escape(f'`strategy="{name}"` calls `model.grow_{verb}(...)`')):
@@ -353,7 +345,7 @@ class TestProgressive:
         expected = model(**asked, labels=labels).logits + read[0] @ whole.laterals[0].weight.T
         hook.remove()
         torch.testing.assert_close(logits, expected)
-        with pytest.raises(ValueError, match="likeliest word alone.*'num_beams': 4"):
+        with pytest.raises(ValueError, match="greedy search only"):
             whole.generate(**asked, num_beams=4)
 
     def test_what_is_frozen_stays_so_where_a_run_goes_on(self, tmp_path):
@@ -373,14 +365,14 @@ class TestProgressive:
 
     def test_questions_are_refused(self):
         rows = DomainDataset({"input_ids": [[1]], "start_positions": [0], "end_positions": [0], "domain": ["a"]})
-        with pytest.raises(ValueError, match="questions have places in a text. Choose another strategy"):
+        with pytest.raises(ValueError, match="does not support questions. Choose another strategy"):
             strategy("progressive").check_model(finder(), None, rows)
 
     def test_a_model_without_a_linear_head_is_refused(self):
         from families import HEADS
 
         case = next(case for case in HEADS if case.name == "BertWithKVMemoryForPromptClassification")
-        with pytest.raises(ValueError, match="joins columns at the linear layer that gives the 3 logits"):
+        with pytest.raises(ValueError, match="needs a linear layer with 3 outputs"):
             strategy("progressive").check_model(case.model(), None, texts(3))
-        with pytest.raises(ValueError, match="`GrowingClassifier` is neither of hf_memaug nor of transformers"):
+        with pytest.raises(ValueError, match="needs a model class of .*, not `GrowingClassifier`"):
             strategy("progressive").check_model(growing(), None, texts(3))

@@ -73,11 +73,6 @@ def test_each_domain_is_trained_without_the_others(seen, tmp_path):
     assert all(stage["rows"] == 8 and stage["steps"] == 4 for stage in trainer.record.stages)
 
 
-def test_replay_alone_sees_rows_of_earlier_domains(seen, tmp_path):
-    continual_trainer("replay", tmp_path).train()
-    assert [domains for domains, _ in seen] == [{"books"}, {"books", "films"}, set(DOMAINS)]
-
-
 @pytest.mark.parametrize("strategy", ["f+m", "f+h", "f+m+v", "f+h+v"])
 def test_the_model_grows_before_every_domain_but_the_first(strategy, tmp_path):
     trainer = continual_trainer(strategy, tmp_path)

@@ -12,6 +12,7 @@ import torch
 from hf_memaug.training import STRATEGIES
 from training.continual_runs import assert_near, assert_same, continual_trainer, plain, weights
 from training.domain_runs import tiny_model
+from training.processes import run_in_two_processes
 
 pytestmark = pytest.mark.usefixtures("light_collector")
 # The others are not means over rows, or come by as these do.
@@ -96,6 +97,19 @@ def test_accumulation_4x1_is_1x4(strategy, tmp_path):
     np.testing.assert_allclose(*losses, rtol=2e-3, atol=2e-3)
     assert_near(weights(runs[0]), weights(runs[1]))
     assert runs[0].record == runs[1].record
+
+
+@pytest.mark.slow
+def test_two_processes_are_one(tmp_path):
+    strategies = ("f+m+v", "ewc", "progressive")
+    run_in_two_processes("continual_runs.py", ",".join(strategies), tmp_path, 2)
+    for strategy in strategies:
+        two = json.loads((tmp_path / f"{strategy}.json").read_text())
+        assert two["processes"] == 2
+        one = continual_trainer(strategy, tmp_path / "one", model=plain(strategy))
+        one.train()
+        assert two["record"] == one.record.to_dict(), strategy
+        assert_near(torch.load(tmp_path / f"{strategy}.pt", weights_only=True), weights(one))
 
 
 def test_mixed_precision_holds_for_every_stage(tmp_path):

@@ -15,7 +15,6 @@ from transformers import (
 
 from hf_memaug import DomainTrainer
 from hf_memaug.data.sampling import DomainBalancedSampler
-from hf_memaug.training.callbacks import BestInMemory
 from training.domain_runs import DOMAINS, domain_trainer, logged, rows, tiny_model
 
 both_models = pytest.mark.parametrize("kind", ["kv", "bert"])
@@ -109,8 +108,6 @@ def test_scores_are_those_of_each_domain_and_their_mean(kind, tmp_path):
     assert metrics["eval_f1"] == pytest.approx(sum(f1.values()) / 3)
     assert metrics["eval_accuracy"] == pytest.approx(sum(right.values()) / 3)
     assert len(set(predicted)) > 1, "a constant prediction would hide a wrong order of the rows"
-    by_rows = sum(map(int.__eq__, predicted, data["labels"])) / len(data)
-    assert metrics["eval_accuracy"] != pytest.approx(by_rows), "the two means must differ for this test to say a thing"
 
 
 def test_own_metrics_are_called_once_for_each_domain(tmp_path):
@@ -132,12 +129,6 @@ def test_own_metrics_are_called_once_for_each_domain(tmp_path):
         assert metrics[f"eval_{name}_label_sum"] == sum(by_domain[name]["labels"])
     assert metrics["eval_rows"] == pytest.approx(20 / 3)
     assert "eval_f1" not in metrics
-
-
-def test_an_evaluation_set_by_its_name(tmp_path):
-    trainer = domain_trainer("kv", tmp_path, evaluate={"one": rows(12), "two": rows(12, seed=8)})
-    metrics = trainer.evaluate()
-    assert {"eval_one_films_f1", "eval_one_f1", "eval_two_books_accuracy", "eval_two_f1"} <= set(metrics)
 
 
 class Strict(BertForSequenceClassification):
@@ -170,8 +161,6 @@ def test_rows_without_a_domain_are_predicted_and_scored_together(tmp_path):
 
 
 class TestRefusals:
-    BEST = {"eval_strategy": "steps", "eval_steps": 4, "save_strategy": "steps", "save_steps": 4}
-
     def test_no_domain_column(self, tmp_path):
         plain = [{name: row[name] for name in row if name != "domain"} for row in rows()]
         with pytest.raises(ValueError, match=r"`train_dataset` has no `domain` column.*load_domains.*tokenize"):
@@ -214,6 +203,8 @@ class TestRefusals:
     def test_rows_given_domain_by_domain_are_scored_as_one_set(self, tmp_path):
         one, other = (domain_trainer("kv", tmp_path, evaluate=data) for data in (rows(), rows().by_domain()))
         assert set(one.evaluate()) == set(other.evaluate()) and "eval_f1" in other.evaluate()
+        metrics = domain_trainer("kv", tmp_path, evaluate={"one": rows(12), "two": rows(12, seed=8)}).evaluate()
+        assert {"eval_one_films_f1", "eval_one_f1", "eval_two_books_accuracy", "eval_two_f1"} <= set(metrics)
 
     def test_tokens_of_another_vocabulary_and_too_many_for_a_decoder(self, tmp_path):
         ids = [[2, 99, 5], *rows()["input_ids"][1:]]
@@ -227,33 +218,6 @@ class TestRefusals:
         )
         with pytest.raises(ValueError, match=r"the model has places for 4. Set `max_length`"):
             domain_trainer("gpt2", tmp_path, model=decoder).train()
-
-    def test_rows_on_a_disk_are_read_once_and_only_their_beginning(self, monkeypatch):
-        from hf_memaug.training import checks
-
-        class OnDisk:
-            column_names, reads = ["input_ids"], []
-
-            def __len__(self):
-                return 5
-
-            def select(self, chosen):
-                self.reads.append(list(chosen))
-                return {"input_ids": [[row, 98 if row < 4 else 7] for row in chosen]}
-
-        monkeypatch.setattr(checks, "FIRST_ROWS", 4)
-        model = tiny_model("kv", memory_pooling="mask", mask_token_id=98)
-        checks.check_texts(model, OnDisk())
-        assert OnDisk.reads == [[0, 1, 2, 3]], "for three checks"
-        monkeypatch.setattr(checks, "FIRST_ROWS", 9)
-        with pytest.raises(ValueError, match="Row 4 has no mask token"):
-            checks.check_texts(model, OnDisk())
-
-    def test_an_unseen_domain_is_scored_where_nothing_is_chosen_by_it(self, tmp_path):
-        trainer = domain_trainer("kv", tmp_path, evaluate=rows(16, domains=(*DOMAINS, "hotels")), **self.BEST)
-        trainer.train()
-        entry = next(entry for entry in trainer.state.log_history if "eval_f1" in entry)
-        assert "eval_hotels_f1" in entry
 
 
 def test_the_memory_has_a_rate_of_its_own(tmp_path):
@@ -283,75 +247,18 @@ def test_discriminators_have_a_rate_of_their_own_and_no_decay(tmp_path):
     assert group["weight_decay"] == 0.0
 
 
-@pytest.mark.parametrize("label", ["labels", "label"])
-def test_a_dataset_of_the_datasets_library_with_more_columns(label, tmp_path):
+def test_a_dataset_of_the_datasets_library_with_more_columns(tmp_path):
     datasets = pytest.importorskip("datasets")
     data = rows()
     columns = {name: data[name] for name in data.column_names if name != "labels"}
     texts = [f"text {row}" for row in range(len(data))]
-    extra = datasets.Dataset.from_dict({**columns, label: data["labels"], "text": texts})
+    extra = datasets.Dataset.from_dict({**columns, "label": data["labels"], "text": texts})
     trainer = domain_trainer("kv", tmp_path, train=extra, evaluate=extra, algorithm="coral")
     trainer.train()
     reference = domain_trainer("kv", tmp_path, train=data, evaluate=data, algorithm="coral")
     reference.train()
     assert logged(trainer) == logged(reference)
     assert trainer.evaluate()["eval_books_f1"] == reference.evaluate()["eval_books_f1"]
-
-
-class TestBestInMemory:
-    def test_the_run_ends_with_the_weights_of_its_best_evaluation(self, tmp_path):
-        # The best score comes twice, and not at the end.
-        scores = [0.2, 0.5, 0.7, 0.3, 0.7, 0.6, 0.1, 0.4]
-        snapshots = []
-
-        def scripted(prediction):
-            state = trainer.model.state_dict()
-            snapshots.append({name: value.clone() for name, value in state.items()})
-            return {"f1": scores[trainer.state.global_step - 1]}
-
-        best = BestInMemory()
-        trainer = domain_trainer(
-            "kv",
-            tmp_path,
-            evaluate=rows(9),
-            eval_strategy="steps",
-            eval_steps=1,
-            compute_metrics=scripted,
-            callbacks=[best],
-        )
-        trainer.train()
-        assert (best.best_score, best.best_step) == (pytest.approx(0.7), 3)
-        at_step = snapshots[:: len(DOMAINS)]
-        assert len(at_step) == len(scores)
-        for name, value in trainer.model.state_dict().items():
-            assert torch.equal(value, at_step[2][name]), name
-        assert any(not torch.equal(value, at_step[2][name]) for name, value in at_step[4].items())
-
-    def test_a_score_that_never_came_is_named(self, tmp_path):
-        trainer = domain_trainer(
-            "kv", tmp_path, evaluate=rows(9), eval_strategy="epoch", callbacks=[BestInMemory("eval_macro")]
-        )
-        with pytest.raises(KeyError, match="`metric` is 'eval_macro', and no evaluation gave it"):
-            trainer.train()
-
-    def test_an_unseen_domain_chooses_nothing(self, tmp_path):
-        from hf_memaug.data import DomainDataset
-
-        seen = rows(9)
-        unseen = DomainDataset({**{n: seen[n] for n in seen.column_names}, "domain": ["elsewhere"] * 9})
-        best = BestInMemory()
-        trainer = domain_trainer("kv", tmp_path, evaluate=unseen, eval_strategy="epoch", callbacks=[best])
-        with pytest.raises(ValueError, match="rows of elsewhere, missing from `train_dataset`"):
-            trainer.train()
-        trainer = domain_trainer(
-            "kv", tmp_path, evaluate=seen, eval_strategy="epoch", callbacks=[best := BestInMemory()]
-        )
-        trainer.train()
-        score, weights = best.best_score, {n: v.clone() for n, v in trainer.model.state_dict().items()}
-        trainer.evaluate(unseen)
-        trainer.predict(unseen)
-        assert best.best_score == score
-        assert all(torch.equal(value, weights[name]) for name, value in trainer.model.state_dict().items())
 
 
 @both_models
@@ -414,7 +321,7 @@ def test_what_would_be_ignored_is_refused(tmp_path):
                 train_dataset=rows(),
                 optimizers=(optimizer, schedule),
             )
-    with pytest.raises(ValueError, match="`args.algorithm` says what is minimised"):
+    with pytest.raises(ValueError, match="`args.algorithm` sets the loss"):
         DomainTrainer(
             model=model,
             args=DomainTrainingArguments(**arguments),
@@ -423,8 +330,8 @@ def test_what_would_be_ignored_is_refused(tmp_path):
         )
     with pytest.raises(TypeError, match="`args` is a `TrainingArguments`"):
         DomainTrainer(model=model, args=TrainingArguments(**arguments), train_dataset=rows())
-    few = {**arguments, "algorithm": "coral", "per_device_train_batch_size": len(rows().domains) + 1}
-    with pytest.raises(ValueError, match=f"Set it to {2 * len(rows().domains)} or more"):
+    few = {**arguments, "algorithm": "coral", "per_device_train_batch_size": 4}
+    with pytest.raises(ValueError, match="Set it to 6 or more"):
         DomainTrainer(model=model, args=DomainTrainingArguments(**few), train_dataset=rows())
     one = rows().domain(rows().domains[0])
     with pytest.raises(ValueError, match="compares several"):
@@ -434,10 +341,7 @@ def test_what_would_be_ignored_is_refused(tmp_path):
 def test_every_way_of_choosing_by_an_unseen_domain_is_refused(tmp_path):
     from transformers import EarlyStoppingCallback
 
-    from hf_memaug.data import DomainDataset
-
-    seen = rows(9)
-    unseen = DomainDataset({**{name: seen[name] for name in seen.column_names}, "domain": ["elsewhere"] * 9})
+    unseen = rows(9, domains=("elsewhere",))
     for own in (
         {"load_best_model_at_end": True, "save_strategy": "epoch"},
         {"save_strategy": "best", "metric_for_best_model": "eval_f1"},

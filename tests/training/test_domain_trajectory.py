@@ -3,11 +3,7 @@
 """Settings of `DomainTrainer` that must give the same trajectory do; a run that was killed goes on where it was."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +12,7 @@ import torch
 from hf_memaug.training import last_complete_checkpoint
 from hf_memaug.training.algorithms import ALGORITHMS
 from training.domain_runs import domain_trainer, logged, scored, weights
+from training.processes import run_in_two_processes
 
 both_models = pytest.mark.parametrize("kind", ["kv", "bert"])
 # The others are not means over rows: they see the pairs of rows, or the domains, that are in one batch.
@@ -140,16 +137,7 @@ class TestResume:
 
 @pytest.mark.slow
 def test_two_processes_are_one(tmp_path):
-    here = Path(__file__).parent
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(here.parent), str(here.parents[1])]),
-        "OMP_NUM_THREADS": "1",
-    }
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command += [str(here / "domain_runs.py"), str(tmp_path), "3", *ON_TWO_PROCESSES]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_in_two_processes("domain_runs.py", tmp_path, 3, *ON_TWO_PROCESSES)
     for algorithm in ON_TWO_PROCESSES:
         two = json.loads((tmp_path / f"{algorithm}.json").read_text())
         assert two["processes"] == 2, "torchrun started one process only"

@@ -35,7 +35,7 @@ def by_erm(tmp_path_factory):
 
 
 @every_kind
-@pytest.mark.parametrize("algorithm", ["coral", "fish", "fishr", "mixup", "swad"])
+@pytest.mark.parametrize("algorithm", ["coral", "fishr", "mixup"])
 def test_every_algorithm_trains_every_parameter_and_is_not_erm(kind, algorithm, by_erm, tmp_path):
     gradients = Gradients()
     trainer = image_trainer(kind, tmp_path, algorithm=algorithm, callbacks=[gradients])
@@ -51,11 +51,8 @@ def test_every_algorithm_trains_every_parameter_and_is_not_erm(kind, algorithm, 
         assert value.isfinite().all(), name
     found, expected = trainer.model.state_dict(), by_erm[kind]
     differ = [name for name in before if not torch.equal(found[name], expected[name])]
-    if algorithm == "erm":
-        assert not differ
-    else:
-        # What a comparison of domains changes, it changes down to the first layer.
-        assert len(differ) > len(before) / 2, f"{algorithm} did what ERM does, but for {differ}"
+    # What a comparison of domains changes, it changes down to the first layer.
+    assert len(differ) > len(before) / 2, f"{algorithm} did what ERM does, but for {differ}"
 
 
 def one_pass(trainer):
@@ -144,7 +141,7 @@ class TestSmoothedLabels:
     def smoothed(self, outputs, labels):
         return F.cross_entropy(outputs.logits, labels, label_smoothing=0.2)
 
-    @pytest.mark.parametrize("weight", [0.0, 0.01, 2.0])
+    @pytest.mark.parametrize("weight", [0.0, 2.0])
     def test_the_loss_is_the_smoothed_one_and_theirs(self, weight, tmp_path):
         loss, outputs, labels, model = self.loss(tmp_path, weight)
         assert outputs.aux_loss > 0.01
@@ -164,15 +161,6 @@ class TestSmoothedLabels:
         loss, outputs, labels, _ = self.loss(tmp_path, 2.0, training=False)
         assert outputs.aux_loss is None
         torch.testing.assert_close(loss, self.smoothed(outputs, labels))
-
-    @pytest.mark.parametrize("algorithm", ["group_dro", "mixup", "mldg"])
-    def test_other_algorithms_keep_it_as_well(self, algorithm, tmp_path):
-        """A heavy weight on the experts' losses is seen in the loss of each."""
-        torch.manual_seed(0)
-        heavy = self.loss(tmp_path, 100.0, algorithm=algorithm)[0]
-        torch.manual_seed(0)
-        light = self.loss(tmp_path, 0.0, algorithm=algorithm)[0]
-        assert heavy > light + 1.0
 
 
 @every_kind

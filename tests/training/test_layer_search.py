@@ -46,25 +46,6 @@ def test_the_better_half_goes_on_for_twice_as_long():
     assert len(found.trials) == 14 and found.trials[-1].share == pytest.approx(0.5)
 
 
-def test_smaller_may_be_better():
-    log = []
-    found = search_memory_layers(
-        lambda layers: Pretended(layers, 10, log), [[2], [1], [3]], metric="eval_f1", greater_is_better=False
-    )
-    assert found.memory_layers == [1] and found.score == 0.1
-
-
-def test_what_cannot_work_is_refused():
-    with pytest.raises(ValueError, match="`candidates` must hold"):
-        search_memory_layers(None, [])
-    with pytest.raises(ValueError, match="`budget` must be above 0"):
-        search_memory_layers(None, [[1]], budget=0)
-    with pytest.raises(ValueError, match="less than one step"):
-        search_memory_layers(lambda layers: Pretended(layers, -1, []), [[1]])
-    with pytest.raises(ValueError, match=r"`metric` is 'eval_em'.*\['eval_f1', 'eval_loss'\]"):
-        search_memory_layers(lambda layers: Pretended(layers, 5, []), [[1]], metric="eval_em")
-
-
 def test_on_a_real_trainer(tmp_path):
     ids = torch.randint(11, 99, (24, 9), generator=torch.Generator().manual_seed(0))
     rows = [{"input_ids": one, "attention_mask": torch.ones_like(one), "labels": one[1] % 3} for one in ids]
@@ -85,7 +66,7 @@ def test_on_a_real_trainer(tmp_path):
     assert found.score == best
 
 
-@pytest.mark.parametrize("count", [2, 3, 5, 6, 12, 24])
+@pytest.mark.parametrize("count", [2, 5, 12])
 def test_the_budget_is_kept(count):
     log = []
     found = search_memory_layers(
@@ -103,3 +84,5 @@ def test_a_training_that_came_to_nothing_does_not_win():
     for better in (True, False):
         found = search_memory_layers(lambda layers: Broken(layers, 8, []), [[1], [2], [3]], greater_is_better=better)
         assert found.memory_layers != [1]
+    with pytest.raises(ValueError, match=r"`metric` is 'eval_em'.*\['eval_f1'\]"):
+        search_memory_layers(lambda layers: Broken(layers, 8, []), [[1]], metric="eval_em")

@@ -37,5 +37,5 @@ def test_domain_algorithms_train_it(algorithm, tmp_path):
 
 def test_pairs_have_two_features_of_a_row(tmp_path):
     run("vrex", tmp_path, sentence_pairs=True).train()
-    with pytest.raises(ValueError, match='`algorithm="dann"` looks at one feature of each row.*pairs of texts'):
+    with pytest.raises(ValueError, match='`algorithm="dann"` needs one feature of each row.*pairs of texts'):
         run("dann", tmp_path, sentence_pairs=True).train()

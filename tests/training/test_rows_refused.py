@@ -12,7 +12,6 @@ from transformers import AutoModel, DataCollatorWithPadding
 
 from hf_memaug.data import load_domains
 from training.domain_runs import DOMAINS, domain_trainer, rows, tiny_model
-from training.test_domain_trainer import TestRefusals as Known
 
 
 def arrow(**changed) -> datasets.Dataset:
@@ -24,11 +23,11 @@ def arrow(**changed) -> datasets.Dataset:
 class TestDomains:
     def test_a_stream(self, tmp_path):
         stream = arrow().to_iterable_dataset()
-        with pytest.raises(ValueError, match="`train_dataset` is a stream.*rows that have a length"):
+        with pytest.raises(ValueError, match="`train_dataset` is a stream. Use rows that have a length"):
             domain_trainer("kv", tmp_path, train=stream)
 
     def test_a_row_without_one(self, tmp_path):
-        with pytest.raises(ValueError, match="`train_dataset` has the domain None in row 3. Give each row"):
+        with pytest.raises(ValueError, match="`train_dataset` has no domain in row 3"):
             domain_trainer("kv", tmp_path, train=arrow(domain=["a"] * 3 + [None] + ["b"] * 20))
 
 
@@ -51,11 +50,10 @@ class TestLabels:
         with pytest.raises(ValueError, match="`train_dataset` has no label in row 5. Leave such rows out"):
             domain_trainer("kv", tmp_path, train=arrow(labels=[1] * 5 + [None] + [2] * 18)).train()
 
-    @pytest.mark.parametrize("algorithm", ["irm", "vrex", "group_dro", "fishr", "mixup"])
-    def test_a_row_that_has_no_loss(self, algorithm, tmp_path):
+    def test_a_row_that_has_no_loss(self, tmp_path):
         given = {"train": arrow(labels=[1] * 5 + [-100] + [2] * 18)}
-        with pytest.raises(ValueError, match=f'no label \\(-100\\) in row 5, and `algorithm="{algorithm}"` looks at'):
-            domain_trainer("kv", tmp_path, algorithm=algorithm, **given).train()
+        with pytest.raises(ValueError, match=r'no label \(-100\) in row 5, and `algorithm="vrex"` looks at'):
+            domain_trainer("kv", tmp_path, algorithm="vrex", **given).train()
         # Those that look at the loss of the batch leave it out.
         domain_trainer("kv", tmp_path / "erm", algorithm="coral", max_steps=1, **given).train()
 
@@ -63,7 +61,7 @@ class TestLabels:
         named = load_domains(
             [{"text": "a film", "label": "np"[row % 2], "domain": "ab"[row // 2 % 2]} for row in range(8)]
         ).tokenize(tiny_tokenizer("roberta"))
-        with pytest.raises(ValueError, match="has 2 classes, and the model has `num_labels=1`.*`num_labels=2`"):
+        with pytest.raises(ValueError, match="has 2 classes, but the model has `num_labels=1`.*`num_labels=2`"):
             domain_trainer("kv", tmp_path, config={"num_labels": 1}, train=named).train()
 
     def test_none(self, tmp_path):
@@ -126,7 +124,8 @@ class TestTexts:
 
 
 def test_rows_to_choose_by_that_were_put_there_later(tmp_path):
-    best = {**Known.BEST, "load_best_model_at_end": True, "max_steps": 8}
+    best = {"eval_strategy": "steps", "eval_steps": 4, "save_strategy": "steps", "save_steps": 4}
+    best |= {"load_best_model_at_end": True, "max_steps": 8}
     trainer = domain_trainer("kv", tmp_path, evaluate=rows(12, 2), **best)
     trainer.eval_dataset = rows(16, domains=(*DOMAINS, "hotels"))
     with pytest.raises(ValueError, match="`eval_dataset` has rows of hotels.*`load_best_model_at_end` chooses"):

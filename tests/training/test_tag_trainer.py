@@ -6,7 +6,6 @@ script, so that it can be started under torchrun.
 """
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from hf_memaug import ContinualTrainingArguments, DomainTrainingArguments
 from hf_memaug.data import DomainDataset
 from hf_memaug.data.spans import tokenize_tags
 from hf_memaug.training.question_trainer import ContinualTagTrainer, TagTrainer
+from training.processes import run_in_two_processes
 
 NAMES = ["O", "B-Disease", "I-Disease"]
 WORDS = ["the", "film", "was", "good", "and", "the", "book", "was", "bad"]
@@ -85,17 +85,7 @@ def test_accumulation_4x1_is_1x4(kind, tmp_path):
 @pytest.mark.parametrize("kind", ["domain", "continual"])
 def test_two_processes_are_one(kind, tmp_path):
     _, alone = run(kind, 4, 1, tmp_path / "alone")
-    here = Path(__file__)
-    paths = os.pathsep.join([str(here.parents[1]), str(here.parents[2]), os.environ.get("PYTHONPATH", "")])
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", str(here)]
-    done = subprocess.run(
-        [*command, kind, str(tmp_path)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_in_two_processes("test_tag_trainer.py", kind, tmp_path)
     together = torch.load(tmp_path / "together.pt")
     for name, value in alone.items():
         torch.testing.assert_close(together[name], value, rtol=1e-4, atol=1e-5, msg=lambda t, n=name: f"{n}: {t}")

@@ -3,10 +3,6 @@
 """The Trainer of transformers, as it is: settings that must give the same trajectory do."""
 
 import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
@@ -18,6 +14,7 @@ from hf_memaug import MemoryUpdateCallback, RunGuard
 from hf_memaug.data import DomainDataset
 from hf_memaug.evaluation import classification_scores
 from hf_memaug.training import NonFiniteGradientError
+from training.processes import run_in_two_processes
 from training.trajectory import train
 
 every_head = pytest.mark.parametrize("case", HEADS, ids=str)
@@ -92,15 +89,6 @@ def test_resume_is_bit_equal(case: Case, tmp_path):
 
 
 @every_family
-def test_gradient_checkpointing_is_the_same_run(case: Case, tmp_path):
-    if not case.model_class.supports_gradient_checkpointing:
-        pytest.skip("the class has no layers to checkpoint, and says so")
-    _, plain, _ = train(case.name, tmp_path / "plain", 4, 1)
-    _, checkpointed, _ = train(case.name, tmp_path / "checkpointed", 4, 1, gradient_checkpointing=True)
-    assert close(plain, checkpointed)
-
-
-@every_family
 def test_bf16_is_nearly_the_same_run(case: Case, tmp_path):
     """Mixed precision takes a model's outputs apart and puts them together again."""
     _, exact, _ = train(case.name, tmp_path / "fp32", 4, 1, num_train_epochs=1)
@@ -118,17 +106,8 @@ LAST_OF_EACH = {case.model_type: case for case in HEADS if case.model_type != "b
 @pytest.mark.slow
 @pytest.mark.parametrize("case", LAST_OF_EACH.values(), ids=str)
 def test_two_processes_are_one(case: Case, tmp_path):
-    here = Path(__file__).parent
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(here.parent), str(here.parents[1])]),
-        "OMP_NUM_THREADS": "1",
-    }
     (tmp_path / "two").mkdir()
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    command += [str(here / "trajectory.py"), case.name, str(tmp_path / "two"), "2", json.dumps(case.tiny.steady)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
+    run_in_two_processes("trajectory.py", case.name, tmp_path / "two", 2, json.dumps(case.tiny.steady))
     two = json.loads((tmp_path / "two" / "logs.json").read_text())
     assert two["processes"] == 2, "torchrun started one process only"
     _, one, weights = train(case.name, tmp_path / "one", 4, 1, config=case.tiny.steady)
