@@ -82,9 +82,10 @@ class DomainTrainingArguments(TrainingArguments):
         self.algorithm_kwargs = checked_options("algorithm", self.algorithm, self.algorithm_kwargs, algorithm.options)
         for name, value in (self.algorithm_kwargs or {}).items():
             _check_number(f"`algorithm_kwargs`: `{name}`", value, algorithm.options[name])
-        if algorithm.one_domain_a_step and not self.balanced_batches:
+        if algorithm.one_domain_a_step and (not self.balanced_batches or self.auto_find_batch_size):
             raise ValueError(
-                f'`algorithm="{self.algorithm}"` orders the rows itself, a domain a step: leave `balanced_batches` out.'
+                f'`algorithm="{self.algorithm}"` trains on one domain a step: leave `balanced_batches` and '
+                "`auto_find_batch_size` out."
             )
         if algorithm.compares_rows and self.per_device_train_batch_size == 1:
             raise ValueError(

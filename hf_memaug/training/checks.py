@@ -173,6 +173,8 @@ def share_label_names(model, *datasets) -> None:
             f"`model` names its labels {own}, and the rows {names}: the same names in another order. Build the model "
             f"with `id2label={dict(enumerate(names))}`, or load the rows with `labels={own}`."
         )
+    elif getattr(config, "verbalizer", None) is not None:
+        raise ValueError(f"`verbalizer` has words for the labels {own}, but the rows have {names}. Use the same names.")
 
 
 # Texts

@@ -29,6 +29,8 @@ def choose_collator(args, data_collator: Callable | None, processing_class, trai
         raise ValueError(
             "`augment_images=True` needs an image processor as `processing_class`, and no `data_collator`."
         )
+    if getattr(data_collator, "augment", False):
+        raise ValueError("`data_collator` would also augment rows for evaluation. Use `augment_images=True` instead.")
     if data_collator is not None:
         return data_collator
     has_images = has_graphs = False
@@ -104,6 +106,8 @@ def domains_of(dataset, argument: str) -> list[str]:
             "`.tokenize(tokenizer)`, or add the column to your `datasets.Dataset`."
         )
     domains = list(dataset["domain"])
-    if None in domains:
-        raise ValueError(f"`{argument}` has no domain in row {domains.index(None)}. Add it, or leave the row out.")
+    # Tensors of equal numbers would be different domains.
+    wrong = next((row for row, one in enumerate(domains) if one is None or hasattr(one, "item")), None)
+    if wrong is not None:
+        raise ValueError(f"`{argument}` has the domain {domains[wrong]!r} in row {wrong}. Use a name or a number.")
     return domains

@@ -111,23 +111,6 @@ def test_loggers_are_there_once(tmp_path):
     assert logger.begun == 2
 
 
-def test_a_collator_may_add_what_is_no_tensor(tmp_path):
-    whole = make_trainer(tmp_path / "whole")
-    trainer = make_trainer(tmp_path / "more")
-    collate, trainer.args.remove_unused_columns = trainer.data_collator.collator, True
-    more = BilevelTrainer(
-        model=trainer.model,
-        args=trainer.args,
-        train_dataset=trainer.train_dataset,
-        processing_class=trainer.processing_class,
-        data_collator=lambda batch: {**collate(batch), "output_memory_weights": False},
-    )
-    whole.train()
-    more.train()
-    for name, value in weights_of(whole).items():
-        assert torch.equal(weights_of(more)[name], value), name
-
-
 class TestRefusals:
     def trainer(self, tmp_path, model=None, **kwargs):
         args = BilevelTrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=[])

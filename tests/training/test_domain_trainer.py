@@ -188,18 +188,6 @@ class TestRefusals:
                     score(other)
         assert "test_f1" in trainer.predict(rows()).metrics
 
-    def test_prompted_models_want_a_mask_in_every_row(self, tmp_path):
-        trainer = domain_trainer("kv", tmp_path)
-        config = trainer.model.config
-        config.memory_pooling, config.mask_token_id, config.template = "mask", 98, "{text} it was {mask}"
-        trainer.train_dataset = rows().with_columns(input_ids=[[98, *ids[1:]] for ids in rows()["input_ids"]])
-        trainer.train()
-        missing = trainer.train_dataset["input_ids"][:]
-        missing[5] = rows()["input_ids"][5]
-        trainer.train_dataset = rows().with_columns(input_ids=missing)
-        with pytest.raises(ValueError, match=r"Row 5 has no mask token \(98\).*prompt_tokenizer"):
-            trainer.train()
-
     def test_rows_given_domain_by_domain_are_scored_as_one_set(self, tmp_path):
         one, other = (domain_trainer("kv", tmp_path, evaluate=data) for data in (rows(), rows().by_domain()))
         assert set(one.evaluate()) == set(other.evaluate()) and "eval_f1" in other.evaluate()

@@ -81,10 +81,3 @@ def test_moments_of_another_shape_are_refused_before_anything_changes():
     with pytest.raises(ValueError, match="`Adafactor` remembers `row_var` of .*Make a new optimizer"):
         grow_optimizer(optimizer, model.grow_memory(2))
     assert [id(parameter) for group in optimizer.param_groups for parameter in group["params"]] == held
-
-
-def test_before_the_first_step_there_is_nothing_to_carry():
-    model = make()
-    optimizer = torch.optim.Adam(model.parameters())
-    grow_optimizer(optimizer, model.grow_memory(2))
-    train(model, optimizer, steps=1)

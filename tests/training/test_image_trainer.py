@@ -11,9 +11,9 @@ import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard
 from families import tiny_image_processor, tiny_tokenizer
-from torch.utils.data import BatchSampler, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, RandomSampler
 
-from hf_memaug import DomainTrainingArguments, leave_one_domain_out, load_domains
+from hf_memaug import DomainTrainingArguments
 from hf_memaug.data import ImageCollator, decode_image
 from hf_memaug.data.sampling import SeededRowsSampler
 from training.domain_runs import domain_trainer, logged, weights
@@ -171,26 +171,6 @@ class TestResume:
 
 
 class TestSeededRows:
-    def test_rows_come_in_the_samplers_order_each_with_a_seed(self):
-        sampler = SeededRowsSampler(SequentialSampler(range(50)), seed=3)
-        drawn = list(sampler)
-        assert [row for row, _ in drawn] == list(range(50)) and len({seed for _, seed in drawn}) == 50
-        assert list(sampler) == drawn and len(sampler) == 50
-        assert list(SeededRowsSampler(SequentialSampler(range(50)), seed=4))[0][1] != drawn[0][1]
-        sampler.set_epoch(1)
-        assert not {seed for _, seed in sampler} & {seed for _, seed in drawn}
-
-    def test_a_random_order_follows_from_seed_and_epoch(self):
-        def order(seed, epoch):
-            sampler = SeededRowsSampler(RandomSampler(range(50)), seed)
-            sampler.set_epoch(epoch)
-            return [row for row, _ in sampler]
-
-        first = order(0, 0)
-        torch.manual_seed(5)
-        assert order(0, 0) == first and sorted(first) == list(range(50))
-        assert order(1, 0) != first != order(0, 1)
-
     def test_several_processes_draw_what_one_does(self):
         def batches(size):
             return BatchSampler(SeededRowsSampler(RandomSampler(range(24))), size, drop_last=False)
@@ -216,6 +196,8 @@ class TestRefusals:
             domain_trainer("bert", tmp_path, augment_images=True)
         with pytest.raises(ValueError, match="and no `data_collator`"):
             image_trainer("vit", tmp_path, augment_images=True, data_collator=lambda batch: batch)
+        with pytest.raises(ValueError, match="`data_collator` would also augment rows for evaluation"):
+            image_trainer("vit", tmp_path, data_collator=ImageCollator(tiny_image_processor(), augment=True))
         plain = ImageCollator(tiny_image_processor())
         assert image_trainer("vit", tmp_path, data_collator=plain, augment_images=True).args.augment_images
 
@@ -231,39 +213,3 @@ class TestRefusals:
         trainer = image_trainer("vit", tmp_path, train=broken, max_steps=8)
         with pytest.raises(ValueError, match=r"cannot be decoded.*in the domain '0'.*`check_images\(dataset\)`"):
             trainer.train()
-
-
-def image_folder(folder: Path) -> Path:
-    """`domain/class/*.jpg`: the digits 0 and 1, in several domains."""
-    kept = digits(40).select([row for row, label in enumerate(digits(40)["label"]) if label < 2])
-    for number, row in enumerate(kept):
-        path = folder / f"turned-{row['domain']}" / ("zero", "one")[row["label"]] / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        row["image"].save(path)
-    return folder
-
-
-def test_a_folder_of_images_with_one_domain_left_out(tmp_path):
-    split = leave_one_domain_out(load_domains(image_folder(tmp_path / "images")), target="turned-75")
-    assert split.train.label_names == ["one", "zero"]
-    trainer = image_trainer(
-        "gmoe",
-        tmp_path / "run",
-        config={"num_labels": 2},
-        train=split.train,
-        evaluate=split.dev,
-        augment_images=True,
-        max_steps=4,
-        eval_strategy="steps",
-        eval_steps=2,
-        save_strategy="steps",
-        save_steps=2,
-        load_best_model_at_end=True,
-        metric_for_best_model="eval_accuracy",
-    )
-    trainer.train()
-    scores = trainer.evaluate()
-    assert {"eval_turned-0_accuracy", "eval_turned-30_accuracy"} < set(scores)
-    unseen = trainer.predict(split.test)
-    assert unseen.predictions.shape == (len(split.test), 2)
-    assert {"test_turned-75_accuracy", "test_accuracy"} < set(unseen.metrics)

@@ -42,6 +42,17 @@ def test_names_that_it_has_stay(tmp_path):
     assert made.model.config.id2label == own
 
 
+def test_words_for_other_labels_are_refused(tmp_path):
+    made = trainer(tmp_path)
+    config = made.model.config
+    config.verbalizer = {"awful": ["bad"], "fair": ["fair"], "great": ["good"]}
+    config.id2label = dict(enumerate(config.verbalizer))
+    with pytest.raises(
+        ValueError, match="`verbalizer` has words for .*'great'.*, but the rows have .*'good'"
+    ):
+        made.train()
+
+
 def test_the_same_names_in_another_order_are_refused(tmp_path):
     own = {0: "good", 1: "fair", 2: "bad"}
     names = {"id2label": own, "label2id": {name: index for index, name in own.items()}}

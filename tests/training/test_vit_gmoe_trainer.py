@@ -9,7 +9,6 @@ from torch.nn import functional as F
 from transformers import Trainer, TrainingArguments
 
 from hf_memaug import DomainTrainer, DomainTrainingArguments
-from training.trajectory import train
 
 CASE = Case("vit_gmoe", "ViTGMoEForImageClassification")
 LARGE = {"router_noise": 0.0, "aux_loss_weight": 1.0}
@@ -57,13 +56,6 @@ def test_accumulation_takes_the_mean_of_the_auxiliary_losses(per_device, accumul
         torch.testing.assert_close(
             found.detach(), (expected - 0.1 * expected.grad).detach(), rtol=1e-4, atol=1e-6, msg=lambda t, n=name: n + t
         )
-
-
-def test_the_auxiliary_loss_is_part_of_the_run(tmp_path):
-    """The tests of trajectories that leave it out would not see it missing."""
-    _, without, _ = train(CASE.name, tmp_path / "without", 4, 1, num_train_epochs=1, config=CASE.tiny.additive)
-    _, with_it, _ = train(CASE.name, tmp_path / "with", 4, 1, num_train_epochs=1, config=LARGE)
-    assert all(a[0] > b[0] + 0.01 for a, b in zip(with_it, without, strict=True))
 
 
 def test_evaluation_scores_the_task_and_gathers_nothing_but_logits(tmp_path):
