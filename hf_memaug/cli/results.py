@@ -77,7 +77,7 @@ def end_run(
     """Writes the report and prints where everything is. Returns the exit code."""
     done = len(folder.records())
     for message in folder.warnings:
-        print(f"Warning: {message}", file=sys.stderr, flush=True)
+        _warn(message)
     if not failed:
         folder.finish()
     report = _write_report(folder)
@@ -105,10 +105,10 @@ def _write_report(folder: RunFolder) -> str | None:
     try:
         return str(write_report(folder.path))
     except Exception as error:  # the results are kept, and the report can be written again
-        print(
-            f"Warning: report.html was not written ({type(error).__name__}: {error}). Rerun "
-            f"`hf-memaug report {folder.path}`.",
-            file=sys.stderr,
-            flush=True,
-        )
+        said = f"report.html was not written ({type(error).__name__}: {error}). Rerun"
+        _warn(f"{said} `hf-memaug report {folder.path}`.")
         return None
+
+
+def _warn(message: str) -> None:
+    print(f"Warning: {message}", file=sys.stderr, flush=True)

@@ -226,6 +226,7 @@ def test_an_app_is_called_by_its_name(command, trained, monkeypatch):
     assert calls == [((str(trained),), {"port": 7000, "share": False, "baseline": "plain"})]
 
 
+@pytest.mark.slow
 def test_push_and_pull(trained, tmp_path, started):
     from hub_server import LoopbackHub
 

@@ -72,6 +72,7 @@ class TestRows:
 
 
 class TestGMAP:
+    @pytest.mark.slow
     def test_texts(self, finished, command, columns, encoder, tmp_path, read_lines):
         models = ["--method", "gmap", "--general", encoder, "--backbone", encoder, "--max-steps", 2]
         # G-MAP's own strategy, beside those of the trainer.
@@ -107,6 +108,7 @@ class TestGMAP:
         code, _, error = command("continual", "--data", "generated_graphs", "--backbone", kept)
         assert code == 2 and "`--backbone` was trained on texts, and the rows are graphs." in error
 
+    @pytest.mark.slow
     def test_tags(self, finished, command, encoder, tmp_path):
         data = [
             {"tokens": [place, "has", str(number), word], "ner_tags": ["O", "O", "O", tag], "domain": place}
@@ -199,6 +201,7 @@ class TestGraphs:
                 labels = [one % values for one in range(size)]
                 yield {"label": label, "num_nodes": size, "edges": edges, "node_labels": labels}
 
+    @pytest.mark.slow
     def test_a_network_and_its_memories(self, finished, command, sets, tmp_path):
         from hf_memaug import DomainDataset
 
@@ -296,6 +299,7 @@ class TestQuestions:
         names = ["--question", "asked", "--context", "report", "--answers", "right"]
         return ["--data", write(tmp_path / "reports.jsonl", rows), "--task", "questions", *names]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("method", ["erm", "gmap"])
     def test_answers(self, finished, command, words, encoder, tmp_path, method):
         models = ["--method", method, "--backbone", encoder, *(["--general", encoder] if method == "gmap" else [])]

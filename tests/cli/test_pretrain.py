@@ -5,6 +5,8 @@
 import json
 import shutil
 
+import pytest
+
 
 def test_an_encoder_without_a_masked_lm_head(command, backbones, tmp_path):
     import torch
@@ -29,6 +31,7 @@ def test_an_encoder_without_a_masked_lm_head(command, backbones, tmp_path):
     assert code == 0 and said not in out, error
 
 
+@pytest.mark.slow
 def test_further_pretraining(command, backbones, columns, tmp_path):
     texts = ["the phone is good and the battery lasts", "a slow film with a great end"] * 30
     (tmp_path / "domain.txt").write_text("\n".join(texts))

@@ -80,6 +80,7 @@ def test_a_name_of_its_own_needs_settings_of_its_own(command, columns, pictures)
     assert len(set(names)) == 3 * domains and sum("gmoe-linear" in name for name in names) == domains
 
 
+@pytest.mark.slow
 def test_each_domain_keeps_its_best_epoch_and_words_have_vectors(command, columns, read_lines, tmp_path):
     (tmp_path / "vectors.txt").write_text("\n".join(f"{word} 9.0 8.0 7.0 6.0" for word in ("the", "film", "book", "a")))
     words = ["continual", *columns, "--order", "films,books", "--method", "memory-rnn", "--strategies", "f+v"]

@@ -161,6 +161,7 @@ def test_a_run_folder_keeps_its_rows(command, columns, reviews, backbones, quick
     assert code == 3 and "other rows than those" in error
 
 
+@pytest.mark.slow
 def test_a_run_folder_keeps_the_settings_of_a_method(command, columns, backbones, quick, tmp_path):
     words = ["train", *columns, "--backbone", backbones["roberta"], *quick, "--output", "run"]
     assert command(*words, "--target", "books")[0] == 0

@@ -4,7 +4,10 @@
 
 import json
 
+import pytest
 
+
+@pytest.mark.slow
 def test_a_sweep(command, columns, read_lines, tmp_path):
     words = ["sweep", *columns, "--methods", "erm,+memory", "--target", "films", "--trials", 1, "--steps", 2]
     more = ["--checkpoint-every", 1, "--batch-size", 4, "--memory-slots", 8, "--memory-key-size", 8, "--jobs", 2]
