@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 from families import CASES, Case, tiny_processor
+from PIL import Image
 
 from hf_memaug.data.molecules import ATOM_VOCAB_SIZES, BOND_VOCAB_SIZES
 
@@ -42,8 +43,8 @@ def save(case: Case, folder: Path, change=None, **kwargs) -> str:
     return str(folder)
 
 
-def picture(seed: int = 0) -> np.ndarray:
-    return (np.random.default_rng(seed).random((20, 30, 3)) * 255).astype(np.uint8)
+def picture(seed: int = 0) -> Image.Image:
+    return Image.fromarray((np.random.default_rng(seed).random((20, 30, 3)) * 255).astype(np.uint8))
 
 
 def example(case: Case):

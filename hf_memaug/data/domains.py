@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hf_memaug.data.hashing import feed, image_bytes
-from hf_memaug.data.messages import did_you_mean, listed, some_rows, table
+from hf_memaug.data.messages import did_you_mean, listed, some_rows
 
+TOKENIZED_AT_ONCE = 256
 INPUT_COLUMNS = ("text", "text_pair", "tokens", "image", "graph")
 
 
@@ -127,13 +128,6 @@ class DomainDataset:
             counts[domain][names[label]] += 1
         return counts
 
-    def summary(self) -> str:
-        """`counts()` as a plain-text table."""
-        counts = self.counts()
-        names = list(next(iter(counts.values()))) if counts else []
-        rows = [[domain, *by_label.values(), sum(by_label.values())] for domain, by_label in counts.items()]
-        return table(["domain", *names, "rows"], rows)
-
     def with_columns(self, **columns: Sequence) -> DomainDataset:
         """A dataset with these columns added or replaced."""
         return self._replace({**self._columns, **columns})
@@ -185,9 +179,7 @@ class DomainDataset:
                 feed(digest, value)
         return digest.hexdigest()
 
-    def tokenize(
-        self, tokenizer, max_length: int | None = None, batch_size: int = 256, replies: bool = False
-    ) -> DomainDataset:
+    def tokenize(self, tokenizer, max_length: int | None = None, replies: bool = False) -> DomainDataset:
         """
         Replaces the text by what `tokenizer` makes of it; the rows are truncated but not padded, which is left to the
         collator. Gives the tokenizer's columns, `labels` where there are labels, and `domain`.
@@ -196,9 +188,8 @@ class DomainDataset:
             tokenizer (`PreTrainedTokenizerBase`): the tokenizer. A `tokens` column is passed to it as words that are
                 already split.
             max_length (`int`, *optional*): longest row in tokens. By default what the tokenizer says of its model.
-            batch_size (`int`, *optional*, defaults to 256): rows per call of the tokenizer.
-            replies (`bool`, *optional*, defaults to `False`): for encoder-decoders: `text_pair` is what is to be said
-                to `text`, and its tokens are the `labels`.
+            replies (`bool`, *optional*, defaults to `False`): for encoder-decoders: `text_pair` is the reply to `text`,
+                and its tokens are the `labels`.
         """
         from tqdm.auto import tqdm
 
@@ -211,14 +202,14 @@ class DomainDataset:
         texts, pairs = self._columns[text_name], self._columns.get("text_pair") if text_name == "text" else None
         if replies and pairs is None:
             raise ValueError(
-                f"`replies=True`, which is for encoder-decoders, needs a column 'text_pair' with what is to be said; "
-                f"there are: {listed(self._columns)}. Name it so, as `load_domains(..., text_pair=...)` does."
+                f"`replies=True` needs a column 'text_pair' with the replies; there are: {listed(self._columns)}. Name "
+                "it with `load_domains(..., text_pair=...)`."
             )
         limits = {"truncation": max_length is not None, "max_length": max_length, "padding": False}
         encoded: dict[str, list] = {}
-        starts = range(0, self._num_rows, batch_size)
+        starts = range(0, self._num_rows, TOKENIZED_AT_ONCE)
         for start in tqdm(starts, desc="Tokenizing", unit="batch", disable=self._num_rows <= 2000):
-            stop = start + batch_size
+            stop = start + TOKENIZED_AT_ONCE
             batch = tokenizer(
                 texts[start:stop],
                 pairs[start:stop] if pairs is not None and not replies else None,
@@ -246,13 +237,6 @@ class DomainDataset:
             dataset = dataset.cast_column("image", Image())
         return dataset
 
-    @classmethod
-    def from_datasets(cls, dataset, **kwargs) -> DomainDataset:
-        """Reads a `datasets.Dataset` or `DatasetDict`; takes the arguments of `load_domains`."""
-        from hf_memaug.data.loading import load_domains
-
-        return load_domains(dataset, **kwargs)
-
     def _column(self, name: str) -> list:
         if name not in self._columns:
             raise KeyError(f"there is no column {name!r}. {did_you_mean(name, self._columns)}")
@@ -276,8 +260,8 @@ def _check_length(texts: list[list[int]], max_length: int | None) -> None:
     longest = max(map(len, texts), default=0)
     if max_length is not None and longest > max_length:
         raise ValueError(
-            f"`max_length` is {max_length}, and a text has {longest} tokens: the tokens that the tokenizer adds, those "
-            "of a template among them, leave no room for it. Give more."
+            f"`max_length` is {max_length}, and a text has {longest} tokens: the tokens that the tokenizer or its "
+            "template adds leave no room for the text. Give more."
         )
 
 

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from hf_memaug.files import write_atomically
+
 ROWS_PER_FILE = 1024
 MANIFEST = "cache.json"
 COLUMN = "general_hidden_states"
@@ -97,6 +99,8 @@ def cache_general_states(
         rows: tokenized rows, such as a `DomainDataset`.
         folder: the folder of the cache; each set of rows needs its own.
     """
+    from tqdm.auto import tqdm
+
     encoders = _encoders_of(model)
     if encoders is None:
         raise TypeError(
@@ -117,13 +121,13 @@ def cache_general_states(
     _check_manifest(folder, manifest)
     shape = [len(manifest["layers"]), encoders.config.hidden_size]
     starts = range(0, len(rows), ROWS_PER_FILE)
-    with _progress_bar(len(rows), progress) as bar:
+    with tqdm(total=len(rows), desc="General states", unit="row", disable=not progress) as bar:
         for number, start in enumerate(starts):
             some, path = range(start, min(start + ROWS_PER_FILE, len(rows))), folder / _file_name(number)
             if not path.exists():
                 states = _states_of(encoders, rows, some, batch_size)
                 if not (folder / MANIFEST).exists():
-                    _create(folder, manifest)
+                    write_atomically(folder / MANIFEST, json.dumps(manifest) + "\n")
                 _save(path, states)
             _check_file(path, [sum(manifest["tokens"][row] for row in some), *shape])
             bar.update(len(some))
@@ -213,12 +217,6 @@ def _states_of(encoders, rows, some: range, batch_size: int) -> torch.Tensor:
     return torch.cat([found[row] for row in some])
 
 
-def _progress_bar(total: int, progress: bool):
-    from tqdm.auto import tqdm
-
-    return tqdm(total=total, desc="General states", unit="row", disable=not progress)
-
-
 def _save(path: Path, states: torch.Tensor) -> None:
     from safetensors.torch import save_file
 
@@ -226,13 +224,6 @@ def _save(path: Path, states: torch.Tensor) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     save_file({"states": states}, temporary)
     os.replace(temporary, path)
-
-
-def _create(folder: Path, manifest: dict) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{MANIFEST}.{os.getpid()}"
-    temporary.write_text(json.dumps(manifest) + "\n", encoding="utf-8")
-    os.replace(temporary, folder / MANIFEST)
 
 
 def _check_manifest(folder: Path, manifest: dict) -> None:
@@ -246,7 +237,6 @@ def _check_manifest(folder: Path, manifest: dict) -> None:
         "general": "another general encoder",
         "rows": "other rows, or the same rows by another tokenizer",
         "layers": f"the layers {stored.get('layers')}, and the model's strategy reads {manifest['layers']}",
-        "tokens": "rows of other lengths",
     }
     for name, what in reasons.items():
         if stored.get(name) != manifest[name]:
@@ -255,12 +245,11 @@ def _check_manifest(folder: Path, manifest: dict) -> None:
 
 def _read_manifest(folder: Path) -> dict:
     try:
-        stored = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except ValueError:
-        stored = None
-    if not isinstance(stored, dict):
-        raise ValueError(f"`folder` {folder}: {MANIFEST} is broken. Delete this folder and build the cache again.")
-    return stored
+        return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(
+            f"`folder` {folder}: {MANIFEST} is broken. Delete this folder and build the cache again."
+        ) from error
 
 
 def _check_file(path: Path, shape: list[int]) -> None:

@@ -52,11 +52,7 @@ def generated_reviews(
             makes it say nothing.
     """
     names = list(VOCABULARIES) if domains is None else list(domains)
-    if rows_per_domain < 1:
-        raise ValueError(f"`rows_per_domain` is {rows_per_domain}; it must be at least 1.")
-    for argument, value in (("noise", noise), ("spurious", spurious)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"`{argument}` is {value}; it must lie between 0 and 1.")
+    check_generated(rows_per_domain, noise=noise, spurious=spurious)
     for name in names:
         if name not in VOCABULARIES:
             raise ValueError(f"`domains` asks for {name!r}, which is not generated. {did_you_mean(name, VOCABULARIES)}")
@@ -77,6 +73,14 @@ def generated_reviews(
             columns["label"].append(label)
             columns["domain"].append(name)
     return DomainDataset(columns, ["negative", "positive"])
+
+
+def check_generated(rows_per_domain: int, **shares: float) -> None:
+    if rows_per_domain < 1:
+        raise ValueError(f"`rows_per_domain` is {rows_per_domain}; it must be at least 1.")
+    for argument, value in shares.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"`{argument}` is {value}; it must lie between 0 and 1.")
 
 
 def _review(rng: random.Random, domain: str, sentiment: int, label: int, spurious: float) -> str:

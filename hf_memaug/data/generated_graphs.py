@@ -7,6 +7,7 @@ from __future__ import annotations
 import random
 
 from hf_memaug.data.domains import DomainDataset
+from hf_memaug.data.generated import check_generated
 from hf_memaug.data.graphs import Graph, degree_features, undirected_graph
 
 # Five nodes each. A cycle and a bull have as many edges, too.
@@ -44,11 +45,7 @@ def generated_graphs(
     """
     if domains not in ("base", "size"):
         raise ValueError(f"`domains` is {domains!r}; it must be 'base' or 'size'.")
-    if rows_per_domain < 1:
-        raise ValueError(f"`rows_per_domain` is {rows_per_domain}; it must be at least 1.")
-    for argument, value in (("noise", noise), ("spurious", spurious)):
-        if not 0 <= value <= 1:
-            raise ValueError(f"`{argument}` is {value}; it must lie between 0 and 1.")
+    check_generated(rows_per_domain, noise=noise, spurious=spurious)
     motifs = list(MOTIFS)
     names, cues = (BASES, list(SIZES)) if domains == "base" else (list(SIZES), BASES[1:])
     columns: dict[str, list] = {"graph": [], "label": [], "domain": []}

@@ -28,19 +28,16 @@ def holds_edges(source: Any) -> bool:
     return first is not None and {"num_nodes", "edges"} <= set(next(json_rows(first), {}))
 
 
-def load_graphs(
-    source: Any, *, max_degree: int = 64, degrees: bool | None = None, broken: str = "refuse", **kwargs
-) -> DomainDataset:
+def load_graphs(source: Any, *, max_degree: int = 64, broken: str = "refuse", **kwargs) -> DomainDataset:
     """
-    Loads rows with a graph from any source of `load_domains`.
+    Loads rows with a graph from any source of `load_domains`. Where nodes have no labels, or all the same, in any of
+    the files, a node's feature is its number of neighbours.
 
     Args:
         source (`Any`): rows with `graph`; or with `num_nodes`, `edges` (pairs of nodes, each edge once) and optionally
             `node_labels`. A file of these without a column of domains is one domain of its name, and of a folder each
             file is one.
         max_degree (`int`, *optional*, defaults to 64): nodes with more neighbours count as having this many.
-        degrees (`bool`, *optional*): whether a node's feature is its number of neighbours instead of its label. By
-            default so where nodes have no labels, or all the same, in any of the files.
         broken (`str`, *optional*, defaults to `"refuse"`): see `check_graphs`.
         kwargs (*optional*):
             `label`, `domain`, `split`, `labels`, `on_empty` of `load_domains`.
@@ -58,11 +55,11 @@ def load_graphs(
             )
         values = zip(*(rows[name] for name in columns), strict=True)
         edges = [dict(zip(columns, row, strict=True)) for row in values]
-        rows = rows.with_columns(graph=_graphs_of_edges(edges, max_degree, degrees)).without_columns(*columns)
+        rows = rows.with_columns(graph=_graphs_of_edges(edges, max_degree)).without_columns(*columns)
     return check_graphs(rows, broken)
 
 
-def tu_graphs(folder: str | os.PathLike, name: str, max_degree: int = 64, degrees: bool | None = None) -> DomainDataset:
+def tu_graphs(folder: str | os.PathLike, name: str, max_degree: int = 64) -> DomainDataset:
     """
     A set of the TU collection (Morris et al., 2020), such as PROTEINS or IMDB-BINARY, as one domain of its name.
 
@@ -70,8 +67,7 @@ def tu_graphs(folder: str | os.PathLike, name: str, max_degree: int = 64, degree
         folder (`str` or `os.PathLike`): the `root` of torch-geometric's `TUDataset`, which downloads the set if it is
             missing.
         name (`str`): the set.
-        max_degree, degrees:
-            As in `load_graphs`.
+        max_degree (`int`, *optional*, defaults to 64): as in `load_graphs`.
     """
     try:
         from torch_geometric.datasets import TUDataset
@@ -82,16 +78,15 @@ def tu_graphs(folder: str | os.PathLike, name: str, max_degree: int = 64, degree
         node_labels = None if data.x is None else data.x.argmax(dim=-1).tolist()
         rows.append({"num_nodes": data.num_nodes, "edges": data.edge_index.t().tolist(), "node_labels": node_labels})
         labels.append(int(data.y))
-    graphs = _graphs_of_edges(rows, max_degree, degrees)
+    graphs = _graphs_of_edges(rows, max_degree)
     return DomainDataset({"graph": graphs, "label": labels, "domain": [name] * len(graphs)})
 
 
-def _graphs_of_edges(rows: Sequence[Mapping[str, Any]], max_degree: int, degrees: bool | None) -> list[Graph]:
+def _graphs_of_edges(rows: Sequence[Mapping[str, Any]], max_degree: int) -> list[Graph]:
     if max_degree < 1:
         raise ValueError(f"`max_degree` is {max_degree}; it must be at least 1.")
-    if degrees is None:
-        labels = [row.get("node_labels") for row in rows]
-        degrees = any(one is None for one in labels) or len({label for one in labels for label in one}) < 2
+    labels = [row.get("node_labels") for row in rows]
+    degrees = any(one is None for one in labels) or len({label for one in labels for label in one}) < 2
     graphs = []
     for number, row in enumerate(rows):
         try:

@@ -172,13 +172,13 @@ class GraphCollator:
         if labels is not None:
             # First, because `Trainer` takes the length of the first tensor for the number of rows.
             batch["labels"] = torch.tensor(labels)
-        batch["node_features"] = _joined("node_features", nodes)
+        batch["node_features"] = torch.cat(nodes)
         batch["edge_index"] = torch.cat(indices, dim=1)
         batch["graph_index"] = torch.cat(graph_index)
         if any(features is not None for features in edge_features):
             if any(features is None for features in edge_features):
                 raise ValueError("`graph`: some graphs of a batch have `edge_features`, and some do not.")
-            batch["edge_features"] = _joined("edge_features", edge_features)
+            batch["edge_features"] = torch.cat(edge_features)
         batch["num_graphs"] = len(rows)
         return batch
 
@@ -188,17 +188,6 @@ def _integers(values) -> torch.Tensor:
     import torch
 
     return torch.from_numpy(np.asarray(values, dtype=np.int64))
-
-
-def _joined(name: str, tables: Sequence[torch.Tensor]) -> torch.Tensor:
-    import torch
-
-    widths = {table.shape[1] for table in tables}
-    if len(widths) > 1:
-        raise ValueError(
-            f"`{name}`: the graphs of a batch have {listed(sorted(widths))} features. Use the same number."
-        )
-    return torch.cat(list(tables))
 
 
 def _graphs(dataset) -> list:

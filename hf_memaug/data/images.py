@@ -91,18 +91,18 @@ class ImageCollator:
     Args:
         image_processor (`BaseImageProcessor`): resizes and normalises, such as
             `AutoImageProcessor.from_pretrained(...)` of the backbone.
-        augment (`bool`, *optional*, defaults to `False`): whether to vary every image at random (`augment_image`), by
-            torch's random numbers. Rows that bring an `augmentation_seed` are varied by that in any case; such are the
-            training rows of `DomainTrainer` with `augment_images=True`.
+
+    Rows with an `augmentation_seed` are augmented by it: the training rows of `DomainTrainer` with
+    `augment_images=True`.
     """
 
-    def __init__(self, image_processor, augment: bool = False):
+    def __init__(self, image_processor):
         if not makes_pixel_values(image_processor):
             raise ValueError(
                 f"`image_processor` is a {type(image_processor).__name__}, which makes no `pixel_values`. Give the one "
                 "of the backbone: `AutoImageProcessor.from_pretrained(...)`."
             )
-        self.image_processor, self.augment = image_processor, augment
+        self.image_processor = image_processor
         self._size: tuple[int, int] | None = None
 
     def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
@@ -110,8 +110,10 @@ class ImageCollator:
 
         images = [self._decoded(row) for row in rows]
         options = {}
-        if self.augment or any(SEED_COLUMN in row for row in rows):
-            images = [self._augmented(image, row) for image, row in zip(images, rows, strict=True)]
+        if SEED_COLUMN in rows[0]:
+            size = self._output_size()
+            generators = [torch.Generator().manual_seed(row[SEED_COLUMN]) for row in rows]
+            images = [augment_image(image, size, one) for image, one in zip(images, generators, strict=True)]
             # They have their size already; a processor that cuts off the border would cut once more.
             options = {"do_resize": False, "do_center_crop": False}
         try:
@@ -139,14 +141,6 @@ class ImageCollator:
                 f"{error} It is a row{where}. `check_images(dataset)` finds all such rows before training, and leaves "
                 'them out with `broken="skip"`.'
             ) from error
-
-    def _augmented(self, image, row: dict):
-        import torch
-
-        generator = None
-        if SEED_COLUMN in row:
-            generator = torch.Generator().manual_seed(row[SEED_COLUMN])
-        return augment_image(image, self._output_size(), generator)
 
     def _output_size(self) -> tuple[int, int] | None:
         """Height and width that the processor gives a square image; `None` where it leaves images as they are."""

@@ -54,24 +54,14 @@ def load_domains(
 
     The columns named by `text`, `text_pair`, `label` and `domain` get these names; other columns are kept as they are.
     """
-    return rows_of(source, ColumnNames(text, text_pair, label, domain), split, labels, on_empty)
-
-
-def rows_of(
-    source: Any,
-    names: ColumnNames,
-    split: str | None = None,
-    labels: Sequence[str] | None = None,
-    on_empty: str = "raise",
-) -> DomainDataset:
-    """`load_domains`, for a reader whose input has a name of its own."""
     if on_empty not in ("raise", "drop"):
         raise ValueError(f"`on_empty` is {on_empty!r}; it must be 'raise' or 'drop'.")
-    if names.domain is None:
+    names = ColumnNames(text, text_pair, label, domain)
+    if domain is None:
         source, names = source if type(source) is dict else {"all": source}, replace(names, domain="domain")
     pieces = [_finish(piece, names, split, on_empty) for piece in find_pieces(source, names, split)]
     columns = _joined(pieces)
-    if names.label is None:
+    if label is None:
         return DomainDataset(columns, labels)
     for piece in pieces:
         if piece.is_image_folder and labels is None and piece.label_names is None:
@@ -102,11 +92,14 @@ def _finish(piece: Piece, names: ColumnNames, split: str | None, on_empty: str) 
 
 def _renamed(columns: Columns, origin: str, names: ColumnNames) -> Columns:
     has_other_input = names.text == "text" and any(name in columns for name in ("tokens", "image", "graph"))
-    no_text = ", or pass `text=None` for rows without text" if names.option == "text" else ""
     for option, name, hint in (
         ("domain", names.domain, "Name the column with the domain, or give a dict {domain: source}, or `domain=None`."),
         ("label", names.label, "Name the column with the class, or pass `label=None` for unlabelled rows."),
-        (names.option, None if has_other_input else names.text, f"Name the column with the {names.option}{no_text}."),
+        (
+            "text",
+            None if has_other_input else names.text,
+            "Name the column with the text, or pass `text=None` for rows without text.",
+        ),
         ("text_pair", names.text_pair, "Name the column with the second text."),
     ):
         if name is not None and name not in columns:

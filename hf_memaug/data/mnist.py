@@ -12,9 +12,6 @@ from pathlib import Path
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.generated import digit_domains
 
-PARTS = ("train", "t10k")
-IMAGES, LABELS = "images-idx3-ubyte", "labels-idx1-ubyte"
-
 
 def mnist_domains(
     folder: str | os.PathLike,
@@ -41,19 +38,11 @@ def mnist_domains(
 
     if image_size < 1:
         raise ValueError(f"`image_size` is {image_size}; it must be at least 1.")
-    parts = [read_mnist(folder, part) for part in PARTS]
-    images, digits = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    images, digits = (
+        np.concatenate([_read_idx(folder, f"{part}-{name}", axes) for part in ("train", "t10k")])
+        for name, axes in (("images-idx3-ubyte", 3), ("labels-idx1-ubyte", 1))
+    )
     return digit_domains(images, digits, domains, seed, rows_per_domain, image_size)
-
-
-def read_mnist(folder: str | os.PathLike, part: str):
-    """Images `(rows, 28, 28)` and digits of `"train"` or `"t10k"`, as arrays of bytes."""
-    images, digits = _read_idx(folder, f"{part}-{IMAGES}", axes=3), _read_idx(folder, f"{part}-{LABELS}", axes=1)
-    if len(images) != len(digits):
-        raise ValueError(
-            f"`folder`: in {folder}, {part!r} has {len(images)} images and {len(digits)} labels. Fetch both again."
-        )
-    return images, digits
 
 
 def _read_idx(folder: str | os.PathLike, name: str, axes: int):

@@ -9,9 +9,8 @@ from typing import Any
 from hf_memaug.data.broken_rows import without_broken
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.graphs import Graph, undirected_graph
-from hf_memaug.data.loading import rows_of
-from hf_memaug.data.messages import listed
-from hf_memaug.data.sources import ColumnNames
+from hf_memaug.data.loading import load_domains
+from hf_memaug.data.messages import did_you_mean
 
 # For each feature its values, in order. One that is not among them counts as the last.
 ATOM_FEATURES: dict[str, tuple] = {
@@ -94,7 +93,8 @@ def molecule_graphs(dataset: DomainDataset, smiles: str = "smiles", broken: str 
     from tqdm.auto import tqdm
 
     if smiles not in dataset.column_names:
-        raise ValueError(f"`smiles` is {smiles!r}, but `dataset` has the columns {listed(dataset.column_names)}.")
+        hint = did_you_mean(smiles, dataset.column_names)
+        raise ValueError(f"`smiles` is {smiles!r}, but `dataset` has no such column. {hint}")
     graphs, found = [], {}
     for row, text in enumerate(tqdm(dataset[smiles], desc="Reading molecules", disable=len(dataset) <= 5000)):
         try:
@@ -105,15 +105,7 @@ def molecule_graphs(dataset: DomainDataset, smiles: str = "smiles", broken: str 
     return without_broken(dataset.with_columns(graph=graphs), found, broken, "rows are no molecules")
 
 
-def load_molecules(
-    source: Any,
-    *,
-    smiles: str = "smiles",
-    label: str | None = "label",
-    domain: str | None = "domain",
-    broken: str = "refuse",
-    **kwargs,
-) -> DomainDataset:
+def load_molecules(source: Any, *, smiles: str = "smiles", broken: str = "refuse", **kwargs) -> DomainDataset:
     """
     Loads rows with a SMILES from any source of `load_domains`, and adds their graphs.
 
@@ -121,16 +113,14 @@ def load_molecules(
         source (`Any`): a file, a folder of `<domain>.<split>.*` files, a list of dicts, ...: see `load_domains`.
         smiles (`str`, *optional*, defaults to `"smiles"`): the column with the SMILES. It is kept under the name
             `smiles`.
-        label, domain (`str`, *optional*, default to `"label"` and `"domain"`): as in `load_domains`.
-        broken (`str`, *optional*, defaults to `"refuse"`): see `molecule_graphs`. `"skip"` leaves out empty ones too.
+        broken (`str`, *optional*, defaults to `"refuse"`): see `molecule_graphs`.
         kwargs (*optional*):
-            `split`, `labels`, `on_empty` of `load_domains`.
+            `label`, `domain`, `split`, `labels`, `on_empty` of `load_domains`.
     """
-    if broken == "skip":
-        kwargs.setdefault("on_empty", "drop")
-    rows = rows_of(source, ColumnNames(smiles, None, label, domain, option="smiles"), **kwargs)
     # Not as `text`, which is compared without regard to case: in a SMILES, c1ccccc1 and C1CCCCC1 are two molecules.
-    return molecule_graphs(rows.with_columns(smiles=rows["text"]).without_columns("text"), broken=broken)
+    text = "text" if smiles == "text" else None
+    rows = molecule_graphs(load_domains(source, text=text, **kwargs), smiles, broken)
+    return rows if smiles == "smiles" else rows.with_columns(smiles=rows[smiles]).without_columns(smiles)
 
 
 def _rdkit():

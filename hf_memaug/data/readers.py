@@ -195,10 +195,8 @@ def _read_csv(path: Path, delimiter: str) -> Columns:
 
 
 def _read_parquet(path: Path) -> Columns:
-    try:
-        import pyarrow.parquet
-    except ImportError as error:
-        raise ImportError(f"`source`: {path} needs pyarrow; run `pip install pyarrow`.") from error
+    import pyarrow.parquet
+
     try:
         return pyarrow.parquet.read_table(path).to_pydict()
     except pyarrow.ArrowInvalid as error:

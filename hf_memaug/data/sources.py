@@ -57,8 +57,6 @@ class ColumnNames:
     label: str | None
     # None: all rows are of one domain.
     domain: str | None
-    # The name of the argument `text` in errors.
-    option: str = "text"
 
 
 def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piece]:

@@ -10,14 +10,13 @@ from hf_memaug.iob2 import entities
 
 # The label of tokens that are not scored.
 IGNORED = -100
+# The longest answer in tokens, and how many starts and ends are combined in each feature.
+LONGEST_ANSWER, BEST_ENDS = 30, 20
 
 
 def tag_names(rows: Iterable[dict], column: str = "ner_tags") -> list[str]:
     """The tags that occur, "O" first: the labels of a model."""
     found = {tag for row in rows for tag in row[column]}
-    numbers = [tag for tag in found if not isinstance(tag, str)]
-    if numbers:
-        raise ValueError(f"`rows` has the tag {numbers[0]!r}, which is no name. Give tags by name, such as B-Disease.")
     return ["O", *sorted(found - {"O"})]
 
 
@@ -161,9 +160,7 @@ class Span(NamedTuple):
     last: int
 
 
-def spans_from_logits(
-    start_logits, end_logits, features: Sequence[dict], count: int, max_answer_length: int = 30, best: int = 20
-) -> list[tuple[list[Span], float]]:
+def spans_from_logits(start_logits, end_logits, features: Sequence[dict], count: int) -> list[tuple[list[Span], float]]:
     """
     The spans of each of `count` questions, the best first, and the score of having no answer.
 
@@ -171,8 +168,6 @@ def spans_from_logits(
         start_logits, end_logits: `(feature, token)`, padded on the right.
         features: what `tokenize_questions` returned.
         count: the number of questions.
-        max_answer_length: the longest answer in tokens.
-        best: how many starts and ends to combine in each feature.
     """
     spans: list[list[Span]] = [[] for _ in range(count)]
     no_answer = [float("inf")] * count
@@ -180,27 +175,20 @@ def spans_from_logits(
         number, offsets = feature["row"], feature["offsets"]
         # There is no answer only if no part has one: the least confident part decides.
         no_answer[number] = min(no_answer[number], float(starts[0]) + float(ends[0]))
-        likely_ends = sorted(range(len(offsets)), key=lambda place: -float(ends[place]))[:best]
-        for start in sorted(range(len(offsets)), key=lambda place: -float(starts[place]))[:best]:
+        likely_ends = sorted(range(len(offsets)), key=lambda place: -float(ends[place]))[:BEST_ENDS]
+        for start in sorted(range(len(offsets)), key=lambda place: -float(starts[place]))[:BEST_ENDS]:
             for end in likely_ends:
-                if offsets[start] is None or offsets[end] is None or not start <= end < start + max_answer_length:
+                if offsets[start] is None or offsets[end] is None or not start <= end < start + LONGEST_ANSWER:
                     continue
                 score = float(starts[start]) + float(ends[end])
                 spans[number].append(Span(score, part, start, end, offsets[start][0], offsets[end][1]))
     return [(sorted(found, key=lambda span: -span.score), none) for found, none in zip(spans, no_answer, strict=True)]
 
 
-def answers_from_logits(
-    start_logits,
-    end_logits,
-    features: Sequence[dict],
-    rows: Sequence[dict],
-    max_answer_length: int = 30,
-    best: int = 20,
-) -> list[str]:
+def answers_from_logits(start_logits, end_logits, features: Sequence[dict], rows: Sequence[dict]) -> list[str]:
     """The text of the best span of each question; "" if no span scores higher than having no answer."""
     answers = []
-    found = spans_from_logits(start_logits, end_logits, features, len(rows), max_answer_length, best)
+    found = spans_from_logits(start_logits, end_logits, features, len(rows))
     for row, (spans, no_answer) in zip(rows, found, strict=True):
         answered = bool(spans) and spans[0].score > no_answer
         # A token of some tokenizers begins with the space before it.

@@ -3,7 +3,6 @@
 """Why a model predicts what it predicts: what its memory answered, and the prediction without the memory."""
 
 from collections.abc import Callable
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -110,23 +109,17 @@ def _recorder(predictor: Predictor, seen: list) -> Callable:
         inputs, model = predictor.placed(inputs), predictor.model
         outputs = model(**inputs, output_memory_weights=True)
         if model.attention_reads_memory:
-            with _eager_attention(model):
+            # Other implementations do not compute the weights.
+            implementation = model.config._attn_implementation
+            model.set_attn_implementation("eager")
+            try:
                 outputs.attentions = model(**inputs, output_attentions=True).attentions
+            finally:
+                model.set_attn_implementation(implementation)
         seen.append((inputs, outputs))
         return outputs
 
     return forward
-
-
-@contextmanager
-def _eager_attention(model):
-    # Other implementations do not compute the weights.
-    before = model.config._attn_implementation
-    try:
-        model.set_attn_implementation("eager")
-        yield
-    finally:
-        model.set_attn_implementation(before)
 
 
 def _plain(predictor: Predictor, given: Any, baseline: Predictor | None) -> tuple[Prediction | None, str]:
@@ -158,17 +151,13 @@ def _reading(predictor: Predictor, read: MemoryRead, inputs: dict, rows: Trainin
     contents, source = _contents(predictor, read, rows)
 
     def slot_share(slot: int) -> SlotShare:
-        lives = contents(slot)
-        classes = (
-            sorted(rows.classes(slot).items(), key=lambda pair: -pair[1])
-            if is_last and read.patches is not None
-            else ()
-        )
-        if classes:
-            most = ", ".join(f"{name} {share:.0%}" for name, share in classes[:MOST_CONTENTS])
-            lives = (*lives, f"chosen most for patches of: {most}")
+        stored = contents(slot)
+        if is_last and read.patches is not None and (classes := rows.classes(slot)):
+            ranked = sorted(classes.items(), key=lambda pair: -pair[1])[:MOST_CONTENTS]
+            most = ", ".join(f"{name} {share:.0%}" for name, share in ranked)
+            stored = (*stored, f"chosen most for patches of: {most}")
         owner = None if read.owners is None else read.owners[slot]
-        return SlotShare(names(slot), float(shares[slot]), owner, lives, rows.readers(read, slot))
+        return SlotShare(names(slot), float(shares[slot]), owner, stored, rows.readers(read, slot))
 
     slots = tuple(slot_share(int(slot)) for slot in order)
     if any(slot.readers for slot in slots):

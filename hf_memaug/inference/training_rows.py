@@ -4,8 +4,9 @@
 
 import json
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ class TrainingRows:
     """
     Args:
         memory: `memory.json`.
-        texts, domains, labels: of the rows of `features.npz`; all may be missing.
+        texts, domains: of the rows of `features.npz`; both may be missing.
         reads: by the title of a memory, what each of `quotes` reads of each slot.
         quotes: the texts that were run through the model, shortened.
         warnings: files that cannot be read.
@@ -33,7 +34,6 @@ class TrainingRows:
     memory: Mapping[str, Any] = field(default_factory=dict)
     texts: tuple[str, ...] = ()
     domains: tuple[str, ...] = ()
-    labels: tuple[str, ...] = ()
     reads: Mapping[str, np.ndarray] = field(default_factory=dict)
     quotes: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -64,36 +64,36 @@ def _shares(reads: Any, slot: int) -> dict[str, float]:
 
 def read_training_rows(predictor: Predictor) -> TrainingRows:
     """Reads both files, and asks the model which slots the texts read."""
-    memory, arrays, warnings = {}, {}, []
-    path = beside_checkpoint(predictor.name, "memory.json")
-    if path is not None:
-        try:
-            memory = json.loads(path.read_text(encoding="utf-8"))
-            if not isinstance(memory, dict):
-                raise ValueError("it does not contain an object")
-        except (OSError, ValueError) as error:
-            memory = {}
-            warnings.append(f"`memory.json` cannot be read and is ignored: {error}")
-    path = beside_checkpoint(predictor.name, "features.npz")
-    if path is not None:
-        try:
-            with np.load(path, allow_pickle=False) as stored:
-                arrays = {key: tuple(map(str, stored[key])) for key in ("text", "domain", "label") if key in stored}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            arrays = {}
-            warnings.append(f"`features.npz` cannot be read and is ignored: {error}")
-    texts = arrays.get("text", ())
-    domains, labels = (
-        arrays.get(key, ()) if len(arrays.get(key, ())) == len(texts) else () for key in ("domain", "label")
-    )
+    warnings: list[str] = []
+    memory = _read(predictor, "memory.json", _read_memory, warnings)
+    arrays = _read(predictor, "features.npz", _read_features, warnings)
+    texts, domains = arrays.get("text", ()), arrays.get("domain", ())
     reads, quotes = {}, ()
     if predictor.kind == "text" and predictor.reads_memory and texts:
         chosen = np.linspace(0, len(texts) - 1, min(_MOST_TEXTS, len(texts))).round().astype(int)
         reads = _reads_of(predictor, [texts[row] for row in chosen])
-        quotes = tuple(
-            _quote(texts[row], [one[row] for one in (domains, labels) if one and one[row]]) for row in chosen
-        )
-    return TrainingRows(memory, texts, domains, labels, reads, quotes, tuple(warnings))
+        known = [one for one in (domains, arrays.get("label", ())) if one]
+        quotes = tuple(_quote(texts[row], [one[row] for one in known if one[row]]) for row in chosen)
+    return TrainingRows(memory, texts, domains, reads, quotes, tuple(warnings))
+
+
+def _read(predictor: Predictor, file: str, reader: Callable[[Path], dict], warnings: list[str]) -> dict[str, Any]:
+    """What a file beside the checkpoint holds; a broken file only adds a warning."""
+    path = beside_checkpoint(predictor.name, file)
+    try:
+        return {} if path is None else reader(path)
+    except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
+        warnings.append(f"`{file}` cannot be read and is ignored: {error}")
+        return {}
+
+
+def _read_memory(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _read_features(path: Path) -> dict[str, tuple[str, ...]]:
+    with np.load(path, allow_pickle=False) as stored:
+        return {key: tuple(map(str, stored[key])) for key in ("text", "domain", "label") if key in stored}
 
 
 def _reads_of(predictor: Predictor, texts: list[str]) -> dict[str, np.ndarray]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_memaug.evaluation.checks import as_numpy, check_name, check_same_length
+from hf_memaug.evaluation.checks import as_numpy
 from hf_memaug.evaluation.statistics import summarise
 
 NEEDS_MATPLOTLIB = 'Charts need matplotlib: `pip install "hf_memaug[report]"`.'
@@ -23,46 +23,6 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#4D4D4D", "#D
 MARKERS = ("o", "s", "^", "D", "v")
 DARK, GREY, PALE = "#333333", "#8C8C8C", "#E3E3E3"
 LEAST_ROWS = 5
-
-
-def plot_features(
-    features: Mapping[str, Any], domains: Sequence, target: str, path: str | Path, method: str = "pca", seed: int = 0
-) -> Path:
-    """
-    Features of the target domain and of the sources in two dimensions, a panel for each kind (MIL, Figure 3).
-
-    Args:
-        features: panel title -> array or tensor of shape (rows, width), such as those before and after the memory.
-        domains: the domain of each row.
-        target: the domain that was not trained on.
-        method: "pca" or "tsne".
-        seed: seed of t-SNE.
-    """
-    check_name("method", method, ("pca", "tsne"))
-    domains, target = np.array([str(domain) for domain in domains]), str(target)
-    names = list(dict.fromkeys(domains.tolist()))
-    check_name("target", target, names)
-    figure, panels = new_figure(3.4 * len(features) + 0.4, 4.0, list(features), grid=False)
-    for axes, (title, values) in zip(panels, features.items(), strict=True):
-        array = np.asarray(as_numpy(values), dtype=np.float64)
-        if array.ndim != 2 or len(array) < LEAST_ROWS or array.shape[1] < 2 or not np.isfinite(array).all():
-            raise ValueError(
-                f"`features[{title!r}]` has shape {array.shape}: pass finite values of shape (rows, width), with at "
-                f"least {LEAST_ROWS} rows and a width of 2."
-            )
-        check_same_length(**{f"features[{title!r}]": array, "domains": domains})
-        points, shares = principal_components(array) if method == "pca" else (t_sne(array, seed), None)
-        for place, name in enumerate([*(name for name in names if name != target), target]):
-            style = {"color": COLOURS[place % 6], "marker": MARKERS[place % len(MARKERS)], "s": 14, "linewidth": 0}
-            if name == target:
-                style = {"color": COLOURS[-1], "marker": "*", "s": 46, "edgecolor": "black", "linewidth": 0.4}
-            label = f"{name} (target)" if name == target else name
-            axes.scatter(*points[domains == name].T, alpha=0.7, label=plain(label), **style)
-        labels = (
-            ["t-SNE 1", "t-SNE 2"] if shares is None else [f"component {i + 1} ({s:.0%})" for i, s in enumerate(shares)]
-        )
-        axes.set(xticks=(), yticks=(), xlabel=labels[0], ylabel=labels[1], box_aspect=1)
-    return save(figure, path, panels[0].get_legend_handles_labels()[0])
 
 
 def plot_bars(bars: Mapping[str, Mapping[str, Any]], path: str | Path, xlabel: str, ylabel: str) -> Path:

@@ -35,14 +35,7 @@ Scores = dict[str, dict[str, dict[int, float]]]
 # The file
 
 
-def write_results(
-    path: str | os.PathLike,
-    *,
-    table: str,
-    command: str,
-    rows: Iterable[Mapping],
-    made_with: Sequence[Mapping[str, str]] | None = None,
-) -> dict:
+def write_results(path: str | os.PathLike, *, table: str, command: str, rows: Iterable[Mapping]) -> dict:
     """
     Adds rows to a result file and returns its content. A row replaces an older one that differs in `value` alone.
 
@@ -50,7 +43,6 @@ def write_results(
         table: name of the table.
         command: the command that produced the rows.
         rows: each with `FIELDS`, the value in points (0-100). Further fields, such as "head", tell settings apart.
-        made_with (*optional*): what `here()` returned where the rows were made. Default: this process.
     """
     new = {_identity(row): row for row in map(_checked_row, rows)}
     if not new:
@@ -59,7 +51,7 @@ def write_results(
     if old["table"] != table:
         raise ValueError(f"`table` is {table!r}, but {path} holds {old['table']!r}: choose another `path`.")
     before = {_identity(row): row for row in old["rows"]}
-    found, result = [here()] if made_with is None else list(made_with), {"table": table, "command": command}
+    found, result = [here()], {"table": table, "command": command}
     if before.keys() - new.keys():
         found.insert(0, {"device": old["device"], **old["versions"]})
         earlier = dict.fromkeys([*old.get("earlier_commands", []), old["command"]])

@@ -29,8 +29,6 @@ def choose_collator(args, data_collator: Callable | None, processing_class, trai
         raise ValueError(
             "`augment_images=True` needs an image processor as `processing_class`, and no `data_collator`."
         )
-    if getattr(data_collator, "augment", False):
-        raise ValueError("`data_collator` would also augment rows for evaluation. Use `augment_images=True` instead.")
     if data_collator is not None:
         return data_collator
     has_images = has_graphs = False

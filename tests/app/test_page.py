@@ -109,9 +109,7 @@ def test_messages_stand_on_the_page(open_page, serve):
 
 @pytest.mark.parametrize("size, dark", LOOKS)
 def test_a_picture_is_classified_by_its_experts(size, dark, open_page, serve, tmp_path):
-    from PIL import Image
-
-    Image.fromarray(picture()).save(tmp_path / "picture.png")
+    picture().save(tmp_path / "picture.png")
     address, folder = serve(GMOE)
     page = open_page(address, size=size, dark=dark)
     press(page, "There is no picture yet")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_memaug.data import DomainDataset
+from hf_memaug.data import DomainDataset, load_domains
 
 
 @pytest.fixture
@@ -86,7 +86,6 @@ class TestAccess:
             "hotels": {"negative": 1, "positive": 0},
         }
         assert dataset.without_columns("label").counts()["films"] == {"unlabelled": 2}
-        assert dataset.summary().splitlines()[2].split() == ["films", "0", "2", "2"]
 
 
 class TestImmutability:
@@ -177,7 +176,7 @@ class TestMakingNewOnes:
         datasets = pytest.importorskip("datasets")
         there = dataset.to_datasets()
         assert there.features["label"] == datasets.ClassLabel(names=["negative", "positive"])
-        assert DomainDataset.from_datasets(there).fingerprint() == dataset.fingerprint()
+        assert load_domains(there).fingerprint() == dataset.fingerprint()
 
 
 class TestTokenize:

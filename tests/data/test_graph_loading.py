@@ -49,8 +49,6 @@ def test_rows_with_graphs_and_without(tmp_path):
         ({"node_labels": [0, 1, 2, 3]}, "4 `node_labels`"),
     ):
         with pytest.raises(ValueError, match=words):
-            load_graphs(
-                [{**TRIANGLE, **wrong, "label": 0, "domain": "a"}], degrees=False if "node_labels" in wrong else None
-            )
+            load_graphs([{**TRIANGLE, **wrong, "label": 0, "domain": "a"}])
     with pytest.raises(ValueError, match="`max_degree` is 0"):
         load_graphs([{**TRIANGLE, "label": 0, "domain": "a"}], max_degree=0)

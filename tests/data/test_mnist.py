@@ -129,10 +129,9 @@ class TestRefusals:
             (gzip.compress(idx(np.zeros(300, np.uint8))), "not an idx file of bytes with 3 axes"),
             (gzip.compress(b"\0\0"), "is broken"),
             (gzip.compress(idx(np.zeros((300, 28, 28), np.uint8))[:-1]), "is broken"),
-            (gzip.compress(idx(np.zeros((299, 28, 28), np.uint8))), "'t10k' has 299 images and 300 labels"),
         ],
         # Not by their content, which has the time in it.
-        ids=["cut gzip", "no gzip", "other axes", "no head", "a byte short", "an image short"],
+        ids=["cut gzip", "no gzip", "other axes", "no head", "a byte short"],
     )
     def test_a_file_that_is_not_whole(self, content, message, tmp_path):
         write_mnist(tmp_path)

@@ -132,9 +132,6 @@ def test_tags_that_are_no_names_are_refused(tags, message):
     for check in (check_tags, lambda rows: tokenize_tags(rows, tiny_tokenizer("bert"), ["O", "B-Y"])):
         with pytest.raises(ValueError, match=message):
             check(rows)
-    if isinstance(tags, list):
-        with pytest.raises(ValueError, match="which is no name. Give tags by name, such as B-Disease"):
-            tag_names(rows)
 
 
 def test_an_entity_that_is_cut_off_is_missed():

@@ -13,8 +13,6 @@ from hf_memaug.reporting import plots
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install hf_memaug[report]")
 
-DOMAINS = ["books"] * 10 + ["dvd"] * 10 + ["kitchen"] * 10
-
 
 def features(width=6):
     return np.random.default_rng(0).normal(size=(30, width)) + np.arange(30)[:, None] // 10
@@ -22,17 +20,6 @@ def features(width=6):
 
 def entries(figure) -> list[str]:
     return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
-
-
-@pytest.mark.parametrize("method", ["pca", "tsne"])
-def test_features_have_a_panel_each_and_mark_the_target(tmp_path, drawn, method):
-    both = {"before the memory": features(), "after $it$": features(3)}
-    path = plots.plot_features(both, DOMAINS, "dvd", tmp_path / "new" / "features.png", method)
-    assert path.read_bytes().startswith(b"\x89PNG")
-    (figure,) = drawn
-    assert [axes.get_title() for axes in figure.axes] == ["before the memory", r"after \$it\$"]
-    assert entries(figure) == ["books", "kitchen", "dvd (target)"]
-    assert [len(points.get_offsets()) for points in figure.axes[0].collections] == [10, 10, 10]
 
 
 def test_principal_components_are_those_of_scikit_learn():
@@ -45,17 +32,6 @@ def test_principal_components_are_those_of_scikit_learn():
     # An untrained memory answers every row alike.
     points, shares = plots.principal_components(np.full((9, 4), 0.1) + 1e-17)
     assert not points.any() and not shares.any() and not plots.t_sne(np.full((9, 4), 0.1)).any()
-
-
-def test_bad_features_are_errors(tmp_path):
-    path = tmp_path / "features.png"
-    for values in (features()[:, :1], features()[:3], np.where(features() > 2, np.nan, features())):
-        with pytest.raises(ValueError, match=r"`features\['x'\]` has shape .*: pass finite values"):
-            plots.plot_features({"x": values}, DOMAINS, "dvd", path)
-    with pytest.raises(ValueError, match="`target` 'dvds' is not known"):
-        plots.plot_features({"x": features()}, DOMAINS, "dvds", path)
-    with pytest.raises(ValueError, match="has 20 items and `domains` has 30"):
-        plots.plot_features({"x": features()[:20]}, DOMAINS, "dvd", path)
 
 
 def test_bars_are_means_with_their_spread(tmp_path, drawn):

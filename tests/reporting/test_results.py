@@ -103,9 +103,6 @@ def test_device_and_versions_name_all_that_rows_were_made_with(tmp_path, monkeyp
     assert written["device"] == "CPU; NVIDIA H200" and written["versions"] == {**made, "torch": "2.6; 2.7"}
     # No row of the first device is left.
     assert write(path, [row(seed=0), row(seed=1)])["device"] == "NVIDIA H200"
-    elsewhere = [{"device": "A", **made}, {"device": "B", **made}]
-    written = write_results(path, table="Table 1", command="run", rows=[row(seed=0), row(seed=1)], made_with=elsewhere)
-    assert written["device"] == "A; B" and written["versions"] == made
 
 
 @pytest.mark.parametrize(
