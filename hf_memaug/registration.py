@@ -44,7 +44,7 @@ def register_family(family: Family) -> None:
     config_class = family.config_class
     FAMILIES[config_class.model_type] = family
     _register_models(family)
-    backbone = family.backbone and CONFIG_MAPPING[family.backbone]
+    backbone = CONFIG_MAPPING[family.backbone] if family.backbone else None
     if backbone is None:
         AutoTokenizer.register(config_class, fast_tokenizer_class=PreTrainedTokenizerFast, exist_ok=True)
     elif backbone in TOKENIZER_MAPPING:

@@ -4,6 +4,7 @@
 
 import importlib
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,12 @@ class Backbone:
     config: str
     models: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
-    def load(self, name: str) -> type:
+    def load(self, name: str) -> Any:
         """Imports the class called `name`."""
         return getattr(importlib.import_module(self.configuration if name == self.config else self.modeling), name)
 
     @property
-    def config_class(self) -> type:
+    def config_class(self) -> Any:
         return self.load(self.config)
 
     @property

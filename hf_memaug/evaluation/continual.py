@@ -53,12 +53,12 @@ def continual_scores(matrix: Any, baseline: Sequence[float] | None = None) -> di
         if not unknown.any():
             found["forgetting"] = (np.nanmax(earlier, axis=0) - last).mean()
         if baseline is not None:
-            baseline = np.asarray(as_numpy(baseline), dtype=np.float64)
-            if baseline.shape != (len(matrix),):
+            untrained = np.asarray(as_numpy(baseline), dtype=np.float64)
+            if untrained.shape != (len(matrix),):
                 raise ValueError(
-                    f"`baseline` has shape {baseline.shape}: pass one score for each of {len(matrix)} domains."
+                    f"`baseline` has shape {untrained.shape}: pass one score for each of {len(matrix)} domains."
                 )
-            found["fwt"] = (matrix.diagonal(1) - baseline[1:]).mean()
+            found["fwt"] = (matrix.diagonal(1) - untrained[1:]).mean()
     return {name: None if math.isnan(value) else float(value) for name, value in found.items()}
 
 

@@ -115,8 +115,8 @@ def choose(records: Iterable[Record], selection: str = "training") -> list[Choic
             groups.setdefault(key, {}).setdefault(record.hparams_seed, []).append(record)
     choices = []
     for (_, _, _, env, _), draws in groups.items():
-        candidates = [SELECTIONS[selection](sorted(draws[seed], key=_step), env) for seed in sorted(draws)]
-        candidates = [choice for choice in candidates if choice is not None]
+        found = [SELECTIONS[selection](sorted(draws[seed], key=_step), env) for seed in sorted(draws)]
+        candidates = [choice for choice in found if choice is not None]
         if candidates:
             choices.append(max(candidates, key=_score))
     return choices

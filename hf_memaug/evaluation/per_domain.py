@@ -88,7 +88,8 @@ def score_table(
         if not isinstance(cells.get(column), str)
     }
     for column in columns:
-        means = [summaries[row, column].mean for row in rows if summaries.get((row, column)) is not None]
+        found = [summary for row in rows if (summary := summaries.get((row, column))) is not None]
+        means = [summary.mean for summary in found]
         means = [round(mean, digits) for mean in means if not math.isnan(mean)]
         if len(means) > 1:
             best[column] = min(means) if column in lower_is_better else max(means)
@@ -168,8 +169,7 @@ def lay_out(lines: list[list[str]], style: str) -> str:
     ]
     if style == "text":
         text = ["  ".join(line).rstrip() for line in padded]
-        rule = "-" * max(len(line) for line in text)
-        return "\n".join([text[0], rule, *text[1:]])
+        return "\n".join([text[0], "-" * max(len(line) for line in text), *text[1:]])
     if style == "markdown":
         rule = ["-" * widths[0], *("-" * (width - 1) + ":" for width in widths[1:])]
         return "\n".join("| " + " | ".join(line) + " |" for line in [padded[0], rule, *padded[1:]])

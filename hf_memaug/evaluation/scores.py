@@ -160,10 +160,10 @@ def _averaged_labels(labels: Sequence | None, num_labels: int | None) -> list | 
         return list(range(num_labels))
     if labels is None:
         return None
-    labels = as_numpy(labels).tolist()
-    if not labels or len(set(labels)) != len(labels):
-        raise ValueError(f"`labels` is {labels}: list each label to be averaged once, at least one.")
-    return labels
+    averaged = as_numpy(labels).tolist()
+    if not averaged or len(set(averaged)) != len(averaged):
+        raise ValueError(f"`labels` is {averaged}: list each label to be averaged once, at least one.")
+    return averaged
 
 
 def _f1(average: str, predictions: Any, references: Any, labels: Sequence | None, num_labels: int | None) -> float:

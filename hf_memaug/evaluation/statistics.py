@@ -83,7 +83,8 @@ def paired_t_test(a: Any, b: Any, *, alternative: str = "two-sided", confidence:
         in_favour = mean != 0 if alternative == "two-sided" else mean > 0 if alternative == "greater" else mean < 0
         return _outcome("paired t-test", a, b, 0.0 if in_favour else 1.0, mean, mean, alternative)
     found = ttest_1samp(differences, 0.0, alternative=alternative)
-    return _outcome("paired t-test", a, b, found.pvalue, *found.confidence_interval(confidence), alternative)
+    low, high = found.confidence_interval(confidence)
+    return _outcome("paired t-test", a, b, found.pvalue, low, high, alternative)
 
 
 def paired_bootstrap(
@@ -195,7 +196,8 @@ def _bootstrap(
     else:
         extreme = under_null <= observed + _TIE
     p_value = (1 + int(extreme.sum())) / (1 + n_resamples)
-    return p_value, *(_finite(end) for end in found.confidence_interval)
+    low, high = found.confidence_interval
+    return p_value, _finite(low), _finite(high)
 
 
 def _score_array(name: str, values: Any) -> np.ndarray:
