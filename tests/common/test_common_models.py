@@ -177,6 +177,7 @@ def test_gradient_checkpointing_changes_nothing(case: Case):
 
 
 @every_class
+@pytest.mark.slow
 def test_torch_export(case: Case):
     model, inputs = case.model(), case.inputs()
     program = torch.export.export(model, (), kwargs=inputs, strict=False)

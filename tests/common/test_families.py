@@ -12,6 +12,7 @@ import pytest
 
 
 @pytest.mark.parametrize("kind", ["roberta", "bert"])
+@pytest.mark.slow
 def test_a_tiny_tokenizer_is_the_same_in_every_process(kind):
     tokenizer = families.tiny_tokenizer(kind)
     assert 99 < len(tokenizer) <= families.VOCABULARY_SIZE, "the tests' ids are below 99"

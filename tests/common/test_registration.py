@@ -35,6 +35,7 @@ def run(code: str, *flags: str) -> str:
 
 
 @pytest.mark.parametrize("first", FIRST)
+@pytest.mark.slow
 def test_any_order_of_imports(first):
     assert run(f"{first}\nimport hf_memaug\n{CHECK}").endswith("ok")
     assert run(f"import hf_memaug\n{first}\n{CHECK}").endswith("ok")
@@ -78,6 +79,7 @@ print(ours / theirs, ",".join(sorted(set(sys.modules) - before)))
     assert "transformers.modeling_utils" not in modules, "model classes are imported on first use"
 
 
+@pytest.mark.slow
 def test_a_family_can_be_added_at_run_time():
     run(
         """
@@ -101,6 +103,7 @@ assert ToyConfig in transformers.TOKENIZER_MAPPING
     )
 
 
+@pytest.mark.slow
 def test_imports_without_the_optional_packages():
     run(
         """

@@ -209,6 +209,7 @@ def test_without_rdkit_the_extra_is_named(monkeypatch):
 
 
 class TestGenerated:
+    @pytest.mark.slow
     def test_same_in_every_process(self):
         for domains, fingerprint in FINGERPRINTS.items():
             assert generated_graphs(domains).fingerprint() == fingerprint
@@ -248,6 +249,7 @@ class TestGenerated:
         means = [sizes[np.array(even.labels) == label].mean() for label in range(3)]
         assert max(means) - min(means) < 2
 
+    @pytest.mark.slow
     def test_a_network_learns_it(self):
         from hf_memaug import GraphNetworkConfig, GraphNetworkModel
 

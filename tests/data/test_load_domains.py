@@ -134,6 +134,7 @@ class TestSources:
     def test_domains_are_names(self):
         assert load_domains([row(domain=2019), row(domain=" films ")]).domains == ["2019", "films"]
 
+    @pytest.mark.slow
     def test_works_without_the_optional_packages(self, tmp_path):
         path = write_csv(tmp_path / "rows.csv", ROWS)
         code = (

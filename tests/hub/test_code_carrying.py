@@ -49,6 +49,7 @@ print("ok")
 """
 
 
+@pytest.mark.slow
 def test_every_class_loads_without_the_package(tmp_path):
     jobs = []
     for case in CASES:

@@ -57,6 +57,7 @@ def hub():
         yield hub
 
 
+@pytest.mark.slow
 def test_stages_are_revisions(hub, backbones, tmp_path):
     code = CODE.replace("{backbone!r}", repr(backbones["roberta"])).replace("{folder!r}", repr(str(tmp_path)))
     done = run_client(code.replace("{memory!r}", repr(MEMORY)), hub, tmp_path / "home", timeout=280)

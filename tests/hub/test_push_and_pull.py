@@ -25,6 +25,7 @@ def hub():
         yield hub
 
 
+@pytest.mark.slow
 def test_push_pull_by_name_and_snapshot(hub, backbones, tmp_path):
     code = (
         PREPARE
@@ -75,6 +76,7 @@ print("ok")
     assert json.loads(hub.files("me/again")["config.json"])["run_facts"]["left_out"] == "books"
 
 
+@pytest.mark.slow
 def test_a_model_of_images_is_pushed_with_its_processor(hub, backbones, tmp_path):
     code = (
         PREPARE
@@ -116,6 +118,7 @@ print("ok")
     assert "| photo | test | seed 0 | batch | 70.0 |" in card and "`real_memory_size` | `24`" in card
 
 
+@pytest.mark.slow
 def test_trainer_pushes_the_card_of_the_run(hub, backbones, tmp_path):
     code = (
         PREPARE
@@ -191,6 +194,7 @@ print("ok")
     assert "hf_memaug" not in plain, "the card of other people's models is theirs"
 
 
+@pytest.mark.slow
 def test_what_goes_wrong_is_said_and_leaves_nothing_half_done(hub, backbones, tmp_path):
     hub.create_repo("me/broken")
     before = hub.commits("me/broken")
@@ -221,6 +225,7 @@ print("ok")
     assert hub.commits("me/broken") == before, "half a push is visible"
 
 
+@pytest.mark.slow
 def test_after_a_broken_push_the_next_one_succeeds(hub, backbones, tmp_path):
     hub.break_uploads(after_bytes=3000, times=1)
     code = (

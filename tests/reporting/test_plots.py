@@ -77,6 +77,7 @@ def test_a_missing_matplotlib_is_named(monkeypatch, tmp_path):
         plots.plot_bars({"a": {"b": 1.0}}, tmp_path / "bars.png", "x", "y")
 
 
+@pytest.mark.slow
 def test_import_needs_no_optional_package():
     names = "('matplotlib', 'sklearn', 'scipy', 'jinja2')"
     code = f"import sys\nfor name in {names}: sys.modules[name] = None\n"

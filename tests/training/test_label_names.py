@@ -47,9 +47,7 @@ def test_words_for_other_labels_are_refused(tmp_path):
     config = made.model.config
     config.verbalizer = {"awful": ["bad"], "fair": ["fair"], "great": ["good"]}
     config.id2label = dict(enumerate(config.verbalizer))
-    with pytest.raises(
-        ValueError, match="`verbalizer` has words for .*'great'.*, but the rows have .*'good'"
-    ):
+    with pytest.raises(ValueError, match="`verbalizer` has words for .*'great'.*, but the rows have .*'good'"):
         made.train()
 
 
