@@ -170,4 +170,5 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    # Under its own name, so that modules in `imports` can add to `KINDS`.
+    importlib.import_module("hf_memaug.runs.job").main(sys.argv[1])

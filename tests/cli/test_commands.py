@@ -71,6 +71,7 @@ def test_pictures_in(command, pictures, backbones):
     assert len(out.splitlines()) == 36 and json.loads(out.splitlines()[0])["image"].endswith(".png")
 
 
+@pytest.mark.slow
 def test_domain_after_domain(command, columns, backbones, memory, read_lines, tmp_path):
     words = ["continual", *columns, "--order", "films,books", "--backbone", backbones["roberta"], "--seeds", 1]
     quick = ["--num-train-epochs", 1, "--per-device-train-batch-size", 8]
@@ -182,6 +183,7 @@ def test_what_is_here_and_what_is_missing(command, monkeypatch):
     assert code == 0 and json.loads(out)["missing"]["not_there"] == ["nothing", "pip install not_there"]
 
 
+@pytest.mark.slow
 def test_the_demo_is_a_comparison(command, monkeypatch, read_lines, tmp_path):
     from hf_memaug.cli import demo
 
