@@ -48,6 +48,7 @@ GENERATED = {
 MNIST = {"rotated_mnist": "rotated", "coloured_mnist": "coloured"}
 # Errors of the library name arguments that are options here.
 _AS_OPTIONS = {
+    ", or pass `text=None` for rows without text": "",
     ", or pass `label=None` for unlabelled rows": "",
     ", delete those rows, or pass `label=None`": ", or delete those rows",
     "Pass `label=None` for tags per token; the column is then kept under its own name if that is not 'label'.": (

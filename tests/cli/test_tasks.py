@@ -332,7 +332,7 @@ class TestQuestions:
             (["--answers", "asked"], 3, "must hold `text`, strings, and `answer_start`"),
             (["--context", "asked"], 3, "`--data`: row 0: the answer 'flu' is not at"),
             (["--max-length", "8", "--max-steps", "1"], 1, "Raise `--max-length` (8)."),
-            (["--label-smoothing-factor", "0.1", "--max-steps", "1"], 1, "questions have none. Leave it out."),
+            (["--label-smoothing-factor", "0.1", "--max-steps", "1"], 1, "not supported for questions. Leave it out."),
         ],
     )
     def test_errors(self, command, columns, encoder, words, code, said):
