@@ -2,12 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figure of differences shows what `compare` finds, a line for each setting of each file."""
 
+import sys
+from pathlib import Path
+
 import pytest
 from reporting.test_results import MIL, both, rows_of, write
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install hf_memaug[report]")
 
-from hf_memaug.reporting.differences import find_differences, main, plot_differences
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "figures"))
+from differences import find_differences, main, plot_differences
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 """
 The difference between methods and their baseline in every setting of several result files, as one figure:
 
-    python -m hf_memaug.reporting.differences FILE.json FOLDER/FILE.json --methods mil --mark 1 --output differences.png
+    python examples/figures/differences.py FILE.json FOLDER/FILE.json --methods mil --mark 1 --output differences.png
 """
 
 import argparse
@@ -146,7 +146,7 @@ def plot_differences(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
-        "python -m hf_memaug.reporting.differences",
+        "python examples/figures/differences.py",
         description="Draws the difference between methods and their baseline in every setting of result files, with "
         "the 95 %% interval of a paired t-test, and prints the same.",
     )
