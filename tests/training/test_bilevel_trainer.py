@@ -183,6 +183,7 @@ def test_bf16_on_a_gpu(hypergradient, tmp_path):
     assert all(parameter.isfinite().all() for parameter in trainer.model.memory_parameters())
 
 
+@pytest.mark.slow
 def test_accumulation_is_one_batch(tmp_path):
     whole = make_trainer(tmp_path / "whole", rows=8, accumulation=1, dropout=0.0)
     parts = make_trainer(tmp_path / "parts", rows=2, accumulation=4, dropout=0.0)
@@ -214,6 +215,7 @@ def test_two_processes_are_one(hypergradient, tmp_path):
         torch.testing.assert_close(value, weights_of(one)[name], rtol=2e-3, atol=5e-4)
 
 
+@pytest.mark.slow
 def test_phases_alone_are_both_in_one_call(tmp_path):
     both = make_trainer(tmp_path / "both")
     both.train()

@@ -80,6 +80,7 @@ class TestFisher:
         weight = "classifier.out_proj.weight"
         assert not torch.allclose(found[weight], mean[weight] ** 2, rtol=0.1), "of each row, not of their mean"
 
+    @pytest.mark.slow
     def test_the_true_one_expects_over_the_labels_of_the_model(self):
         model = growing(vocab_size=99)
         (row,) = one_row_inputs(1)

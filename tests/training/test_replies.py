@@ -84,7 +84,7 @@ class TestContinual:
         trainer = continual_trainer(
             "f", tmp_path, model=model, processing_class=tokenizer, train=alone, test=alone, max_steps=1
         )
-        with pytest.raises(ValueError, match="needs a column 'text_pair' with what is to be said"):
+        with pytest.raises(ValueError, match="needs a column 'text_pair' with the replies"):
             trainer.train()
 
     def test_padding_has_no_part_in_what_is_distilled(self):
