@@ -33,6 +33,6 @@ def pytest_runtest_teardown():
 @pytest.fixture(scope="session")
 def backbones(tmp_path_factory) -> dict[str, str]:
     """Plain checkpoints, one of each kind that a family is built on."""
-    from families import save_backbone
+    from tiny_backbones import save_backbone
 
     return {kind: save_backbone(kind, tmp_path_factory.mktemp(kind)) for kind in ("roberta", "bert", "vit")}

@@ -5,6 +5,7 @@
 import base64
 import io
 import json
+from html.parser import HTMLParser
 from pathlib import Path
 
 import numpy as np
@@ -184,3 +185,40 @@ def _write_slots(job: Path, domains, slots: int, owned: bool, generator) -> None
         real = {name: [0.5 + 0.1 * place, 0.5 - 0.1 * place] for place, name in enumerate(domains)}
         memory["real"] = {"classes": ["negative", "positive"], "by_domain": real}
     (job / "memory.json").write_text(json.dumps(memory))
+
+
+VOID = ("br", "img", "input", "meta")
+
+
+class Page(HTMLParser):
+    """A report: texts of its sections, rows of tables and addresses. Fails on tags that do not match."""
+
+    def __init__(self, text: str):
+        super().__init__()
+        self.open, self.sections, self.links, self.rows, self.addresses = [], {}, [], [], []
+        self.feed(text)
+        assert not self.open, f"not closed: {self.open}"
+
+    def handle_starttag(self, name, attributes):
+        attributes = dict(attributes)
+        if name not in VOID:
+            self.open.append((name, attributes))
+        if name == "section":
+            self.sections[attributes["id"]] = ""
+        if name == "tr":
+            self.rows.append([])
+        if name in ("td", "th") and self.rows:
+            self.rows[-1].append("")
+        if name == "a":
+            self.links.append(attributes["href"])
+        self.addresses += [attributes[key] for key in ("src", "href", "action", "srcset") if key in attributes]
+
+    def handle_endtag(self, name):
+        assert self.open.pop()[0] == name
+
+    def handle_data(self, data):
+        for name, attributes in self.open:
+            if name == "section":
+                self.sections[attributes["id"]] += data
+        if any(name in ("td", "th") for name, _ in self.open):
+            self.rows[-1][-1] += data

@@ -6,8 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from families import SENTENCES
 from saved_checkpoints import CONTEXT, TEXT, case_of, picture, save
+from tiny_backbones import SENTENCES
 
 from hf_memaug.app.session import ask, load_session
 from hf_memaug.inference import CheckpointError

@@ -36,7 +36,7 @@ def columns(reviews) -> list[str]:
 @pytest.fixture
 def encoder(tmp_path) -> str:
     """A tiny BERT."""
-    from families import save_backbone
+    from tiny_backbones import save_backbone
 
     return save_backbone("bert", tmp_path / "encoder")
 

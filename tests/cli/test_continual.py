@@ -154,7 +154,7 @@ def test_columns_have_no_auto_class(command, columns, tmp_path):
 
 
 def test_a_run_that_cannot_go_on_is_refused_with_options(command, columns, tmp_path):
-    from families import save_backbone
+    from tiny_backbones import save_backbone
     from transformers import AutoModelForSequenceClassification
 
     from hf_memaug.training import ContinualRecord

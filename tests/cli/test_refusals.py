@@ -314,7 +314,7 @@ def test_labels_that_are_missing_are_told_in_the_words_of_the_options(command, t
 
 @pytest.mark.parametrize("kind", ["bert", "roberta"])
 def test_a_backbone_without_the_files_of_its_tokenizer_is_refused(command, columns, tmp_path, kind):
-    from families import save_backbone
+    from tiny_backbones import save_backbone
 
     # For some models transformers then makes a tokenizer of its own, which knows no word.
     folder = tmp_path / "bare"

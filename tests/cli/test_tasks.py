@@ -6,7 +6,7 @@ import json
 
 import pytest
 from cli.row_files import write
-from families import save_backbone
+from tiny_backbones import save_backbone
 
 from hf_memaug.data.spans import tags_from_logits, tokenize_tags
 from hf_memaug.evaluation import answer_scores, entity_f1

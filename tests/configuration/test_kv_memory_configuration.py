@@ -3,7 +3,8 @@
 """Defaults of the paper, and what a wrong field gets."""
 
 import pytest
-from families import CONFIGS, KV_CASES, MEMORY, SIZES
+from families import CONFIGS, KV_CASES, MEMORY
+from tiny_backbones import SIZES
 
 import hf_memaug
 from hf_memaug.configuration.prompting import normalise_verbalizer, parse_template, verbalizer_token_ids
@@ -144,7 +145,7 @@ class TestTemplates:
 class TestVerbalizers:
     @pytest.mark.parametrize("kind", ["roberta", "bert"])
     def test_ids_are_those_of_running_text(self, kind):
-        from families import tiny_tokenizer
+        from tiny_backbones import tiny_tokenizer
 
         tokenizer = tiny_tokenizer(kind)
         ids = verbalizer_token_ids(normalise_verbalizer({"no": "bad", "yes": ["good", "great"]}), tokenizer)
@@ -165,7 +166,7 @@ class TestVerbalizers:
         ],
     )
     def test_refused(self, verbalizer, said):
-        from families import tiny_tokenizer
+        from tiny_backbones import tiny_tokenizer
 
         with pytest.raises(ValueError, match=f"`verbalizer`.*{said}"):
             verbalizer_token_ids(normalise_verbalizer(verbalizer), tiny_tokenizer("roberta"))
@@ -175,7 +176,7 @@ class TestVerbalizers:
             parse_template(None)
 
     def test_an_unknown_word_is_refused(self):
-        from families import tiny_tokenizer
+        from tiny_backbones import tiny_tokenizer
 
         with pytest.raises(ValueError, match="'Ω'.*single known token"):
             verbalizer_token_ids({"no": ["bad"], "yes": ["Ω"]}, tiny_tokenizer("bert"))

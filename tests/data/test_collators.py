@@ -4,7 +4,7 @@
 
 import pytest
 import torch
-from families import SENTENCES, tiny_tokenizer
+from tiny_backbones import SENTENCES, tiny_tokenizer
 from transformers import DataCollatorWithPadding, default_data_collator
 
 from hf_memaug.data.collators import DomainCollator, PaddingCollator

@@ -7,7 +7,7 @@ import gzip
 import numpy as np
 import pytest
 import torch
-from families import SENTENCES, tiny_tokenizer
+from tiny_backbones import SENTENCES, tiny_tokenizer
 
 from hf_memaug.data.corpus import NO_WORD, PackedTexts, WholeWordMasking, stream_texts
 

@@ -8,8 +8,9 @@ import cache_worker
 import pytest
 import torch
 import transformers
-from families import SENTENCES, gmap_config, tiny_tokenizer
+from families import gmap_config
 from safetensors.torch import load_file, save_file
+from tiny_backbones import SENTENCES, tiny_tokenizer
 
 from hf_memaug import (
     DomainTrainer,

@@ -6,7 +6,7 @@ import logging
 import numpy as np
 import pytest
 import torch
-from families import tiny_image_processor
+from tiny_backbones import tiny_image_processor
 
 pytest.importorskip("PIL")
 
@@ -181,7 +181,7 @@ class TestCollator:
             ImageCollator(processor)([{"image": IMAGE}, {"image": smooth()}])
 
     def test_refusals(self):
-        from families import tiny_tokenizer
+        from tiny_backbones import tiny_tokenizer
 
         with pytest.raises(ValueError, match="`image_processor` is a .*makes no `pixel_values`.*`AutoImageProcessor"):
             ImageCollator(tiny_tokenizer("bert"))

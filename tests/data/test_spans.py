@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from families import tiny_tokenizer
+from tiny_backbones import tiny_tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
 from hf_memaug.data.spans import (

@@ -4,7 +4,7 @@
 
 import pytest
 import torch
-from families import SENTENCES, save_backbone
+from tiny_backbones import SENTENCES, save_backbone
 from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from hf_memaug.data.corpus import PackedTexts, WholeWordMasking

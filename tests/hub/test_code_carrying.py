@@ -10,7 +10,8 @@ import textwrap
 
 import pytest
 import torch
-from families import CASES, FEATURES, SENTENCES, Case, features_of, tiny_processor
+from families import CASES, FEATURES, Case, features_of, tiny_processor
+from tiny_backbones import SENTENCES
 
 from hf_memaug import export_with_code, prompt_tokenizer
 

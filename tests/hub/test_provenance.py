@@ -3,7 +3,8 @@
 """What a trainer knows of its run: method, settings, and whose score is whose."""
 
 import pytest
-from families import Case, tiny_tokenizer
+from families import Case
+from tiny_backbones import tiny_tokenizer
 from training.domain_runs import domain_trainer, rows, tiny_model
 from training.image_runs import digits, image_trainer
 

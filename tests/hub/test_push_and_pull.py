@@ -5,8 +5,9 @@
 import json
 
 import pytest
-from families import MEMORY, SENTENCES
+from families import MEMORY
 from hub_server import LoopbackHub, run_client
+from tiny_backbones import SENTENCES
 
 PREPARE = f"""
 import json, sys, time

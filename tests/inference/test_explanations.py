@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 import torch
-from families import SENTENCES, tiny_tokenizer
 from saved_checkpoints import CONTEXT, NAMES, PREDICTING, TEXT, case_of, example, picture, save
+from tiny_backbones import SENTENCES, tiny_tokenizer
 
 from hf_memaug.inference import explain, load_predictor
 from hf_memaug.inference.explanations import MOST_SLOTS

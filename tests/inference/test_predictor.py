@@ -8,8 +8,8 @@ import sys
 
 import pytest
 import torch
-from families import save_backbone
 from saved_checkpoints import CONTEXT, NAMES, PREDICTING, SMILES, TEXT, case_of, picture, put_adapter, save
+from tiny_backbones import save_backbone
 
 from hf_memaug.data.spans import answers_from_logits, tokenize_questions
 from hf_memaug.inference import CheckpointError, InputError, Piece, load_predictor

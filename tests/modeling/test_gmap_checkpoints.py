@@ -7,9 +7,10 @@ import json
 
 import pytest
 import torch
-from families import gmap_config, save_backbone
+from families import gmap_config
 from modeling.test_gmap_decoder import SIZES as GPT2_SIZES
 from safetensors.torch import load_file, save_file
+from tiny_backbones import save_backbone
 from transformers import AutoConfig, AutoModel
 
 import hf_memaug

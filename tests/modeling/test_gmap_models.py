@@ -5,8 +5,9 @@
 import pytest
 import torch
 import transformers
-from families import SENTENCES, gmap_config, save_backbone
+from families import gmap_config
 from modeling.gmap_models import make_inputs, make_model
+from tiny_backbones import SENTENCES, save_backbone
 
 import hf_memaug
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 import transformers
-from families import save_backbone
+from tiny_backbones import save_backbone
 
 import hf_memaug
 

@@ -7,7 +7,8 @@ import json
 
 import pytest
 import torch
-from families import CASES, SENTENCES, Case, features_of, memory_rnn_config
+from families import CASES, Case, features_of, memory_rnn_config
+from tiny_backbones import SENTENCES
 from transformers import AutoTokenizer
 
 from hf_memaug import MemoryRNNForConditionalGeneration, MemoryRNNForSequenceClassification, MemoryRNNModel
@@ -247,7 +248,7 @@ class TestWords:
         model, tokenizer = case.model(), grown_tokenizer()
         with pytest.raises(ValueError, match="`tokenizer` has .* words, and the model has `vocab_size=99`"):
             model.grow_vocabulary(["zebra"], tokenizer=tokenizer)
-        from families import tiny_tokenizer
+        from tiny_backbones import tiny_tokenizer
 
         with pytest.raises(TypeError, match="not made of whole words"):
             case.model(vocab_size=160).grow_vocabulary(["zebra"], tokenizer=tiny_tokenizer("bert"))

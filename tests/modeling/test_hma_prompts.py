@@ -7,7 +7,8 @@ import copy
 import pytest
 import torch
 import transformers
-from families import Case, tiny_vit
+from families import Case
+from tiny_backbones import tiny_vit
 from torch import nn
 
 from hf_memaug import (

@@ -8,7 +8,8 @@ import pytest
 import torch
 import transformers
 from families import KV_CASES as CASES
-from families import MEMORY, SENTENCES, Case, features_of, tiny_tokenizer
+from families import MEMORY, Case, features_of
+from tiny_backbones import SENTENCES, tiny_tokenizer
 
 import hf_memaug
 from hf_memaug import prompt_tokenizer

@@ -4,8 +4,9 @@
 
 import pytest
 import torch
-from families import SENTENCES, memory_rnn_config, tiny_tokenizer
+from families import memory_rnn_config
 from huggingface_hub.errors import StrictDataclassError
+from tiny_backbones import SENTENCES, tiny_tokenizer
 from torch import nn
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, TextStreamer, pipeline
 

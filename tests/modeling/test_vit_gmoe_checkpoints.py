@@ -4,9 +4,9 @@
 
 import pytest
 import torch
-from families import save_backbone, tiny_image_processor, tiny_vit
 from huggingface_hub.errors import StrictDataclassError
 from safetensors.torch import load_file
+from tiny_backbones import save_backbone, tiny_image_processor, tiny_vit
 from transformers import (
     AutoModelForImageClassification,
     BertConfig,

@@ -4,11 +4,10 @@
 
 import json
 import re
-from html.parser import HTMLParser
 
 import numpy as np
 import pytest
-from run_folders import NASTY, TEXT_DOMAINS, continual_run, image_run, text_run
+from run_folders import NASTY, TEXT_DOMAINS, Page, continual_run, image_run, text_run
 
 from hf_memaug.evaluation.statistics import paired_t_test
 from hf_memaug.reporting import plots
@@ -16,42 +15,6 @@ from hf_memaug.reporting.html import charts, history, memory, scores
 from hf_memaug.reporting.html.blocks import Cell, Code, Details, Table
 from hf_memaug.reporting.html_report import main, write_report
 from hf_memaug.runs.results import read_run
-
-VOID = ("br", "img", "input", "meta")
-
-
-class Page(HTMLParser):
-    """The texts of the sections, the rows of the tables and the addresses; fails on tags that do not match."""
-
-    def __init__(self, text: str):
-        super().__init__()
-        self.open, self.sections, self.links, self.rows, self.addresses = [], {}, [], [], []
-        self.feed(text)
-        assert not self.open, f"not closed: {self.open}"
-
-    def handle_starttag(self, name, attributes):
-        attributes = dict(attributes)
-        if name not in VOID:
-            self.open.append((name, attributes))
-        if name == "section":
-            self.sections[attributes["id"]] = ""
-        if name == "tr":
-            self.rows.append([])
-        if name in ("td", "th") and self.rows:
-            self.rows[-1].append("")
-        if name == "a":
-            self.links.append(attributes["href"])
-        self.addresses += [attributes[key] for key in ("src", "href", "action", "srcset") if key in attributes]
-
-    def handle_endtag(self, name):
-        assert self.open.pop()[0] == name
-
-    def handle_data(self, data):
-        for name, attributes in self.open:
-            if name == "section":
-                self.sections[attributes["id"]] += data
-        if any(name in ("td", "th") for name, _ in self.open):
-            self.rows[-1][-1] += data
 
 
 @pytest.fixture(scope="module")

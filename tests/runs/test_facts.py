@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from families import HEADS, SENTENCES, fill_real_memory, tiny_image_processor, tiny_tokenizer, tiny_vit
+from families import HEADS, fill_real_memory
 from PIL import Image
+from tiny_backbones import SENTENCES, tiny_image_processor, tiny_tokenizer, tiny_vit
 from transformers import AutoModelForSequenceClassification
 
 from hf_memaug import DomainDataset

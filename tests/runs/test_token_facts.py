@@ -7,8 +7,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from families import HEADS, tiny_tokenizer
+from families import HEADS
 from run_folders import text_run
+from tiny_backbones import tiny_tokenizer
 from transformers import AutoModelForTokenClassification
 
 from hf_memaug import DomainDataset

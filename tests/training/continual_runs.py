@@ -129,7 +129,7 @@ def continual_trainer(strategy: str, output, *, model=None, train=None, test=Non
     names = ("callbacks", "compute_metrics", "history", "label_map", "eval_dataset", "data_collator")
     of_trainer = {name: kwargs.pop(name) for name in names if name in kwargs}
     if processing_class is None:
-        from families import tiny_tokenizer
+        from tiny_backbones import tiny_tokenizer
 
         processing_class = tiny_tokenizer("roberta")
     options = {"f+m": {"slots": 3}, "f+m+v": {"slots": 3}, "f+h": {"units": 2}, "f+h+v": {"units": 2}}

@@ -57,7 +57,8 @@ def rows(count: int = 24, seed: int = 1, domains=DOMAINS):
 def tiny_model(kind: str, seed: int = 0, **config):
     """`"kv"`, our RoBERTa with a memory, or `"bert"`, transformers' own class without one."""
     import torch
-    from families import SIZES, kv_memory_config
+    from families import kv_memory_config
+    from tiny_backbones import SIZES
     from transformers import BertConfig, BertForSequenceClassification
 
     from hf_memaug import RobertaWithKVMemoryForSequenceClassification
@@ -71,7 +72,7 @@ def tiny_model(kind: str, seed: int = 0, **config):
 def domain_trainer(kind: str, output, *, config=None, model=None, train=None, evaluate=None, seed=0, **kwargs):
     """A `DomainTrainer` on the CPU. `kwargs` are arguments of the run, or of the trainer where it has them."""
     import torch
-    from families import tiny_tokenizer
+    from tiny_backbones import tiny_tokenizer
 
     from hf_memaug import DomainTrainer, DomainTrainingArguments
 

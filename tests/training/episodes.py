@@ -9,7 +9,8 @@ from pathlib import Path
 
 def make_trainer(output, rows: int = 8, accumulation: int = 1, callbacks=(), name=None, dropout: float = 0.1, **kwargs):
     import torch
-    from families import CASES, SENTENCES, tiny_tokenizer
+    from families import CASES
+    from tiny_backbones import SENTENCES, tiny_tokenizer
 
     from hf_memaug import BilevelTrainer, BilevelTrainingArguments
     from hf_memaug.data import load_domains

@@ -5,7 +5,8 @@
 from functools import cache
 
 import torch
-from families import Case, tiny_image_processor, tiny_vit
+from families import Case
+from tiny_backbones import tiny_image_processor, tiny_vit
 from transformers import ResNetConfig, ResNetForImageClassification
 
 from hf_memaug import DomainTrainer, DomainTrainingArguments

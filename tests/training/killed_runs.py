@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed
-from families import SIZES, tiny_tokenizer
+from tiny_backbones import SIZES, tiny_tokenizer
 from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, TrainerCallback, TrainingArguments
 
 from hf_memaug import BilevelTrainer, ContinualTrainer, DomainTrainer, DomainTrainingArguments

@@ -114,7 +114,7 @@ def test_a_run_of_another_algorithm_is_not_resumed(tmp_path):
 
 
 def test_a_collator_of_ones_own_may_cut_texts(tmp_path):
-    from families import tiny_tokenizer
+    from tiny_backbones import tiny_tokenizer
     from transformers import DataCollatorWithPadding
 
     pad = DataCollatorWithPadding(tiny_tokenizer("roberta"))

@@ -147,7 +147,7 @@ def test_images_and_experts(strategy, tmp_path):
         {"pixel_values": pixels, "labels": [n % 3 for n in range(18)], "domain": [DOMAINS[n // 6] for n in range(18)]}
     )
     model = ViTGMoEForImageClassification(vit_gmoe_config())
-    from families import tiny_image_processor
+    from tiny_backbones import tiny_image_processor
 
     trainer = continual_trainer(
         strategy, tmp_path, model=model, train=data, test=data, processing_class=tiny_image_processor(), max_steps=1

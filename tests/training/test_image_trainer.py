@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate.data_loader import BatchSamplerShard
-from families import tiny_image_processor, tiny_tokenizer
+from tiny_backbones import tiny_image_processor, tiny_tokenizer
 from torch.utils.data import BatchSampler, RandomSampler
 
 from hf_memaug import DomainTrainingArguments

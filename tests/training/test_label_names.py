@@ -1,7 +1,8 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 import pytest
-from families import CASES, SENTENCES, tiny_tokenizer
+from families import CASES
+from tiny_backbones import SENTENCES, tiny_tokenizer
 
 from hf_memaug import DomainTrainer, DomainTrainingArguments
 from hf_memaug.data import load_domains

@@ -4,7 +4,7 @@
 
 import pytest
 import torch
-from families import SENTENCES, tiny_tokenizer
+from tiny_backbones import SENTENCES, tiny_tokenizer
 from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,

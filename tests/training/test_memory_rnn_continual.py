@@ -76,7 +76,7 @@ def test_moments_of_another_shape_begin_anew(tmp_path):
 
 
 def test_columns_of_a_model_whose_memory_is_written(tmp_path):
-    from families import tiny_tokenizer
+    from tiny_backbones import tiny_tokenizer
 
     case = Case("hma", "HMAForSequenceClassification")
     tokenizer = tiny_tokenizer("bert")

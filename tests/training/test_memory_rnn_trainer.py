@@ -4,7 +4,8 @@
 
 import pytest
 import torch
-from families import SENTENCES, memory_rnn_config
+from families import memory_rnn_config
+from tiny_backbones import SENTENCES
 
 from hf_memaug import DomainTrainer, DomainTrainingArguments, MemoryRNNForSequenceClassification, load_domains
 from hf_memaug.data import word_tokenizer

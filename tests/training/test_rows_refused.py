@@ -7,7 +7,7 @@ import warnings
 import datasets
 import pytest
 import torch
-from families import tiny_tokenizer
+from tiny_backbones import tiny_tokenizer
 from transformers import AutoModel, DataCollatorWithPadding
 
 from hf_memaug.data import load_domains

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from families import SIZES, tiny_tokenizer
+from tiny_backbones import SIZES, tiny_tokenizer
 from transformers import BertConfig, BertForTokenClassification
 
 from hf_memaug import ContinualTrainingArguments, DomainTrainingArguments

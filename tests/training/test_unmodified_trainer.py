@@ -7,7 +7,8 @@ import json
 import pytest
 import torch
 import transformers
-from families import HEADS, MEMORY, SENTENCES, Case
+from families import HEADS, MEMORY, Case
+from tiny_backbones import SENTENCES
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
 from hf_memaug import MemoryUpdateCallback, RunGuard
