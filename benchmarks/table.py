@@ -59,8 +59,9 @@ A kernel stays if it saves at least 10 % of a training or inference step on an H
 | CUDA graphs of the memory RNN, 500 slots | compiled | 0.20 | 0.32 |
 
 Deleted in 0.2.0: Triton kernels around GMoE's experts and router (0.94 and 0.91 of grouped experts, both as CUDA
-graphs), Triton kernels of the memory RNN (0.99), and HMA's fused reader (0.91 of its own operations, with twice the
-memory)."""
+graphs), Triton kernels of the memory RNN (0.99, also as CUDA graphs), and HMA's fused reader (0.91 of its own
+operations, with twice the memory). Without CUDA graphs, GMoE and the memory RNN take longer per step than in 0.1.0: set
+`cuda_graphs=True`."""
     # Results of benchmarks that were deleted stay as files.
     results = [
         json.loads(file.read_text(encoding="utf-8")) | {"file": file.name} for file in sorted(FOLDER.glob("*.json"))
