@@ -28,8 +28,6 @@ _EXPORTS = {
     "statistics": (
         "PairedTest",
         "Summary",
-        "compare_models",
-        "paired_bootstrap",
         "paired_t_test",
         "summarise",
     ),
