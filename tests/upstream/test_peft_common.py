@@ -12,7 +12,7 @@ import pytest
 from families import CLASSIFIERS, TEXT_CASES, save_tokenizer_and_model
 from upstream.upstream import FOLDER, load
 
-pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 
 
 # A network without a backbone is an encoder like BERT, as far as the names of the tests go.

@@ -12,7 +12,7 @@ from upstream.upstream import load
 import hf_memaug
 from hf_memaug.registry import FAMILIES
 
-pytestmark = [pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.upstream, pytest.mark.filterwarnings("ignore")]
 common = load("transformers", "test_modeling_common")
 ConfigTester = load("transformers", "test_configuration_common").ConfigTester
 
