@@ -144,6 +144,8 @@ class MemoryRNNGenerationOutput(MemoryOutput):
         The attention to the encoder's words, `(batch_size, 1, target_length, sequence_length)`.
     encoder_last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, directions * hidden_size)`):
         The encoder's hidden states.
+    encoder_hidden_states (`tuple(torch.FloatTensor)`, *optional*, returned with `output_hidden_states=True`):
+        As `hidden_states` of [`MemoryRNNOutput`].
     memory_weights, decoder_memory_weights (*optional*, returned with `output_memory_weights=True`):
         α of Eq. 1 of the encoder, as in [`MemoryRNNOutput`], and of the decoder, `(batch_size, 1, target_length,
         slots)`. The first is left out where `encoder_outputs` were given without it.
@@ -156,6 +158,7 @@ class MemoryRNNGenerationOutput(MemoryOutput):
     decoder_attentions: tuple[torch.FloatTensor, ...] | None = None
     cross_attentions: tuple[torch.FloatTensor, ...] | None = None
     encoder_last_hidden_state: torch.FloatTensor | None = None
+    encoder_hidden_states: tuple[torch.FloatTensor, ...] | None = None
     memory_weights: torch.FloatTensor | None = None
     decoder_memory_weights: torch.FloatTensor | None = None
 
@@ -315,6 +318,7 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
             decoder_hidden_states=(decoder_inputs_embeds, hidden) if output_hidden_states else None,
             cross_attentions=(attention.unsqueeze(1),) if output_attentions else None,
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
             memory_weights=encoder_outputs.memory_weights if output_memory_weights else None,
             decoder_memory_weights=weights,
         )
