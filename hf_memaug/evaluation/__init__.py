@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Scores, `evaluate` modules that load offline, paired tests, per-domain tables, and selection among checkpoints.
+"""Scores, `evaluate` modules that need no network, paired tests, per-domain tables, and selection among checkpoints.
 
 Every name is imported on first use, and scikit-learn, SciPy, `datasets` and `evaluate` only by the functions that need
 them, so that `import hf_memaug.evaluation` works where they are not installed.

@@ -6,6 +6,8 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
+from hf_memaug.evaluation.checks import check_same_length
+
 Words = str | Sequence[str]
 
 
@@ -18,7 +20,10 @@ def bleu(predictions: Sequence[Words], references: Sequence[Words], max_order: i
     Args:
         predictions, references: texts, whose words are parted by white space, or lists of words.
     """
-    _check(predictions, references)
+    for name, texts in (("predictions", predictions), ("references", references)):
+        if isinstance(texts, str) or not len(texts):
+            raise ValueError(f"`{name}` is {texts!r}: give a list of texts, at least one.")
+    check_same_length(predictions=predictions, references=references)
     if max_order < 1:
         raise ValueError(f"`max_order` is {max_order}: a run has at least one word.")
     replies, given = [_words(text) for text in predictions], [_words(text) for text in references]
@@ -42,14 +47,3 @@ def _runs(words: list[str], order: int) -> Counter:
 
 def _words(text: Words) -> list[str]:
     return text.split() if isinstance(text, str) else list(text)
-
-
-def _check(predictions: Sequence[Words], references: Sequence[Words]) -> None:
-    for name, texts in (("predictions", predictions), ("references", references)):
-        if isinstance(texts, str):
-            raise TypeError(f"`{name}` is one text: give a list of texts.")
-    if len(predictions) != len(references) or not len(predictions):
-        raise ValueError(
-            f"`predictions` has {len(predictions)} replies and `references` {len(references)}: give one reference for "
-            "each reply, and at least one."
-        )

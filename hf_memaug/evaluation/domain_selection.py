@@ -16,6 +16,7 @@ import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -115,10 +116,10 @@ def choose(records: Iterable[Record], selection: str = "training") -> list[Choic
             groups.setdefault(key, {}).setdefault(record.hparams_seed, []).append(record)
     choices = []
     for (_, _, _, env, _), draws in groups.items():
-        found = [SELECTIONS[selection](sorted(draws[seed], key=_step), env) for seed in sorted(draws)]
+        found = [SELECTIONS[selection](sorted(draws[seed], key=attrgetter("step")), env) for seed in sorted(draws)]
         candidates = [choice for choice in found if choice is not None]
         if candidates:
-            choices.append(max(candidates, key=_score))
+            choices.append(max(candidates, key=attrgetter("score")))
     return choices
 
 
@@ -143,7 +144,7 @@ def training_score(record: Record) -> float:
 
 def _training(records: list[Record], env: str) -> Choice | None:
     choices = [Choice(record, env, training_score(record)) for record in _tests(records)]
-    return max(choices, key=_score, default=None)
+    return max(choices, key=attrgetter("score"), default=None)
 
 
 def _oracle(records: list[Record], env: str) -> Choice | None:
@@ -169,15 +170,7 @@ def _leave_one_out(records: list[Record], env: str) -> Choice | None:
         # A mean over some of the domains would be another quantity.
         if tests and set(held_out) == set(tests[0].train_envs):
             choices.append(Choice(tests[0], env, fmean(held_out.values())))
-    return max(choices, key=_score, default=None)
-
-
-def _step(record: Record) -> int:
-    return record.step
-
-
-def _score(choice: Choice) -> float:
-    return choice.score
+    return max(choices, key=attrgetter("score"), default=None)
 
 
 SELECTIONS: dict[str, Callable[[list[Record], str], Choice | None]] = {

@@ -11,56 +11,45 @@ import numpy as np
 from hf_memaug.evaluation.checks import as_numpy, check_same_length, label_array, label_arrays
 
 
-def accuracy(predictions: Any, references: Any, *, num_labels: int | None = None) -> float:
-    """Share of examples whose prediction is the reference, in [0, 1].
-
-    `num_labels` changes no value: as for the F1 scores, it refuses label ids outside 0..num_labels-1.
-    """
+def accuracy(predictions: Any, references: Any) -> float:
+    """Share of examples whose prediction is the reference, in [0, 1]."""
     from sklearn.metrics import accuracy_score
 
     predictions, references = label_arrays(predictions=predictions, references=references)
-    _check_label_range(num_labels, predictions=predictions, references=references)
     return float(accuracy_score(references, predictions))
 
 
-def macro_f1(
-    predictions: Any, references: Any, *, labels: Sequence | None = None, num_labels: int | None = None
-) -> float:
+def macro_f1(predictions: Any, references: Any, *, labels: Sequence | None = None) -> float:
     """Unweighted mean over labels of F1 = 2 TP / (2 TP + FP + FN), in [0, 1]; an F1 of 0 / 0 counts as 0.
 
     Which labels are averaged decides the value when a small domain lacks a class:
 
     - by default, as in scikit-learn, those that occur in `references` or in `predictions`;
     - `labels`: exactly these, in or out of the data; an absent one adds a 0 to the mean, examples of other labels
-      count only as false positives and false negatives of the listed ones;
-    - `num_labels`: the ids 0..num_labels-1, and any id outside that range is refused.
+      count only as false positives and false negatives of the listed ones.
 
-    Scores of several domains are comparable only when the same labels are averaged: give `num_labels` then.
+    Scores of several domains are comparable only when the same labels are averaged: give `labels=range(n)` then.
     """
-    return _f1("macro", predictions, references, labels, num_labels)
+    return _f1("macro", predictions, references, labels)
 
 
-def micro_f1(
-    predictions: Any, references: Any, *, labels: Sequence | None = None, num_labels: int | None = None
-) -> float:
+def micro_f1(predictions: Any, references: Any, *, labels: Sequence | None = None) -> float:
     """F1 = 2 ΣTP / (2 ΣTP + ΣFP + ΣFN), the sums over labels, in [0, 1]; 0 / 0 counts as 0.
 
     Over all labels this equals the accuracy. It differs when `labels` leaves one out, such as a "no relation" class.
-    `labels` and `num_labels` are read as by `macro_f1`.
+    `labels` is read as by `macro_f1`.
     """
-    return _f1("micro", predictions, references, labels, num_labels)
+    return _f1("micro", predictions, references, labels)
 
 
-def matthews_correlation(predictions: Any, references: Any, *, num_labels: int | None = None) -> float:
+def matthews_correlation(predictions: Any, references: Any) -> float:
     """Matthews correlation coefficient, in [-1, 1], of two labels or more (R_K of Gorodkin, 2004); 0 / 0 counts as 0.
 
-    It is 0 for a model that gives every example one label, however many examples have that label. `num_labels`
-    changes no value: as for the accuracy, it refuses label ids outside 0..num_labels-1.
+    It is 0 for a model that gives every example one label, however many examples have that label.
     """
     from sklearn.metrics import matthews_corrcoef
 
     predictions, references = label_arrays(predictions=predictions, references=references)
-    _check_label_range(num_labels, predictions=predictions, references=references)
     if len(np.union1d(predictions, references)) == 1:
         return 0.0
     return float(matthews_corrcoef(references, predictions))
@@ -135,46 +124,16 @@ def a_distance(source_features: Any, target_features: Any, *, seed: int = 0, tes
     return float(np.clip(2.0 * (1.0 - 2.0 * error), 0.0, 2.0))
 
 
-def _check_label_range(num_labels: int | None, **arrays: np.ndarray) -> None:
-    """Refuse label ids outside 0..num_labels-1; the keywords are the argument names."""
-    if num_labels is None:
-        return
-    if num_labels < 1:
-        raise ValueError(f"`num_labels` is {num_labels}: give the number of classes, at least 1.")
-    for name, array in arrays.items():
-        if array.dtype.kind == "U":
-            raise ValueError(f"`num_labels` needs label ids, but `{name}` holds label names: pass `labels` instead.")
-        outside = array[(array < 0) | (array >= num_labels)]
-        if outside.size:
-            raise ValueError(
-                f"`{name}` holds the label id {outside[0]}, outside 0..{num_labels - 1}: drop rows labelled -100, "
-                "or raise `num_labels`."
-            )
-
-
-def _averaged_labels(labels: Sequence | None, num_labels: int | None) -> list | None:
-    """The labels that an F1 score averages; None stands for those that occur in the data."""
-    if labels is not None and num_labels is not None:
-        raise ValueError("`labels` and `num_labels` both say which labels are averaged: pass one of them.")
-    if num_labels is not None:
-        return list(range(num_labels))
-    if labels is None:
-        return None
-    averaged = as_numpy(labels).tolist()
-    if not averaged or len(set(averaged)) != len(averaged):
-        raise ValueError(f"`labels` is {averaged}: list each label to be averaged once, at least one.")
-    return averaged
-
-
-def _f1(average: str, predictions: Any, references: Any, labels: Sequence | None, num_labels: int | None) -> float:
+def _f1(average: str, predictions: Any, references: Any, labels: Sequence | None) -> float:
     from sklearn.metrics import f1_score
 
     predictions, references = label_arrays(predictions=predictions, references=references)
-    _check_label_range(num_labels, predictions=predictions, references=references)
-    labels = _averaged_labels(labels, num_labels)
-    if labels is not None and (predictions.dtype.kind == "U") != isinstance(labels[0], str):
+    averaged = None if labels is None else as_numpy(labels).tolist()
+    if averaged is not None and (not averaged or len(set(averaged)) != len(averaged)):
+        raise ValueError(f"`labels` is {averaged}: list each label to be averaged once, at least one.")
+    if averaged is not None and (predictions.dtype.kind == "U") != isinstance(averaged[0], str):
         raise ValueError("`labels` and `references` mix label ids and label names: write both the same way.")
-    return float(f1_score(references, predictions, labels=labels, average=average, zero_division=0))
+    return float(f1_score(references, predictions, labels=averaged, average=average, zero_division=0))
 
 
 def _feature_array(name: str, values: Any) -> np.ndarray:

@@ -7,12 +7,13 @@ import string
 from collections import Counter
 from collections.abc import Sequence
 
+from hf_memaug.evaluation.checks import check_same_length
 from hf_memaug.iob2 import entities
 
 
 def entity_f1(predictions: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> dict[str, float]:
     """Precision, recall and F1 of whole entities over all sequences: the type and both ends must be right."""
-    _same_length(predictions, references)
+    check_same_length(predictions=predictions, references=references)
     right = predicted = wanted = 0
     for row, (mine, theirs) in enumerate(zip(predictions, references, strict=True)):
         if len(mine) != len(theirs):
@@ -33,7 +34,7 @@ def answer_scores(predictions: Sequence[str], references: Sequence[Sequence[str]
         predictions: an answer for each question, "" for none.
         references: the right answers of each; empty where there is none.
     """
-    _same_length(predictions, references)
+    check_same_length(predictions=predictions, references=references)
     exact = overlap = 0.0
     for mine, theirs in zip(predictions, references, strict=True):
         right = list(theirs) or [""]
@@ -41,11 +42,6 @@ def answer_scores(predictions: Sequence[str], references: Sequence[Sequence[str]
         overlap += max(_overlap(mine, one) for one in right)
     count = max(len(predictions), 1)
     return {"exact_match": exact / count, "f1": overlap / count}
-
-
-def _same_length(predictions: Sequence, references: Sequence) -> None:
-    if len(predictions) != len(references):
-        raise ValueError(f"`predictions` has {len(predictions)} rows, and `references` has {len(references)}.")
 
 
 def _normal(text: str) -> list[str]:

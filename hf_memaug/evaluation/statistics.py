@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paired t-test between two models scored on the same seeds or splits, and summaries. SciPy computes the test.
 
-The difference is always a - b, and `alternative` refers to it: "greater" tests whether a scores higher.
+The difference is always a - b.
 """
 
 import math
@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_memaug.evaluation.checks import as_numpy, check_name, check_same_length
-
-ALTERNATIVES = ("two-sided", "greater", "less")
+from hf_memaug.evaluation.checks import as_numpy, check_same_length
 
 
 @dataclass(frozen=True)
@@ -21,26 +19,22 @@ class PairedTest:
     """Outcome of a paired test.
 
     Attributes:
-        test: name of the test.
         n: number of pairs.
         mean_a: mean score of a.
         mean_b: the same for b.
         difference: mean_a - mean_b.
-        p_value: probability of a difference at least this extreme if the models were equally good.
-        low: lower end of the confidence interval of the difference, or None.
-        high: upper end, or None. A one-sided test bounds one side only.
-        alternative: "two-sided", "greater" or "less".
+        p_value: probability of a difference at least this extreme, of either sign, if the models were equally good.
+        low: lower end of the confidence interval of the difference.
+        high: upper end.
     """
 
-    test: str
     n: int
     mean_a: float
     mean_b: float
     difference: float
     p_value: float
-    low: float | None
-    high: float | None
-    alternative: str
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
@@ -62,13 +56,12 @@ def summarise(values: Any) -> Summary:
     return Summary(float(values.mean()), std, std / math.sqrt(values.size), values.size)
 
 
-def paired_t_test(a: Any, b: Any, *, alternative: str = "two-sided", confidence: float = 0.95) -> PairedTest:
-    """Student's paired t-test, with n - 1 degrees of freedom.
+def paired_t_test(a: Any, b: Any, *, confidence: float = 0.95) -> PairedTest:
+    """Student's paired, two-sided t-test, with n - 1 degrees of freedom.
 
     Without variance t is undefined, and the limit is reported: if all differences are the same non-zero number the
-    p-value is 0 (1 for the alternative in the other direction); if all are zero, it is 1.
+    p-value is 0; if all are zero, it is 1.
     """
-    check_name("alternative", alternative, ALTERNATIVES)
     if not 0 < confidence < 1:
         raise ValueError(f"`confidence` is {confidence}: choose a value between 0 and 1, such as 0.95.")
     a, b = _score_array("a", a), _score_array("b", b)
@@ -82,23 +75,12 @@ def paired_t_test(a: Any, b: Any, *, alternative: str = "two-sided", confidence:
     differences = np.round(a - b, 12 - math.ceil(math.log10(scale)))
     if np.ptp(differences) == 0:
         low = high = mean = float(differences[0])
-        in_favour = mean != 0 if alternative == "two-sided" else mean > 0 if alternative == "greater" else mean < 0
-        p_value = 0.0 if in_favour else 1.0
+        p_value = 0.0 if mean else 1.0
     else:
-        found = ttest_1samp(differences, 0.0, alternative=alternative)
+        found = ttest_1samp(differences, 0.0)
         p_value, (low, high) = float(found.pvalue), found.confidence_interval(confidence)
     mean_a, mean_b = float(a.mean()), float(b.mean())
-    return PairedTest(
-        test="paired t-test",
-        n=a.size,
-        mean_a=mean_a,
-        mean_b=mean_b,
-        difference=mean_a - mean_b,
-        p_value=p_value,
-        low=None if alternative == "less" else float(low),
-        high=None if alternative == "greater" else float(high),
-        alternative=alternative,
-    )
+    return PairedTest(a.size, mean_a, mean_b, mean_a - mean_b, p_value, float(low), float(high))
 
 
 def _score_array(name: str, values: Any) -> np.ndarray:

@@ -35,9 +35,9 @@ def test_empty_replies():
 
 
 def test_refusals():
-    with pytest.raises(ValueError, match="`predictions` has 1 replies and `references` 2"):
+    with pytest.raises(ValueError, match="`predictions` has 1 items and `references` has 2"):
         bleu(["a"], ["a", "b"])
-    with pytest.raises(TypeError, match="`predictions` is one text"):
+    with pytest.raises(ValueError, match="`predictions` is 'a b': give a list"):
         bleu("a b", ["a b"])
     with pytest.raises(ValueError, match="`max_order` is 0"):
         bleu(["a"], ["a"], max_order=0)

@@ -41,7 +41,7 @@ def test_entity_f1_counts_whole_entities():
     assert entity_f1([["O"]], [["O"]])["f1"] == 0.0
     with pytest.raises(ValueError, match="2 tags in row 0, and `references` has 1"):
         entity_f1([["O", "O"]], [["O"]])
-    with pytest.raises(ValueError, match="`predictions` has 1 rows"):
+    with pytest.raises(ValueError, match="`predictions` has 1 items"):
         entity_f1([["O"]], [])
 
 
