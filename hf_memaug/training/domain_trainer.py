@@ -324,16 +324,15 @@ class DomainTrainer(BaseTrainer):
         labels = prediction.label_ids
         if labels.dtype.kind == "f":
             raise ValueError("There is no default score for float labels: give `compute_metrics`.")
-        if labels.ndim > 1:
-            kept = labels != IGNORED
-            logits, labels = logits[kept], labels[kept]
+        kept = labels != IGNORED
+        logits, labels = logits[kept], labels[kept]
         if self.model.config.is_encoder_decoder:
             return {"accuracy": accuracy(logits if logits.ndim == 1 else logits.argmax(axis=-1), labels)}
         predicted, num_labels = logits.argmax(axis=-1), logits.shape[-1]
         found = {
             "accuracy": accuracy(predicted, labels),
             # Over all labels, also where one is missing from a small domain.
-            "f1": macro_f1(predicted, labels, num_labels=num_labels),
+            "f1": macro_f1(predicted, labels, labels=range(num_labels)),
             "mcc": matthews_correlation(predicted, labels),
         }
         if num_labels == 2 and len(np.unique(labels)) == 2 and np.isfinite(logits).all():
