@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every recipe in examples/recipes gives jobs, on stand-in rows of the shape that its data has."""
 
+import io
 import json
 from pathlib import Path
 
@@ -14,7 +15,30 @@ WORDS = ["good", "bad", "slow", "new"]
 
 
 def write(path: Path, rows: list[dict]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    if "image" in rows[0]:
+        import pandas
+
+        pandas.DataFrame(rows).to_parquet(path.with_suffix(".parquet"))
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+
+
+def picture(number: int) -> bytes:
+    from PIL import Image
+
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8), (number % 256, number // 256, 0)).save(file, "png")
+    return file.getvalue()
+
+
+def write_digits(folder: Path) -> None:
+    """The four files of MNIST, with 30 digits each."""
+    for part, first in (("train", 0), ("t10k", 30)):
+        digits = bytes(number % 10 for number in range(first, first + 30))
+        pixels = bytes((number + first) % 251 for number in range(30 * 28 * 28))
+        for name, sizes, values in (("images-idx3", (30, 28, 28), pixels), ("labels-idx1", (30,), digits)):
+            head = bytes((0, 0, 8, len(sizes))) + b"".join(size.to_bytes(4, "big") for size in sizes)
+            (folder / f"{part}-{name}-ubyte").write_bytes(head + values)
 
 
 def row_of(kind: str, number: int) -> dict:
@@ -30,20 +54,40 @@ def row_of(kind: str, number: int) -> dict:
         }
     if kind == "smiles":
         return {"smiles": "C" * (number % 30 + 1) + "N" * (number // 30), "label": number % 2}
+    if kind == "graph":
+        size = number + 3
+        return {"num_nodes": size, "edges": [[one, one + 1] for one in range(size - 1)], "label": number % 2}
+    if kind == "image":
+        return {"image": picture(number), "label": number % 2}
+    if kind == "replies":
+        return {"text": text, "text_pair": f"why the {WORDS[(number + 1) % 4]} one?"}
     return {"text": text, "label": number % 2}
 
 
-def stand_in(recipe: dict, folder: Path) -> Path:
-    """A folder of rows with the domains and splits that the recipe reads."""
-    if "pacs" in recipe["data"]:
-        from PIL import Image
+def kind_of(recipe: dict) -> str:
+    for kind, is_so in (
+        ("smiles", "smiles" in recipe),
+        ("graph", recipe.get("backbone", "").startswith("gin")),
+        ("image", "cifar" in recipe["data"]),
+    ):
+        if is_so:
+            return kind
+    return recipe.get("task", "classes")
 
+
+def stand_in(recipe: dict, folder: Path) -> str:
+    """Rows with the domains and splits that the recipe reads, as `--data` takes them."""
+    source, colon, _ = recipe["data"].partition(":")
+    if colon:
+        write_digits(folder)
+        return f"{source}:{folder}"
+    if "pacs" in recipe["data"]:
         for number, name in enumerate(f"{d}/{c}" for d in ("art", "photo", "sketch") for c in ("cat", "dog")):
             (folder / name).mkdir(parents=True)
             for row in range(5):
-                Image.new("RGB", (8, 8), (40 * number, 40 * row, 0)).save(folder / name / f"{row}.png")
-        return folder
-    kind = recipe.get("task") or ("smiles" if "smiles" in recipe else "classes")
+                (folder / name / f"{row}.png").write_bytes(picture(40 * number + row))
+        return str(folder)
+    kind = kind_of(recipe)
     splits = [recipe[key] for key in ("split", "dev_split", "test_split") if key in recipe]
     domains = recipe.get("order") or (["books", "dvd", "films"] if recipe.get("target") == "all" else [None])
     number = 0
@@ -52,7 +96,7 @@ def stand_in(recipe: dict, folder: Path) -> Path:
             rows = [row_of(kind, number + one) for one in range(20)]
             number += len(rows)
             write(folder / ".".join(filter(None, [domain, split, "jsonl"])), rows)
-    return folder
+    return str(folder)
 
 
 def test_every_family_and_every_training_command_has_a_recipe():
@@ -78,7 +122,7 @@ def test_the_recipe_gives_jobs(name, tmp_path, monkeypatch, capsys, backbones):
     words = [recipe["command"], "--recipe", str(ROOT / f"examples/recipes/{name}.yaml"), "--dry-run", "--json"]
     if not recipe["data"].startswith("generated"):
         (tmp_path / "rows").mkdir()
-        words += ["--data", str(stand_in(recipe, tmp_path / "rows"))]
+        words += ["--data", stand_in(recipe, tmp_path / "rows")]
     if "gmap" in [*recipe.get("methods", []), recipe.get("method")]:
         words += ["--general", backbones["roberta"], "--backbone", backbones["roberta"]]
     code = main(words)

@@ -29,7 +29,7 @@ PLAIN = (
     ),
 )
 # The papers call the plain backbone by these names.
-ALIASES = {"vit": ERM, "backbone": ERM, "dapt": ERM}
+ALIASES = dict.fromkeys(("vit", "backbone", "dapt", "tapt", "dapt+tapt"), ERM)
 # They split a batch by its rows, and a batch of graphs is one of nodes.
 NOT_FOR_GRAPHS = ("mixup", "mldg")
 
