@@ -7,41 +7,55 @@ Both give the same. Compilers, exporters and second derivatives use the plain on
 each weight as one product after the last step.
 """
 
-from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 
 
-def recur(
-    cell,
-    projected,
-    recurrent,
-    values,
-    content_weight,
-    candidate_bias,
-    state,
-    keep,
-    has_read,
-    output_weights,
-):
+class Setting(NamedTuple):
     """
     Args:
         cell (`str`): `"lstm"` or `"gru"`.
+        reads_at_first (`bool`): whether the first step reads the memory.
+        keep (`Tensor`, *optional*): true where there is a word, `(steps, directions, rows, 1)`.
+        has_read (`Tensor`, *optional*): true where a word came before: the first word of a row reads nothing.
+        output_weights (`bool`): whether to return `α`.
+    """
+
+    cell: str
+    reads_at_first: bool
+    keep: torch.Tensor | None
+    has_read: torch.Tensor | None
+    output_weights: bool
+
+
+def recur(
+    cell: str,
+    projected: torch.Tensor,
+    recurrent: torch.Tensor,
+    values: torch.Tensor | None,
+    content_weight: torch.Tensor | None,
+    candidate_bias: torch.Tensor | None,
+    state: tuple[torch.Tensor, ...] | None,
+    keep: torch.Tensor | None,
+    has_read: torch.Tensor | None,
+    output_weights: bool,
+) -> tuple[torch.Tensor, tuple[torch.Tensor, ...], torch.Tensor | None]:
+    """
+    Args:
         projected (`Tensor`): the words' part of the gates, `(steps, directions, rows, gates * hidden_size)`.
         recurrent (`Tensor`): from the hidden state to the scores of the slots and to the gates.
         values (`Tensor`, *optional*): `(directions, slots, ...)`. None: no memory.
         content_weight (`Tensor`, *optional*): from content to gates. None: the values already include it.
         candidate_bias (`Tensor`, *optional*): of a GRU.
         state (`tuple[Tensor, ...]`, *optional*): the first state. None: zeros, and the first step reads nothing.
-        keep (`Tensor`, *optional*): true where there is a word, `(steps, directions, rows, 1)`.
-        has_read (`Tensor`, *optional*): true where a word came before: the first word of a row reads nothing.
-        output_weights (`bool`): whether to return `α`.
+        cell, keep, has_read, output_weights: as in [`Setting`].
 
     Returns:
         The hidden state after each step, the last state, and `α` or None.
     """
     steps, directions, rows, _ = projected.shape
-    reads_at_first = state is not None
+    setting = Setting(cell, state is not None, keep, has_read, output_weights)
     if state is None:
         size = recurrent.shape[1]
         state = tuple(projected.new_zeros(directions, rows, size) for _ in range(2 if cell == "lstm" else 1))
@@ -49,32 +63,20 @@ def recur(
         slots = 0 if values is None else values.shape[1]
         nothing = projected.new_zeros(0, directions, rows, slots) if output_weights else None
         return projected.new_zeros(0, *state[0].shape), state, nothing
-    hidden, last_cell = state if cell == "lstm" else (state[0], None)
-    tensors = (projected, recurrent, values, content_weight, candidate_bias, hidden, last_cell)
-    settings = (cell, reads_at_first, keep, has_read, output_weights)
-    if torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None:
-        hidden_states, last_cell, weights = plain_steps(*tensors, *settings)
-    else:
-        hidden_states, last_cell, weights = _Steps.apply(*tensors, *settings)
+    first_cell = state[1] if cell == "lstm" else None
+    tensors = (projected, recurrent, values, content_weight, candidate_bias, state[0], first_cell)
+    is_plain = torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
+    take_steps = plain_steps if is_plain else _Steps.apply
+    hidden_states, last_cell, weights = take_steps(setting, *tensors)
     last = (hidden_states[-1], last_cell) if cell == "lstm" else (hidden_states[-1],)
     return hidden_states, last, weights
 
 
 def plain_steps(
-    projected,
-    recurrent,
-    values,
-    content_weight,
-    candidate_bias,
-    hidden,
-    cell_state,
-    cell,
-    reads_at_first,
-    keep,
-    has_read,
-    wanted,
-):
+    setting, projected, recurrent, values, content_weight, candidate_bias, hidden, cell_state
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
     """One step after the other, as in the paper."""
+    cell, reads_at_first, keep, has_read, output_weights = setting
     size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
     hidden_states, all_weights = [], []
     for step, gates in enumerate(projected):
@@ -104,7 +106,7 @@ def plain_steps(
         hidden, cell_state = new_hidden, new_cell
         hidden_states.append(hidden)
         all_weights.append(weights)
-    return torch.stack(hidden_states), cell_state, torch.stack(all_weights) if wanted else None
+    return torch.stack(hidden_states), cell_state, torch.stack(all_weights) if output_weights else None
 
 
 # What lies between the products of a step. Results are written to the last arguments.
@@ -189,21 +191,9 @@ def _stopped(reaches, word):
 
 class _Steps(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx,
-        projected,
-        recurrent,
-        values,
-        content_weight,
-        candidate_bias,
-        hidden,
-        cell_state,
-        cell,
-        reads_at_first,
-        keep,
-        has_read,
-        wanted,
-    ):
+    def forward(ctx, setting, *tensors):
+        projected, recurrent, values, content_weight, candidate_bias, hidden, cell_state = tensors
+        cell, reads_at_first, keep, has_read, output_weights = setting
         steps, directions, rows, width = projected.shape
         size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
         learns = any(ctx.needs_input_grad)
@@ -215,7 +205,7 @@ class _Steps(torch.autograd.Function):
         if is_lstm:
             cells[0] = cell_state
         activations = projected.new_empty(steps if learns else 1, directions, rows, width)
-        all_weights = projected.new_empty(steps if learns or wanted else 1, directions, rows, slots)
+        all_weights = projected.new_empty(steps if learns or output_weights else 1, directions, rows, slots)
         contents = None
         if content_weight is not None:
             contents = projected.new_empty(steps if learns else 1, directions, rows, values.shape[-1])
@@ -232,7 +222,7 @@ class _Steps(torch.autograd.Function):
             joint = torch.bmm(before, recurrent)
             from_words = all_words[step]
             if slots and (step or reads_at_first):
-                weights = all_weights[step if learns or wanted else 0]
+                weights = all_weights[step if learns or output_weights else 0]
                 _attend(joint[..., :slots], None if has_read is None else has_read[step], weights)  # Eq. 1
                 content, through = weights, values
                 if content_weight is not None:
@@ -245,14 +235,11 @@ class _Steps(torch.autograd.Function):
             else:
                 _gru(*given, candidate_bias, inners[place])
         if learns:
-            ctx.save_for_backward(
-                projected, recurrent, values, content_weight, candidate_bias, hidden, cell_state,
-                hiddens, cells, activations, all_weights, contents, inners,
-            )  # fmt: skip
+            ctx.save_for_backward(*tensors, hiddens, cells, activations, all_weights, contents, inners)
             ctx.device_type = projected.device.type
-            ctx.settings = (cell, reads_at_first, keep, has_read, wanted)
+            ctx.setting = setting._replace(keep=keep, has_read=has_read)
             ctx.set_materialize_grads(False)
-        return hiddens[1:], cells[-1] if is_lstm else None, all_weights if wanted else None
+        return hiddens[1:], cells[-1] if is_lstm else None, all_weights if output_weights else None
 
     @staticmethod
     def backward(ctx, *from_outputs):
@@ -265,14 +252,10 @@ class _Steps(torch.autograd.Function):
         saved = ctx.saved_tensors  # once: checkpointing recomputes them at each access
         given = saved[:7]
         if torch.is_grad_enabled():
-            # With a graph of their own, for second derivatives.
-            found = _plain_gradients(
-                lambda *given: plain_steps(*given, *ctx.settings), given, (from_states, from_cell, from_weights)
-            )
-            return (*found, *(None,) * 5)
+            return None, *_plain_gradients(ctx.setting, given, (from_states, from_cell, from_weights))
         projected, recurrent, values, content_weight, candidate_bias = given[:5]
         hiddens, cells, activations, all_weights, contents, inners = saved[7:]
-        cell, reads_at_first, keep, _, _ = ctx.settings
+        cell, reads_at_first, keep, _, _ = ctx.setting
         steps, directions, rows, width = projected.shape
         size, slots = recurrent.shape[1], 0 if values is None else values.shape[1]
         is_lstm = cell == "lstm"
@@ -307,7 +290,7 @@ class _Steps(torch.autograd.Function):
         def by_direction(tensor):
             return tensor.transpose(0, 1).reshape(directions, steps * rows, -1)
 
-        needs = ctx.needs_input_grad
+        needs = ctx.needs_input_grad[1:]
         gradients = [None] * 7
         gradients[0] = to_gates if needs[0] else None
         if needs[1]:
@@ -323,38 +306,22 @@ class _Steps(torch.autograd.Function):
             gradients[4] = to_joint[..., slots + 2 * size :].sum(dim=(0, 2))
         gradients[5] = to_hidden if needs[5] else None
         gradients[6] = to_cell if needs[6] else None
-        return (*gradients, *(None,) * 5)
+        return None, *gradients
 
 
-def _plain_gradients(plain: Callable, given: tuple, gradients: tuple) -> tuple[torch.Tensor | None, ...]:
-    """
-    The gradients of a backward pass that is differentiated itself: through plain torch, with a graph of their own.
-
-    Args:
-        plain: maps `given` to a tensor or several, as the forward pass does.
-        given: the inputs.
-        gradients: of what `plain` returns, in that order.
-    """
+def _plain_gradients(setting: Setting, given: tuple, gradients: tuple) -> tuple[torch.Tensor | None, ...]:
+    """The gradients of a backward pass that is itself differentiated: through plain torch, with their own graph."""
+    learns = [one is not None and one.requires_grad for one in given]
     # New views: if one tensor is computed from another, each gets only its own part.
-    given = tuple(one.view_as(one) if isinstance(one, torch.Tensor) and one.requires_grad else one for one in given)
-    places = [place for place, one in enumerate(given) if isinstance(one, torch.Tensor) and one.requires_grad]
-    results = plain(*given)
-    results = results if isinstance(results, tuple) else (results,)
-    # Results without a gradient are not needed.
-    asked = [
-        (result, gradient)
-        for result, gradient in zip(results, gradients, strict=True)
-        if gradient is not None and result.requires_grad
-    ]
-    found: list[torch.Tensor | None] = [None] * len(given)
-    if asked:
-        outputs, wanted = zip(*asked, strict=True)
-        learned = [given[place] for place in places]
-        for place, one in zip(
-            places, torch.autograd.grad(outputs, learned, wanted, create_graph=True, allow_unused=True), strict=True
-        ):
-            found[place] = one
-    return tuple(found)
+    given = tuple(one.view_as(one) if learned else one for one, learned in zip(given, learns, strict=True))
+    results = zip(plain_steps(setting, *given), gradients, strict=True)
+    asked = [(result, gradient) for result, gradient in results if gradient is not None and result.requires_grad]
+    if not asked:
+        return (None,) * len(given)
+    outputs, wanted = zip(*asked, strict=True)
+    learned = [one for one, is_learned in zip(given, learns, strict=True) if is_learned]
+    found = iter(torch.autograd.grad(outputs, learned, wanted, create_graph=True, allow_unused=True))
+    return tuple(next(found) if is_learned else None for is_learned in learns)
 
 
 def _nothing_at_first(*buffers) -> None:
