@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
+from hf_memaug.configuration.checks import check_layers, refuse_misspelt_fields, strict
 from hf_memaug.configuration.delegation import DelegatedField
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -166,16 +166,7 @@ class GMAPConfig(PreTrainedConfig):
                 f'`strategy="chunk_gated"` reads in two layers, and the domain encoder has {depth}. Choose "single", '
                 '"gated" or "multiple".'
             )
-        if not layers:
-            raise ValueError("`memory_layers` is empty. Name a layer, or leave it out.")
-        wrong = [layer for layer in layers if not 1 <= layer <= depth]
-        if wrong:
-            raise ValueError(
-                f"`memory_layers` names layer {wrong[0]}, and the domain encoder has layers 1 to {depth}. Layers are "
-                "counted from 1."
-            )
-        if len(set(layers)) < len(layers):
-            raise ValueError(f"`memory_layers` names a layer twice: {layers}.")
+        check_layers("memory_layers", layers, "the domain encoder has", 1, depth, "Name a layer, or leave it out.")
         wanted = {"single": 1, "gated": 1, "chunk_gated": 2}.get(self.strategy)
         if wanted is not None and len(layers) != wanted:
             raise ValueError(

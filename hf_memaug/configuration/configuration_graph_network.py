@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from transformers import PreTrainedConfig
 
-from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
+from hf_memaug.configuration.checks import check_at_least, check_share, refuse_misspelt_fields, strict
 
 # What a network is called: its kind, `-v` or `-vn` where it has a virtual node, and its layers and width.
 _NAME = re.compile(r"(gin|gcn)(-vn?)?(?:-([1-9]\d*)x([1-9]\d*))?")
@@ -81,11 +81,8 @@ class GraphNetworkConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def validate_sizes(self):
-        for name in ("num_hidden_layers", "hidden_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"`dropout` must lie between 0 and 1, 1 excluded; got {self.dropout}. `0` turns it off.")
+        check_at_least(self, 1, "num_hidden_layers", "hidden_size")
+        check_share(self, "dropout", below_one=True)
 
     def validate_vocab_sizes(self):
         if not self.node_vocab_sizes:

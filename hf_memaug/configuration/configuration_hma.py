@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
+from hf_memaug.configuration.checks import check_at_least, check_share, refuse_misspelt_fields, strict
 from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
 from hf_memaug.configuration.delegation import DelegatedField
 
@@ -174,19 +174,11 @@ class HMAConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def validate_memory(self):
-        for name in ("real_memory_size", "synthetic_slots", "label_embedding_size", "memory_heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(
-                    f"`{name}` must be at least 1; got {getattr(self, name)}. `augmentation` turns parts off."
-                )
-        for name in ("feature_size", "memory_intermediate_size"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
-        if self.prompt_tokens < 0:
-            raise ValueError(f"`prompt_tokens` must be at least 0, which is none; got {self.prompt_tokens}.")
-        for name in ("momentum", "memory_dropout"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"`{name}` lies between 0 and 1; got {getattr(self, name)}.")
+        sizes = ("real_memory_size", "synthetic_slots", "label_embedding_size", "memory_heads")
+        check_at_least(self, 1, *sizes, mend=" `augmentation` turns parts off.")
+        check_at_least(self, 1, "feature_size", "memory_intermediate_size")
+        check_at_least(self, 0, "prompt_tokens")
+        check_share(self, "momentum", "memory_dropout")
 
     def has(self, part: str) -> bool:
         """Whether the augmentation has a part of `AUGMENTATIONS`."""

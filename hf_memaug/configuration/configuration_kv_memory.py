@@ -7,7 +7,14 @@ from typing import Any, ClassVar, Literal
 
 from transformers import BertConfig, PreTrainedConfig, RobertaConfig
 
-from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
+from hf_memaug.configuration.checks import (
+    check_at_least,
+    check_not_negative,
+    check_share,
+    inherited_fields,
+    refuse_misspelt_fields,
+    strict,
+)
 from hf_memaug.configuration.prompting import in_label_order, normalise_verbalizer, parse_template
 
 
@@ -82,19 +89,14 @@ class KVMemoryFields:
         super().__post_init__(**kwargs)
 
     def validate_memory(self):
-        for name in ("memory_slots", "memory_key_size", "memory_heads"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        check_at_least(self, 1, "memory_slots", "memory_key_size", "memory_heads")
         if any(slots < 1 for slots in self.slots_per_domain) or sum(self.slots_per_domain) != self.memory_slots:
             raise ValueError(
                 f"`memory_slots_per_domain={self.memory_slots_per_domain}` does not add up to "
                 f"`memory_slots={self.memory_slots}`. Leave it out: `grow_memory` writes it."
             )
-        for name in ("memory_initializer_range", "memory_key_initializer_range"):
-            if not 0 <= (getattr(self, name) or 0) < float("inf"):
-                raise ValueError(f"`{name}` cannot be negative or infinite; got {getattr(self, name)}.")
-        if not 0 <= self.memory_weight <= 1:
-            raise ValueError(f"`memory_weight` is λ of Eq. 3 and lies between 0 and 1; got {self.memory_weight}.")
+        check_not_negative(self, "memory_initializer_range", "memory_key_initializer_range")
+        check_share(self, "memory_weight")
 
     @property
     def slots_per_domain(self) -> list[int]:
@@ -166,14 +168,7 @@ class KVMemoryFields:
                 f"`{cls.__name__}` is built on a `{cls.backbone_model_type}` encoder, and this checkpoint is a "
                 f"`{backbone.model_type}`. Use the class of that family, or a {cls.backbone_model_type} checkpoint."
             )
-        inherited = backbone.to_dict()
-        for name in ("model_type", "architectures", "transformers_version", "auto_map"):
-            inherited.pop(name, None)
-        if "num_labels" in kwargs or "verbalizer" in kwargs or "id2label" in kwargs:
-            # The labels of the old head would override the new ones.
-            inherited.pop("id2label", None)
-            inherited.pop("label2id", None)
-        return cls(**{**inherited, **kwargs})
+        return cls(**{**inherited_fields(backbone, kwargs), **kwargs})
 
 
 @strict

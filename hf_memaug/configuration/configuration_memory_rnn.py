@@ -6,7 +6,13 @@ from typing import Any, Literal
 
 from transformers import PreTrainedConfig
 
-from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
+from hf_memaug.configuration.checks import (
+    check_at_least,
+    check_not_negative,
+    check_share,
+    refuse_misspelt_fields,
+    strict,
+)
 
 
 @strict
@@ -85,14 +91,9 @@ class MemoryRNNConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def validate_sizes(self):
-        for name in ("vocab_size", "hidden_size", "embedding_size", "classifier_size", "memory_value_size"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
-        for name in ("initializer_range", "memory_initializer_range", "memory_key_initializer_range"):
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"`{name}` cannot be negative; got {getattr(self, name)}.")
-        if not 0 <= self.hidden_dropout_prob < 1:
-            raise ValueError(f"`hidden_dropout_prob` lies between 0 and 1; got {self.hidden_dropout_prob}.")
+        check_at_least(self, 1, "vocab_size", "hidden_size", "embedding_size", "classifier_size", "memory_value_size")
+        check_not_negative(self, "initializer_range", "memory_initializer_range", "memory_key_initializer_range")
+        check_share(self, "hidden_dropout_prob", below_one=True)
         if self.tie_word_embeddings:
             raise ValueError("`tie_word_embeddings=True` is refused: words and what is said have vectors of their own.")
 

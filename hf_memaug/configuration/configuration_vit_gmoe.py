@@ -6,7 +6,14 @@ from typing import Any, Literal
 
 from transformers import PreTrainedConfig, ViTConfig
 
-from hf_memaug.configuration.checks import refuse_misspelt_fields, strict
+from hf_memaug.configuration.checks import (
+    check_at_least,
+    check_layers,
+    check_not_negative,
+    inherited_fields,
+    refuse_misspelt_fields,
+    strict,
+)
 
 # Plain vision transformers that a model can be made of, by their `model_type`.
 PLAIN_TYPES = ("vit", "deit")
@@ -97,17 +104,13 @@ class ViTGMoEConfig(ViTConfig):
         return 1 / self.num_experts if self.router_noise is None else float(self.router_noise)
 
     def validate_experts(self):
-        for name in ("num_experts", "num_experts_per_tok", "router_dim"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"`{name}` must be at least 1; got {getattr(self, name)}.")
+        check_at_least(self, 1, "num_experts", "num_experts_per_tok", "router_dim")
         if self.num_experts_per_tok > self.num_experts:
             raise ValueError(
                 f"`num_experts_per_tok` ({self.num_experts_per_tok}) is more than `num_experts` ({self.num_experts}). "
                 f"Choose 1 to {self.num_experts}."
             )
-        for name in ("router_noise", "aux_loss_weight"):
-            if (getattr(self, name) or 0) < 0:
-                raise ValueError(f"`{name}` cannot be negative; got {getattr(self, name)}. `0` turns it off.")
+        check_not_negative(self, "router_noise", "aux_loss_weight", mend=" `0` turns it off.")
         if not 0 < self.router_scale <= self.router_max_scale:
             raise ValueError(
                 f"`router_scale` ({self.router_scale}) must be above 0 and no more than `router_max_scale` "
@@ -115,20 +118,9 @@ class ViTGMoEConfig(ViTConfig):
             )
 
     def validate_expert_layers(self):
-        if self.moe_layers is None:
-            return
-        last = self.num_hidden_layers - 1
-        wrong = [layer for layer in self.moe_layers if not 0 <= layer <= last]
-        if wrong:
-            raise ValueError(
-                f"`moe_layers` names layer {wrong[0]}, and there are layers 0 to {last}. Layers are counted from 0."
-            )
-        if len(set(self.moe_layers)) < len(self.moe_layers):
-            raise ValueError(f"`moe_layers` names a layer twice: {self.moe_layers}.")
-        if not self.moe_layers:
-            raise ValueError(
-                "`moe_layers` is empty, which is a plain ViT. Name layers, or leave it out and set `moe_placement`."
-            )
+        if self.moe_layers is not None:
+            mend = "That is a plain ViT: name layers, or leave it out and set `moe_placement`."
+            check_layers("moe_layers", self.moe_layers, "there are", 0, self.num_hidden_layers - 1, mend)
 
     @classmethod
     def from_vit_config(cls, vit: PreTrainedConfig, **kwargs) -> "ViTGMoEConfig":
@@ -141,11 +133,4 @@ class ViTGMoEConfig(ViTConfig):
         token = vit.model_type == "deit"
         if kwargs.setdefault("distillation_token", token) != token:
             raise ValueError(f"`distillation_token` is {token} in a `{vit.model_type}` checkpoint: leave it out.")
-        inherited = vit.to_dict()
-        for name in ("model_type", "architectures", "transformers_version", "auto_map"):
-            inherited.pop(name, None)
-        if "num_labels" in kwargs or "id2label" in kwargs:
-            # The old head's labels, and what kind they were of, would otherwise win over the new ones.
-            for name in ("id2label", "label2id", "problem_type"):
-                inherited.pop(name, None)
-        return cls(**{**inherited, **kwargs})
+        return cls(**{**inherited_fields(vit, kwargs), **kwargs})

@@ -16,6 +16,7 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
+Layers = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 # A grouped product needs rows of a multiple of 16 bytes.
 COLUMNS = 8
 # Before torch 2.7, exporting was compiling.
@@ -61,24 +62,22 @@ def grouped_experts(
     tokens: torch.Tensor,
     experts: torch.Tensor,
     weights: torch.Tensor,
-    up: torch.Tensor,
-    up_bias: torch.Tensor,
-    down: torch.Tensor,
-    down_bias: torch.Tensor,
+    layers: Layers,
     activation: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
     """
     Args:
         tokens: `(tokens, hidden)`.
         experts, weights: `(tokens, k)`, who reads each token and how much it says.
-        up, up_bias, down, down_bias: as in `Experts`.
+        layers: the weights of `Experts`: up, its bias, down, and its bias.
     """
     count, k = experts.shape
     dtype = tokens.dtype
     if torch.is_autocast_enabled(tokens.device.type):
         dtype = torch.get_autocast_dtype(tokens.device.type)
     if _is_exporting() or (torch.compiler.is_compiling() and dtype != torch.bfloat16):
-        return every_expert(tokens, experts, weights, up, up_bias, down, down_bias, activation)
+        return every_expert(tokens, experts, weights, layers, activation)
+    up, up_bias, down, down_bias = layers
     chosen = experts.flatten()
     order = chosen.argsort(stable=True)
     back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
@@ -101,13 +100,11 @@ def every_expert(
     tokens: torch.Tensor,
     experts: torch.Tensor,
     weights: torch.Tensor,
-    up: torch.Tensor,
-    up_bias: torch.Tensor,
-    down: torch.Tensor,
-    down_bias: torch.Tensor,
+    layers: Layers,
     activation: Callable[[torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
     """The same with all experts reading all tokens, and a weight of zero for unselected ones: fixed shapes."""
+    up, up_bias, down, down_bias = layers
     gates = weights.new_zeros(tokens.shape[0], len(up)).scatter(1, experts, weights)
     inner = activation(torch.matmul(tokens, up.transpose(-2, -1)) + up_bias.unsqueeze(1))
     said = torch.matmul(inner, down.transpose(-2, -1)) + down_bias.unsqueeze(1)

@@ -23,9 +23,17 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
     shared_mask,
 )
 from hf_memaug.modeling.modeling_gmap_outputs import GMAPHeadOutput, GMAPOutput, GMAPQuestionAnsweringOutput
-from hf_memaug.modeling.modeling_utils import (
-    last_token_states,
-)
+from hf_memaug.modeling.modeling_utils import pool_tokens
+
+MEMORY_ARGS = r"""
+general_hidden_states (`torch.FloatTensor`, *optional*):
+    `M^1` to `M^l`, of shape `(batch_size, num_hidden_layers, sequence_length, hidden_size)`. If given, the general
+    encoder does not run.
+memory_mask (`torch.Tensor` of shape `(batch_size, sequence_length)`, *optional*):
+    1 where the memory may be read, 0 where not. Padding in `attention_mask` is always hidden.
+output_memory_weights (`bool`, *optional*):
+    Whether to return the gates' weights of the general encoder's layers.
+"""
 
 
 @auto_docstring
@@ -109,7 +117,7 @@ class GMAPModel(GMAPPreTrainedModel):
         return states
 
     @can_return_tuple
-    @auto_docstring
+    @auto_docstring(custom_args=MEMORY_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -123,15 +131,6 @@ class GMAPModel(GMAPPreTrainedModel):
         output_memory_weights: bool | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor] | GMAPOutput:
-        r"""
-        general_hidden_states (`torch.FloatTensor`, *optional*):
-            `M^1` to `M^l`, of shape `(batch_size, num_hidden_layers, sequence_length, hidden_size)`. If given, the
-            general encoder does not run.
-        memory_mask (`torch.Tensor` of shape `(batch_size, sequence_length)`, *optional*):
-            1 where the memory may be read, 0 where not. Padding in `attention_mask` is always hidden.
-        output_memory_weights (`bool`, *optional*):
-            Whether to return the gates' weights of the general encoder's layers.
-        """
         if input_ids is not None and inputs_embeds is not None:
             raise ValueError("Give `input_ids` or `inputs_embeds`, not both.")
         inputs = {
@@ -197,7 +196,7 @@ class GMAPHead(GMAPPreTrainedModel):
         self.dropout = nn.Dropout(config.hidden_dropout_prob if dropout is None else dropout)
 
     @can_return_tuple
-    @auto_docstring
+    @auto_docstring(custom_args=MEMORY_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -211,12 +210,6 @@ class GMAPHead(GMAPPreTrainedModel):
         memory_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor] | GMAPHeadOutput:
-        r"""
-        general_hidden_states (`torch.FloatTensor`, *optional*):
-            As in [`GMAPModel`].
-        memory_mask (`torch.Tensor`, *optional*):
-            As in [`GMAPModel`].
-        """
         # All inputs are named in the signature, because `Trainer` drops other columns.
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
@@ -251,17 +244,12 @@ class GMAPForSequenceClassification(GMAPHead):
         return self.config.domain.model_type in DECODERS
 
     def _logits(self, hidden_states, attention_mask):
-        features = self._pooled(hidden_states, attention_mask)
+        # Of an encoder the first token; of a decoder the last that is not padding.
+        features = pool_tokens(hidden_states, "last", attention_mask) if self.reads_last else hidden_states[:, 0]
         if self.config.classifier_layers == 2:
             # It has its own dropout, and reads the first position.
             return self.classifier(features[:, None])
         return self.classifier(self.dropout(features))
-
-    def _pooled(self, hidden_states, attention_mask):
-        """The first token; for decoders, the last token that is not padding."""
-        if not self.reads_last:
-            return hidden_states[:, 0]
-        return last_token_states(hidden_states, attention_mask)
 
     def _loss(self, logits, labels, num_items_in_batch):
         return self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
@@ -322,7 +310,7 @@ class GMAPForQuestionAnswering(GMAPPreTrainedModel):
         self.post_init()
 
     @can_return_tuple
-    @auto_docstring
+    @auto_docstring(custom_args=MEMORY_ARGS)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -337,12 +325,6 @@ class GMAPForQuestionAnswering(GMAPPreTrainedModel):
         memory_mask: torch.Tensor | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor] | GMAPQuestionAnsweringOutput:
-        r"""
-        general_hidden_states (`torch.FloatTensor`, *optional*):
-            As in [`GMAPModel`].
-        memory_mask (`torch.Tensor`, *optional*):
-            As in [`GMAPModel`].
-        """
         # All inputs are named in the signature, because `Trainer` drops other columns.
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
         outputs = self.gmap(*inputs, general_hidden_states, memory_mask, **{**kwargs, "return_dict": True})

@@ -3,7 +3,6 @@
 """What all G-MAP models share: pairing two encoders, and saving and loading the pair."""
 
 import copy
-from contextlib import contextmanager
 
 import torch
 from transformers import AutoModelForMaskedLM, PreTrainedModel
@@ -24,10 +23,10 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
     shared_weights,
 )
 from hf_memaug.modeling.modeling_utils import (
-    WHERE,
     MemoryModelMixin,
-    check_arguments,
     config_of_backbone,
+    located,
+    replaced,
     split_arguments,
 )
 
@@ -88,13 +87,8 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
                 )
         return reads
 
-    @contextmanager
     def without_memory(self):
-        try:
-            self.base_model.memory_is_off = True
-            yield
-        finally:
-            self.base_model.memory_is_off = False
+        return replaced(self.base_model, "memory_is_off", True)
 
     @torch.no_grad()
     def _init_weights(self, module):
@@ -104,15 +98,12 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         elif isinstance(module, tuple(LM_HEADS.values())):
             init.zeros_(module.bias)
 
-    @classmethod
-    def from_pretrained(cls, *args, **kwargs):
-        found = super().from_pretrained(*args, **kwargs)
-        model = found[0] if isinstance(found, tuple) else found
-        if not model.config.freeze_general:
-            model.config.refuse_general_dtype(kwargs.get("general_dtype"))
+    def _finish_loading(self, info, asked):
+        super()._finish_loading(info, asked)
+        if not self.config.freeze_general:
+            self.config.refuse_general_dtype(asked.get("general_dtype"))
         # Loading creates new parameters, which require gradients.
-        model.base_model.freeze_general(model.config.freeze_general).cast_general()
-        return found
+        self.base_model.freeze_general(self.config.freeze_general).cast_general()
 
     def save_pretrained(self, save_directory, is_main_process=True, state_dict=None, *args, **kwargs):
         """As in transformers. Weights that are equal in both encoders are stored once."""
@@ -184,12 +175,8 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
             kwargs (*optional*):
                 Fields of the configuration (`strategy`, `num_labels`, ...) and arguments of `from_pretrained`.
         """
-        how, kwargs = split_arguments(kwargs)
-        takes = WHERE | {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code", "variant"}
-        check_arguments("from_general_and_domain", cls.config_class, how, kwargs, takes)
-        config = check_pair(
-            general, domain, cls.config_class, kwargs, {name: how[name] for name in WHERE if name in how}
-        )
+        how, kwargs = split_arguments("from_general_and_domain", cls.config_class, kwargs)
+        config = check_pair(general, domain, cls.config_class, kwargs, located(how))
         if cls.keeps_lm_head:
             check_masked(config)
         own = {"dtype": kwargs["general_dtype"]} if kwargs.get("general_dtype") else {}

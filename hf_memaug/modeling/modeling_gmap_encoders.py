@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask
 
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
-from hf_memaug.modeling.modeling_utils import WHERE
+from hf_memaug.modeling.modeling_utils import located
 
 DECODERS = ("gpt2",)
 HALVES = (torch.bfloat16, torch.float16)
@@ -26,7 +26,7 @@ def make_encoder(config) -> PreTrainedModel:
 
 def load_encoder(name_or_path, how: dict) -> PreTrainedModel:
     """A pre-trained encoder without head and pooler."""
-    config = AutoConfig.from_pretrained(name_or_path, **{name: how[name] for name in WHERE if name in how})
+    config = AutoConfig.from_pretrained(name_or_path, **located(how))
     return AutoModel.from_pretrained(name_or_path, **how, **_without_pooler(config))
 
 

@@ -13,7 +13,6 @@ from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.layers.prompt_tokens import PromptTokens
 from hf_memaug.modeling.modeling_hma_backbones import (
     check_input,
-    for_the_backbone,
     freeze,
     keep_weights,
     make_backbone,
@@ -28,7 +27,7 @@ from hf_memaug.modeling.modeling_hma_backbones import (
 )
 from hf_memaug.modeling.modeling_hma_head import HMAHead, HMAPreTrainedModel
 from hf_memaug.modeling.modeling_hma_memory import HMAOutput
-from hf_memaug.modeling.modeling_utils import WHERE, check_arguments, config_of_backbone, split_arguments, timm_width
+from hf_memaug.modeling.modeling_utils import config_of_backbone, split_arguments, timm_width
 
 logger = logging.get_logger(__name__)
 
@@ -83,15 +82,12 @@ class HMAForClassification(HMAPreTrainedModel):
         self.post_init()
         self.train(self.training)
 
-    @classmethod
-    def from_pretrained(cls, *args, **kwargs):
-        wanted = kwargs.pop("output_loading_info", False)
-        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+    def _finish_loading(self, info, asked):
+        super()._finish_loading(info, asked)
         # Loading creates new parameters, which require gradients.
-        model.train(model.training)
+        self.train(self.training)
         if any(name.startswith("momentum_backbone.") for name in info["missing_keys"]):
-            model._follow(0.0)  # the checkpoint has none
-        return (model, info) if wanted else model
+            self._follow(0.0)  # the checkpoint has none
 
     def save_pretrained(self, *args, **kwargs):
         # The original format renames weights of the backbone, and `Trainer` does not find them when it resumes.
@@ -118,9 +114,7 @@ class HMAForClassification(HMAPreTrainedModel):
             kwargs (*optional*):
                 Fields of the configuration (`num_labels`, `real_memory_size`, ...) and arguments of `from_pretrained`.
         """
-        how, kwargs = split_arguments(kwargs)
-        takes = WHERE | {"dtype", "torch_dtype", "attn_implementation", "trust_remote_code", "variant"}
-        check_arguments("from_backbone", cls.config_class, how, kwargs, takes)
+        how, kwargs = split_arguments("from_backbone", cls.config_class, kwargs)
         backbone = take_backbone(backbone, how)
         check_input(backbone, cls.main_input_name)
         theirs = getattr(backbone, "config", None) if isinstance(backbone, PreTrainedModel) else None
@@ -204,6 +198,8 @@ class HMAForClassification(HMAPreTrainedModel):
         return pooled, output
 
     def _classify(self, inputs: dict, labels, support_features, support_classes, output_memory_weights) -> HMAOutput:
+        # The outputs are taken by their names.
+        inputs = {name: value for name, value in inputs.items() if value is not None} | {"return_dict": True}
         follows = self.training and self.momentum_backbone is not None and torch.is_grad_enabled()
         if follows:
             self._begin_to_follow()
@@ -294,7 +290,7 @@ class HMAForImageClassification(HMAForClassification):
     ) -> HMAOutput:
         if pixel_values is None:
             raise ValueError("`pixel_values` is missing. The checkpoint's image processor makes it from images.")
-        inputs = {"pixel_values": pixel_values, **for_the_backbone(kwargs)}
+        inputs = {"pixel_values": pixel_values, **kwargs}
         return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)
 
 
@@ -322,15 +318,15 @@ class HMAForSequenceClassification(HMAForClassification):
         past_key_values (`Cache`, *optional*):
             Keys and values of a tuned prefix.
         """
-        given = {
+        inputs = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
             "token_type_ids": token_type_ids,
             "position_ids": position_ids,
             "inputs_embeds": inputs_embeds,
             "past_key_values": past_key_values,
+            **kwargs,
         }
-        inputs = {name: value for name, value in given.items() if value is not None} | for_the_backbone(kwargs)
         return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)
 
 
@@ -360,12 +356,12 @@ class HMAForGraphClassification(HMAForClassification):
                 "`node_features` is missing. `GraphCollator` makes it from rows with a `graph`: pass it to `Trainer` "
                 "as `data_collator`, with `remove_unused_columns=False`."
             )
-        given = {
+        inputs = {
             "node_features": node_features,
             "edge_index": edge_index,
             "graph_index": graph_index,
             "edge_features": edge_features,
             "num_graphs": num_graphs,
+            **kwargs,
         }
-        inputs = {name: value for name, value in given.items() if value is not None} | for_the_backbone(kwargs)
         return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)

@@ -28,7 +28,7 @@ from transformers.models.auto.modeling_auto import (
 from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.layers.prompt_tokens import PromptTokens, add_prompt_tokens
 from hf_memaug.modeling.modeling_graph_network import GraphNetworkModel
-from hf_memaug.modeling.modeling_utils import WHERE
+from hf_memaug.modeling.modeling_utils import located, pool_tokens
 
 # The class for each main input of a backbone.
 _CLASSES = {
@@ -47,7 +47,7 @@ def make_backbone(config: PreTrainedConfig) -> PreTrainedModel:
 
 def load_backbone(name_or_path, how: dict) -> PreTrainedModel:
     """A pre-trained backbone without head and pooler."""
-    config = AutoConfig.from_pretrained(name_or_path, **{name: how[name] for name in WHERE if name in how})
+    config = AutoConfig.from_pretrained(name_or_path, **located(how))
     _refuse_memories(config)
     auto_class = _auto_class(config)
     return auto_class.from_pretrained(name_or_path, use_safetensors=True, **how, **_without_pooler(config))
@@ -180,11 +180,6 @@ def _layers(backbone: nn.Module) -> nn.ModuleList | None:
     return next((layers for layers in found if isinstance(layers, nn.ModuleList) and len(layers)), None)
 
 
-def for_the_backbone(kwargs: dict) -> dict:
-    # Outputs are taken by their names.
-    return {**{name: value for name, value in kwargs.items() if value is not None}, "return_dict": True}
-
-
 def see_prompts(inputs: dict, prompt_tokens: int) -> dict:
     """Extends the attention mask by the prompt tokens."""
     mask = inputs.get("attention_mask")
@@ -284,13 +279,4 @@ def _pooled(output, pooling: str, attention_mask: torch.Tensor | None) -> torch.
         return output.mean(dim=(2, 3))
     if output.ndim != 3:
         return None
-    if attention_mask is None:
-        return output.mean(dim=1) if pooling == "mean" else output[:, -1 if pooling == "last" else 0]
-    attention_mask = attention_mask[:, -output.shape[1] :]  # without a prefix, which has keys but no output
-    seen = attention_mask.to(output.dtype)
-    if pooling == "mean":
-        return (output * seen[..., None]).sum(dim=1) / seen.sum(dim=1, keepdim=True).clamp(min=1)
-    places = torch.arange(output.shape[1], device=output.device)
-    # The last or the first token that is seen: padding may be on either side.
-    chosen = (places * attention_mask if pooling == "last" else attention_mask).argmax(dim=1)
-    return output[torch.arange(len(output), device=output.device), chosen]
+    return pool_tokens(output, pooling, attention_mask)

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """HMA's head: features in, logits out (Qiu et al., 2023, section 4)."""
 
-from contextlib import contextmanager
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -15,7 +13,7 @@ from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.layers.real_memory import RealMemory, over_processes
 from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_hma_memory import HeterogenousMemory, HMAOutput, check_labels
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin, replaced
 
 logger = logging.get_logger(__name__)
 
@@ -85,25 +83,15 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
             )
         return reads
 
-    @contextmanager
     def without_memory(self):
-        memory = getattr(self, "head", self).memory
-        try:
-            memory.is_off = True
-            yield
-        finally:
-            memory.is_off = False
+        return replaced(getattr(self, "head", self).memory, "is_off", True)
 
-    @classmethod
-    def from_pretrained(cls, *args, **kwargs):
-        wanted = kwargs.pop("output_loading_info", False)
-        model, info = super().from_pretrained(*args, output_loading_info=True, **kwargs)
+    def _finish_loading(self, info, asked):
+        super()._finish_loading(info, asked)
         fresh = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
-        memory = getattr(model, "head", model).memory
         # With `ignore_mismatched_sizes`, stored rows may have another size or embeddings of old labels.
-        if model.config.has("real") and any("memory.queue." in n or "memory.label_embedding." in n for n in fresh):
-            memory.queue.clear()
-        return (model, info) if wanted else model
+        if self.config.has("real") and any("memory.queue." in n or "memory.label_embedding." in n for n in fresh):
+            getattr(self, "head", self).memory.queue.clear()
 
     @torch.no_grad()
     def _init_weights(self, module):

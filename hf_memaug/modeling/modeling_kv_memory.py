@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """RoBERTa and BERT with a key-value memory (MIL: Jia and Zhang, 2023, section 3.1)."""
 
-from contextlib import contextmanager
-
 import torch
 from torch import nn
 from torch.nn.functional import gelu
@@ -24,7 +22,7 @@ from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_doma
 from hf_memaug.modeling.modeling_growth import GrowingModelMixin
 from hf_memaug.modeling.modeling_kv_memory_outputs import KVMemoryClassifierOutput, KVMemoryOutput
 from hf_memaug.modeling.modeling_prompting import LabelWords, PromptMixin
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin, config_of_backbone
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin, config_of_backbone, pool_tokens, replaced
 
 logger = logging.get_logger(__name__)
 
@@ -54,14 +52,8 @@ class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
         weights = share_by_slot(outputs.memory_weights)
         return [MemoryRead("Memory slots", about, weights, owners=slot_domains(config), answers=answers)]
 
-    @contextmanager
     def without_memory(self):
-        weight = self.config.memory_weight
-        try:
-            self.config.memory_weight = 0.0
-            yield
-        finally:
-            self.config.memory_weight = weight
+        return replaced(self.config, "memory_weight", 0.0)
 
     @classmethod
     def check_backbone(cls, backbone, **fields):
@@ -156,11 +148,7 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
     def _pool(self, hidden_states, attention_mask, input_ids, inputs_embeds) -> torch.Tensor:
         """`g(x)`: the position that the memory augments."""
         if self.config.memory_pooling == "mean":
-            if attention_mask is None:
-                return hidden_states.mean(dim=1)
-            # The mask of prefix tuning begins with the prefix.
-            kept = attention_mask[:, -hidden_states.shape[1] :].to(hidden_states.dtype).unsqueeze(-1)
-            return (hidden_states * kept).sum(dim=1) / kept.sum(dim=1).clamp(min=1)
+            return pool_tokens(hidden_states, "mean", attention_mask)
         if self.config.memory_pooling == "mask":
             rows = torch.arange(hidden_states.shape[0], device=hidden_states.device)
             return hidden_states[rows, self._mask_positions(input_ids, inputs_embeds)]
@@ -273,11 +261,9 @@ class RobertaWithKVMemoryForPromptClassification(PromptMixin, KVMemoryClassifier
         self._build_verbalizer(config)
         self.post_init()
 
-    def get_output_embeddings(self):
-        return self.lm_head.decoder
-
-    def set_output_embeddings(self, new_embeddings):
-        self.lm_head.decoder = new_embeddings
+    @property
+    def words_head(self) -> nn.Module:
+        return self.lm_head
 
     def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
         head = self.lm_head
@@ -323,12 +309,9 @@ class BertWithKVMemoryForPromptClassification(PromptMixin, KVMemoryClassifierMix
         self._build_verbalizer(config)
         self.post_init()
 
-    def get_output_embeddings(self):
-        return self.cls.predictions.decoder
-
-    def set_output_embeddings(self, new_embeddings):
-        self.cls.predictions.decoder = new_embeddings
-        self.cls.predictions.bias = new_embeddings.bias
+    @property
+    def words_head(self) -> nn.Module:
+        return self.cls.predictions
 
     def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
         return self._label_scores(self.cls.predictions.transform(outputs.augmented_features))

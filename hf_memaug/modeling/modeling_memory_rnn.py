@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 from transformers import GenerationMixin
-from transformers.loss.loss_utils import fixed_cross_entropy
+from transformers.loss.loss_utils import ForMaskedLMLoss
 from transformers.utils import auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_memory_rnn import MemoryRNNConfig
@@ -239,12 +239,6 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
     def get_decoder(self):
         return self.decoder
 
-    def get_output_embeddings(self):
-        return self.lm_head
-
-    def set_output_embeddings(self, new_embeddings):
-        self.lm_head = new_embeddings
-
     @can_return_tuple
     @auto_docstring
     def forward(
@@ -305,8 +299,8 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
         logits = self.lm_head(self.dropout(said))
         loss = None
         if labels is not None:
-            labels = labels.flatten().to(logits.device)
-            loss = fixed_cross_entropy(logits.flatten(0, 1).float(), labels, kwargs.get("num_items_in_batch"))
+            items = kwargs.get("num_items_in_batch")
+            loss = ForMaskedLMLoss(logits, labels, self.config.vocab_size, num_items_in_batch=items)
         if use_cache is None:
             use_cache = self.config.use_cache and labels is None
         if output_hidden_states is None:

@@ -118,6 +118,8 @@ class MemoryRNNPreTrainedModel(GrowingNetworkMixin, MemoryModelMixin, PreTrained
 
 @auto_docstring
 class MemoryRNNModel(MemoryRNNPreTrainedModel):
+    _input_embed_layer = "embeddings"
+
     def __init__(self, config: MemoryRNNConfig):
         super().__init__(config)
         self.embeddings = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
@@ -131,12 +133,6 @@ class MemoryRNNModel(MemoryRNNPreTrainedModel):
             config.bidirectional,
         )
         self.post_init()
-
-    def get_input_embeddings(self):
-        return self.embeddings
-
-    def set_input_embeddings(self, value):
-        self.embeddings = value
 
     @can_return_tuple
     @auto_docstring

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn.functional import linear
 
 from hf_memaug.configuration.prompting import in_label_order, normalise_verbalizer, verbalizer_token_ids
-from hf_memaug.modeling.modeling_utils import WHERE, config_of_backbone, lacking_lm_head
+from hf_memaug.modeling.modeling_utils import config_of_backbone, lacking_lm_head, located
 
 
 class LabelWords(nn.Module):
@@ -48,8 +48,18 @@ def _is_plain(layer: nn.Module) -> bool:
 
 class PromptMixin:
     """
-    Classification by a prompt: the memory augments the mask token, and the masked-LM head scores the label words.
+    Classification by a prompt: the memory augments the mask token, and `words_head` of a masked language model scores
+    the label words.
     """
+
+    words_head: nn.Module
+
+    def get_output_embeddings(self):
+        return self.words_head.decoder
+
+    def set_output_embeddings(self, new_embeddings):
+        self.words_head.decoder = new_embeddings
+        self.words_head.bias = new_embeddings.bias
 
     def _build_verbalizer(self, config):
         if config.verbalizer is not None and config.verbalizer_token_ids is None:
@@ -103,8 +113,7 @@ class PromptMixin:
         if tokenizer is None:
             from transformers import AutoTokenizer
 
-            where = {name: kwargs[name] for name in WHERE if name in kwargs}
-            tokenizer = AutoTokenizer.from_pretrained(name_or_path, **where)
+            tokenizer = AutoTokenizer.from_pretrained(name_or_path, **located(kwargs))
         if tokenizer.mask_token_id is None:
             raise ValueError("`tokenizer` has no mask token. Use the tokenizer of a masked language model.")
         if kwargs.pop("memory_pooling", "mask") != "mask":

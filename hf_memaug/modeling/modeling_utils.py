@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -29,31 +29,34 @@ _HOW = WHERE | set(
     tp_plan tp_size trust_remote_code use_kernels use_safetensors variant weights_only _from_auto _from_pipeline
     """.split()
 )
-
-
+# Those that every verb takes which starts from plain checkpoints.
+LOADING = WHERE | {"attn_implementation", "dtype", "torch_dtype", "trust_remote_code", "variant"}
 # Arguments of `push_to_hub` that `save_pretrained` passes on.
 _PUSH = {"repo_id", "commit_message", "commit_description", "private", "revision", "create_pr", "tags"}
 # What the queries and values of an attention are called in transformers, and the input of our recurrent network.
 ADAPTER_TARGETS = ("query", "value", "q_proj", "v_proj", "q_lin", "v_lin", "c_attn", "input_projection")
 
 
-def split_arguments(kwargs: dict) -> tuple[dict, dict]:
-    """Splits keywords into arguments of `from_pretrained` and fields of the configuration."""
-    return {n: v for n, v in kwargs.items() if n in _HOW}, {n: v for n, v in kwargs.items() if n not in _HOW}
+def located(arguments: dict) -> dict:
+    """Those of the arguments that locate a checkpoint."""
+    return {name: arguments[name] for name in WHERE if name in arguments}
 
 
-def check_arguments(verb: str, config_class: type, how: dict, kwargs: dict, takes: set[str]) -> None:
+def split_arguments(verb: str, config_class: type, kwargs: dict, takes: set[str] = LOADING) -> tuple[dict, dict]:
     """
-    Raises an error for arguments of `from_pretrained` that are not in `takes`, and for names that are not fields of the
-    configuration.
+    Splits keywords into arguments of `from_pretrained` and fields of the configuration. Raises an error for arguments
+    that are not in `takes`, and for names that are not fields.
     """
+    how = {name: value for name, value in kwargs.items() if name in _HOW}
+    given = {name: value for name, value in kwargs.items() if name not in _HOW}
     refused = sorted(set(how) - takes)
     if refused:
         raise TypeError(f"`{verb}` takes no `{refused[0]}`. Save the model, and pass it to `from_pretrained`.")
     known = {field.name for field in fields(config_class)} | {"num_labels"}
-    for name in kwargs:
+    for name in given:
         if name not in known:
             raise TypeError(f"`{verb}` takes no `{name}`. Did you mean `{nearest(name, known | takes, 0)}`?")
+    return how, given
 
 
 class MemoryOutput(ModelOutput):
@@ -90,13 +93,30 @@ def reads_last_token(model: nn.Module) -> bool:
     return isinstance(getattr(model, "score", None), nn.Module) or getattr(model, "reads_last", False)
 
 
-def last_token_states(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """The state of the last token of each row that is not padding."""
+def pool_tokens(states: torch.Tensor, pooling: str, attention_mask: torch.Tensor | None = None) -> torch.Tensor:
+    """The `"first"` or `"last"` token of each row that is not padding, or the `"mean"` of all: `(rows, width)`."""
     if attention_mask is None:
-        return states[:, -1]
+        return states.mean(dim=1) if pooling == "mean" else states[:, -1 if pooling == "last" else 0]
+    # The mask of prefix tuning begins with the prefix, which has keys but no output.
+    attention_mask = attention_mask[:, -states.shape[1] :]
+    if pooling == "mean":
+        seen = attention_mask.to(states.dtype).unsqueeze(-1)
+        return (states * seen).sum(dim=1) / seen.sum(dim=1).clamp(min=1)
     places = torch.arange(states.shape[1], device=states.device)
-    last = (places * attention_mask[:, -states.shape[1] :]).argmax(dim=-1)
-    return states[torch.arange(states.shape[0], device=states.device), last]
+    # Padding may be on either side.
+    chosen = (places * attention_mask if pooling == "last" else attention_mask).argmax(dim=-1)
+    return states[torch.arange(states.shape[0], device=states.device), chosen]
+
+
+@contextmanager
+def replaced(owner: object, name: str, value: Any) -> Iterator[None]:
+    """A context in which an attribute has another value."""
+    kept = getattr(owner, name)
+    try:
+        setattr(owner, name, value)
+        yield
+    finally:
+        setattr(owner, name, kept)
 
 
 class MemoryModelMixin:
@@ -198,7 +218,17 @@ class MemoryModelMixin:
         )
         if not is_fresh and pretrained_model_name_or_path is not None:
             cls._check_bank(pretrained_model_name_or_path, model, info)
+        model._finish_loading(info, kwargs)
         return (model, info) if wants_info else model
+
+    def _finish_loading(self, info: dict, asked: dict) -> None:
+        """
+        Called when all weights are loaded.
+
+        Args:
+            info (`dict`): the loading information of transformers.
+            asked (`dict`): the keywords of `from_pretrained`.
+        """
 
     @staticmethod
     def _check_bank(name_or_path, model, info: dict) -> None:
@@ -220,8 +250,7 @@ class MemoryModelMixin:
     @classmethod
     def _check_checkpoint(cls, name_or_path: str | os.PathLike, config, kwargs: dict) -> None:
         try:
-            where = {name: kwargs[name] for name in WHERE if name in kwargs}
-            stored, _ = PreTrainedConfig.get_config_dict(name_or_path, **where)
+            stored, _ = PreTrainedConfig.get_config_dict(name_or_path, **located(kwargs))
         except OSError:
             return  # Nothing there, or an adapter without a configuration: transformers handles both.
         stored_type = stored.get("model_type")
@@ -259,10 +288,9 @@ class MemoryModelMixin:
             kwargs (*optional*):
                 Fields of the configuration (`memory_slots`, `num_labels`, ...) and arguments of `from_pretrained`.
         """
-        how, kwargs = split_arguments(kwargs)
-        check_arguments("from_backbone", cls.config_class, how, kwargs, takes=_HOW)
-        where = {name: how[name] for name in WHERE if name in how}
-        config = cls.config_class.from_backbone_config(AutoConfig.from_pretrained(name_or_path, **where), **kwargs)
+        how, kwargs = split_arguments("from_backbone", cls.config_class, kwargs, takes=_HOW)
+        found = AutoConfig.from_pretrained(name_or_path, **located(how))
+        config = cls.config_class.from_backbone_config(found, **kwargs)
         return cls.from_pretrained(name_or_path, config=config, _fresh_memory=True, **how)
 
     def save_pretrained(

@@ -20,21 +20,14 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from hf_memaug.configuration.configuration_vit_gmoe import PLAIN_TYPES, ViTGMoEConfig
 from hf_memaug.kernels.grouped_experts import grouped_experts
 from hf_memaug.layers.experts import Experts
-from hf_memaug.layers.router import (
-    CosineRouter,
-    LinearRouter,
-    Routing,
-    importance_loss,
-    load_loss,
-    route,
-)
+from hf_memaug.layers.router import CosineRouter, LinearRouter, Routing, importance_loss, load_loss, route
 from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_utils import (
-    WHERE,
+    LOADING,
     MemoryModelMixin,
     MemoryOutput,
-    check_arguments,
     config_of_backbone,
+    located,
     split_arguments,
 )
 
@@ -103,7 +96,7 @@ def grouped_experts_forward(experts: nn.Module, tokens, chosen, weights) -> torc
             '`experts_implementation="grouped_experts"` needs experts of two layers with biases. Use "eager".'
         )
     layers = (experts.up_proj, experts.up_proj_bias, experts.down_proj, experts.down_proj_bias)
-    return grouped_experts(tokens, chosen, weights, *layers, experts.act_fn)
+    return grouped_experts(tokens, chosen, weights, layers, experts.act_fn)
 
 
 ALL_EXPERTS_FUNCTIONS.register("grouped_experts", grouped_experts_forward)
@@ -238,10 +231,8 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
             kwargs (*optional*):
                 Fields of the configuration (`num_experts`, `num_labels`, ...) and arguments of `from_pretrained`.
         """
-        how, kwargs = split_arguments(kwargs)
         switches = ("attn_implementation", "experts_implementation")
-        takes = WHERE | {"dtype", "torch_dtype", "trust_remote_code", "variant"} | set(switches)
-        check_arguments("from_vit", cls.config_class, how, kwargs, takes)
+        how, kwargs = split_arguments("from_vit", cls.config_class, kwargs, LOADING | set(switches))
         refused = sorted(set(how) - set(switches))
         if refused and isinstance(vit, PreTrainedModel):
             raise TypeError(f"`{refused[0]}` is for checkpoints, and `vit` is a model. Leave it out.")
@@ -260,7 +251,7 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
 
     @classmethod
     def _load_plain(cls, name_or_path, how: dict, kwargs: dict, new_labels: bool) -> PreTrainedModel:
-        found = AutoConfig.from_pretrained(name_or_path, **{name: how[name] for name in WHERE if name in how})
+        found = AutoConfig.from_pretrained(name_or_path, **located(how))
         cls.config_class.from_vit_config(found, **kwargs)  # raises errors before any weight is read
         auto_class = cls.plain_auto_class
         if new_labels and auto_class is not AutoModel:

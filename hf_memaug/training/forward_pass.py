@@ -9,7 +9,7 @@ from torch import nn
 from torch.func import functional_call
 
 from hf_memaug.data.messages import listed
-from hf_memaug.modeling.modeling_utils import last_token_states, reads_last_token, timm_width
+from hf_memaug.modeling.modeling_utils import pool_tokens, reads_last_token, timm_width
 from hf_memaug.training.algorithms import DomainBatch
 
 
@@ -109,7 +109,7 @@ def watched_features(model: nn.Module):
             states = outputs[0] if isinstance(outputs, tuple) else outputs.last_hidden_state
             # Ours is handed it second, transformers' by name.
             mask = named.get("attention_mask", given[1] if hasattr(encoder, "general_states") else None)
-            features.append(last_token_states(states, mask))
+            features.append(pool_tokens(states, "last", mask))
 
         hook = encoder.register_forward_hook(add_last, with_kwargs=True)
     else:

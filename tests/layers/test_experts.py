@@ -33,12 +33,12 @@ def make_routing(k: int, dtype=torch.float64, unused: int | None = None):
 
 def grouped(module: Experts, tokens, experts, weights):
     parameters = (module.up_proj, module.up_proj_bias, module.down_proj, module.down_proj_bias)
-    return grouped_experts(tokens, experts, weights, *parameters, module.act_fn)
+    return grouped_experts(tokens, experts, weights, parameters, module.act_fn)
 
 
 def dense(module: Experts, tokens, experts, weights):
     parameters = (module.up_proj, module.up_proj_bias, module.down_proj, module.down_proj_bias)
-    return every_expert(tokens, experts, weights, *parameters, module.act_fn)
+    return every_expert(tokens, experts, weights, parameters, module.act_fn)
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
