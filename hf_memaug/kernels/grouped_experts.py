@@ -24,7 +24,7 @@ _is_exporting = getattr(torch.compiler, "is_exporting", torch.compiler.is_compil
 
 
 class Repeated(torch.autograd.Function):
-    """Rows in the order of their experts, each k times; the gradient of a row is the sum of its k."""
+    """Rows in another order, each k times; the gradient of a row is the sum of its k."""
 
     @staticmethod
     def forward(rows, order, back, k):
@@ -38,24 +38,8 @@ class Repeated(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient):
         (back,) = ctx.saved_tensors
-        return gradient[back].unflatten(0, (-1, ctx.k)).sum(dim=1), None, None, None
-
-
-class Reordered(torch.autograd.Function):
-    """Rows in another order; the gradient uses the inverse order."""
-
-    @staticmethod
-    def forward(rows, order, back):
-        return rows[order]
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(inputs[2])
-
-    @staticmethod
-    def backward(ctx, gradient):
-        (back,) = ctx.saved_tensors
-        return gradient[back], None, None
+        gradient = gradient[back]
+        return gradient if ctx.k == 1 else gradient.unflatten(0, (-1, ctx.k)).sum(dim=1), None, None, None
 
 
 def grouped_experts(
@@ -89,7 +73,7 @@ def grouped_experts(
     with_bias = F.pad(torch.cat([up, up_bias.unsqueeze(-1)], dim=-1), (0, COLUMNS - 1)).to(dtype)
     inner = activation(_products(sorted_tokens, with_bias, ends))
     said = _products(inner, down.to(dtype), ends)
-    said = Reordered.apply(said, back, order).unflatten(0, (count, k))
+    said = Repeated.apply(said, back, order, 1).unflatten(0, (count, k))
     found = (said * weights.to(dtype).unsqueeze(-1)).sum(dim=1)
     # The second bias is the same for all tokens of an expert, except for the weight.
     gates = weights.new_zeros(count, len(up)).scatter(1, experts, weights)

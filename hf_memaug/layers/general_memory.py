@@ -60,16 +60,17 @@ class GeneralMemory(nn.Module):
         The memory of each layer that reads, from `M = {M^1, ..., M^l}`, a list or one tensor with the layers as its
         second axis. Also returns the gates' weights `(batch, tokens, layers)`; those of one gate sum to 1.
         """
-        is_one = isinstance(states, torch.Tensor)
-        states = in_computed_type([states])[0] if is_one else in_computed_type(states)
         if not self.gates:
-            states = states.unbind(dim=1) if is_one else states
-            return [states[-1 if self.strategy == "single" else layer - 1] for layer in self.layers], None
-        count = states.shape[1] if is_one else len(states)
+            one_by_one = in_computed_type(states.unbind(dim=1) if isinstance(states, torch.Tensor) else states)
+            return [one_by_one[-1 if self.strategy == "single" else layer - 1] for layer in self.layers], None
+        count = states.shape[1] if isinstance(states, torch.Tensor) else len(states)
         ends = [count] if self.strategy == "gated" else [count // 2, count]
         memories, weights, start = [], [], 0
         for gate, end in zip(self.gates, ends, strict=True):
-            chunk = states[:, start:end] if is_one else torch.stack(tuple(states[start:end]), dim=1)
+            if isinstance(states, torch.Tensor):
+                chunk = states[:, start:end]
+            else:
+                chunk = torch.stack(in_computed_type(states[start:end]), dim=1)
             memory, weight = gate(chunk)
             memories.append(memory)
             weights.append(weight)

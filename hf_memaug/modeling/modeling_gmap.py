@@ -11,7 +11,14 @@ from transformers.utils import auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_gmap import GMAPConfig
 from hf_memaug.layers.general_memory import GeneralMemory, in_computed_type
-from hf_memaug.modeling.modeling_gmap_base import LM_HEADS, GMAPPreTrainedModel, check_masked
+from hf_memaug.modeling.modeling_gmap_base import (
+    LM_HEADS,
+    GMAPHeadOutput,
+    GMAPOutput,
+    GMAPPreTrainedModel,
+    GMAPQuestionAnsweringOutput,
+    check_masked,
+)
 from hf_memaug.modeling.modeling_gmap_encoders import (
     DECODERS,
     HALVES,
@@ -22,7 +29,6 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
     seen_memory,
     shared_mask,
 )
-from hf_memaug.modeling.modeling_gmap_outputs import GMAPHeadOutput, GMAPOutput, GMAPQuestionAnsweringOutput
 from hf_memaug.modeling.modeling_utils import pool_tokens
 
 MEMORY_ARGS = r"""

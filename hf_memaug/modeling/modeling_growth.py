@@ -3,6 +3,7 @@
 """Models that grow: what was learned is kept bit for bit, and what is new starts like that of a fresh model."""
 
 import copy
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -173,18 +174,13 @@ class GrowingNetworkMixin(GrowingModelMixin):
         """The units whose growth adds the number of parameters nearest to that of `slots` slots: F+H beside F+M."""
         check_growth("units_for", "slots", slots)
 
-        def parameters(**changes) -> int:
-            return self._planned(changes).num_parameters()
+        def parameters(units: int) -> int:
+            return self._planned({"hidden_size": self.config.hidden_size + units}).num_parameters()
 
-        wanted = parameters(**self.config.grown_memory(slots))
-        hidden = self.config.hidden_size
-        low, high = 1, 2
-        while parameters(hidden_size=hidden + high) < wanted:
-            low, high = high, 2 * high
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if parameters(hidden_size=hidden + middle) < wanted else (low, middle)
-        return min(low, high, key=lambda units: abs(parameters(hidden_size=hidden + units) - wanted))
+        wanted = self._planned(self.config.grown_memory(slots)).num_parameters()
+        # A unit adds more than a slot: at least as many weights from and to all others.
+        above = bisect_left(range(slots + 2), wanted, lo=2, key=parameters)
+        return min(above - 1, above, key=lambda units: abs(parameters(units) - wanted))
 
     def _check_vectors(self, words: list[str], vectors) -> tuple[torch.Tensor | None, torch.Tensor]:
         """The given vectors, and the places of their words in `words`."""

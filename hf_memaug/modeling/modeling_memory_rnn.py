@@ -219,14 +219,7 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
         super().__init__(config)
         self.rnn = MemoryRNNModel(config)
         # Appendix C: the decoder has its own bank.
-        self.decoder = MemoryRNNLayer(
-            config.embedding_size,
-            config.hidden_size,
-            config.total_slots,
-            config.memory_value_size,
-            config.cell,
-            bidirectional=False,
-        )
+        self.decoder = MemoryRNNLayer(config, bidirectional=False)
         self.bridge = StateBridge(config) if config.bidirectional else None
         self.encoder_reader = EncoderReader(config)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
@@ -274,7 +267,7 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
         if decoder_input_ids is None and decoder_inputs_embeds is None:
             if labels is None:
                 raise ValueError("Pass `labels` for training or `decoder_input_ids`, or call `generate`.")
-            decoder_input_ids = self._shift_right(labels)
+            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         if encoder_outputs is None:
             encoder_outputs = self.rnn(
                 input_ids,
@@ -323,14 +316,11 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
             ends.append(encoder_outputs.last_cell_state)
         return tuple(end.unsqueeze(0) for end in (ends if self.bridge is None else self.bridge(ends)))
 
-    def _shift_right(self, labels: torch.Tensor) -> torch.Tensor:
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """The labels, shifted right. Called by the collators of transformers, too."""
         shifted = labels.roll(1, dims=1)
         shifted[:, 0] = self.config.decoder_start_token_id
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id or 0)
-
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Called by the collators of transformers."""
-        return self._shift_right(labels)
 
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:

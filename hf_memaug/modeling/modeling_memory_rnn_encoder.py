@@ -45,6 +45,10 @@ class MemoryRNNOutput(MemoryOutput):
 class MemoryRNNLayer(GradientCheckpointingLayer, MemoryRNN):
     """The layer, with gradient checkpointing."""
 
+    def __init__(self, config: MemoryRNNConfig, bidirectional: bool):
+        sizes = (config.embedding_size, config.hidden_size, config.total_slots, config.memory_value_size)
+        super().__init__(*sizes, config.cell, bidirectional)
+
     def forward(self, inputs, mask=None, *state, output_weights=False):
         hidden, state, weights = super().forward(inputs, mask, state or None, output_weights)
         # A flat tuple: reentrant checkpointing loses the gradients of nested ones.
@@ -124,14 +128,7 @@ class MemoryRNNModel(MemoryRNNPreTrainedModel):
         super().__init__(config)
         self.embeddings = nn.Embedding(config.vocab_size, config.embedding_size, padding_idx=config.pad_token_id)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.layer = MemoryRNNLayer(
-            config.embedding_size,
-            config.hidden_size,
-            config.total_slots,
-            config.memory_value_size,
-            config.cell,
-            config.bidirectional,
-        )
+        self.layer = MemoryRNNLayer(config, config.bidirectional)
         self.post_init()
 
     @can_return_tuple

@@ -342,7 +342,7 @@ class TestConfiguration:
             ({"pooling": "attention"}, "pooling"),
             ({"num_hidden_layers": 0}, "`num_hidden_layers` must be at least 1; got 0"),
             ({"hidden_size": 0}, "`hidden_size` must be at least 1"),
-            ({"dropout": 1.0}, "`dropout` must lie between 0 and 1"),
+            ({"dropout": 1.0}, "`dropout` lies between 0 and 1"),
             ({"node_vocab_sizes": []}, r"`node_vocab_sizes` is empty.*Give `\[1\]`"),
             ({"node_vocab_sizes": [3, 0]}, "`node_vocab_sizes` must hold sizes of at least 1"),
             ({"edge_vocab_sizes": [0]}, "`edge_vocab_sizes` must hold sizes of at least 1"),
