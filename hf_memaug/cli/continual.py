@@ -116,7 +116,7 @@ def _divide_strategy_options(settings: dict[str, dict], own: Mapping[str, Mappin
     Gives each strategy those of the `strategy_kwargs` that it has. An option that no strategy has is an error, and so
     is one that was set for one strategy by name and is unknown there.
     """
-    from hf_memaug.training.arguments import checked_options
+    from hf_memaug.training.arguments import check_option_values, parsed_options
 
     known = {name: None for strategy in settings for name in STRATEGIES[strategy].options}
     for strategy, several in settings.items():
@@ -125,9 +125,9 @@ def _divide_strategy_options(settings: dict[str, dict], own: Mapping[str, Mappin
         of = STRATEGIES[strategy]
         allowed = of.options if "strategy_kwargs" in own.get(strategy, ()) else known
         try:
-            given = checked_options("strategy", strategy, several["strategy_kwargs"], allowed)
+            given = parsed_options("strategy", strategy, several["strategy_kwargs"], allowed)
             several["strategy_kwargs"] = {name: value for name, value in given.items() if name in of.options}
-            of.check({**of.options, **several["strategy_kwargs"]})
+            check_option_values("strategy_kwargs", several["strategy_kwargs"], of)
         except ValueError as error:
             said = str(error).replace("`strategy_kwargs`", "`--strategy-kwargs`")
             raise UsageError(said.replace("`strategy=", "`--strategies ")) from None
@@ -171,6 +171,11 @@ def _check_trained_model(
     kind, why = kind_of(every[0]), "and `--backbone` is a trained model"
     if options.general is not None:
         raise UsageError(f"`--general` is set, {why}, which contains its general encoder. Leave it out.")
+    if options.vectors is not None and not any("word_vectors" in STRATEGIES[name].options for name in strategies):
+        raise UsageError(
+            f"`--vectors` is set, {why}, whose words have vectors, and no strategy adds words. Leave it out, or choose "
+            "one that adds words, such as f+m+v."
+        )
     shaping = [name for own in settings.values() for name in model_settings_of(one, own)]
     if shaping:
         raise UsageError(f"`{option_name(shaping[0])}` shapes a new model, {why}. Leave it out.")

@@ -8,12 +8,12 @@ order of training (Lopez-Paz and Ranzato, 2017). A cell that is not known is nan
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from hf_memaug.evaluation.checks import as_numpy, check_name
+from hf_memaug.evaluation.checks import as_numpy
 
 # T is the number of domains; a higher score is a better one.
 DEFINITIONS = {
@@ -25,7 +25,6 @@ DEFINITIONS = {
 }
 LOWER_IS_BETTER = ("forgetting",)
 # These compare a domain with itself at another time.
-OF_SEVERAL_DOMAINS = ("bwt", "fwt", "forgetting")
 
 
 def continual_scores(matrix: Any, baseline: Sequence[float] | None = None) -> dict[str, float | None]:
@@ -44,7 +43,7 @@ def continual_scores(matrix: Any, baseline: Sequence[float] | None = None) -> di
             "domain, in the same order."
         )
     # nan stays nan: a mean over the known domains would be another figure.
-    found = {"acc": matrix[-1].mean(), **dict.fromkeys(OF_SEVERAL_DOMAINS, math.nan)}
+    found = {"acc": matrix[-1].mean(), **dict.fromkeys(("bwt", "fwt", "forgetting"), math.nan)}
     if len(matrix) > 1:
         earlier, last = matrix[:-1, :-1], matrix[-1, :-1]
         found["bwt"] = (last - matrix.diagonal()[:-1]).mean()
@@ -60,14 +59,3 @@ def continual_scores(matrix: Any, baseline: Sequence[float] | None = None) -> di
                 )
             found["fwt"] = (matrix.diagonal(1) - untrained[1:]).mean()
     return {name: None if math.isnan(value) else float(value) for name, value in found.items()}
-
-
-def check_figures(argument: str, names: Iterable[str], domains: int) -> None:
-    """Raises an error for figures that are unknown, or undefined for so few domains."""
-    for name in names:
-        check_name(argument, name, DEFINITIONS)
-        if name in OF_SEVERAL_DOMAINS and domains < 2:
-            raise ValueError(
-                f"`{argument}` asks for {name!r}, which compares domains, and there is {domains} of them. Give two or "
-                "more, or leave it out."
-            )

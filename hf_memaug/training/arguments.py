@@ -4,12 +4,14 @@
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from transformers import TrainingArguments
 
 from hf_memaug.suggestions import nearest
+from hf_memaug.training.algorithms.base import Limits
 
 
 @dataclass
@@ -63,7 +65,7 @@ class DomainTrainingArguments(TrainingArguments):
 
         if self.algorithm == "mil":
             raise ValueError('`algorithm="mil"` is a trainer of its own: use `BilevelTrainer`, without `algorithm`.')
-        _one_of("algorithm", self.algorithm, ALGORITHMS)
+        _one_of("`algorithm`", self.algorithm, ALGORITHMS)
         for name in (
             "penalty_weight",
             "penalty_anneal_steps",
@@ -79,9 +81,8 @@ class DomainTrainingArguments(TrainingArguments):
             raise ValueError(
                 f'`algorithm="{self.algorithm}"` has no penalty: leave `penalty_weight` and `penalty_anneal_steps` out.'
             )
-        self.algorithm_kwargs = checked_options("algorithm", self.algorithm, self.algorithm_kwargs, algorithm.options)
-        for name, value in (self.algorithm_kwargs or {}).items():
-            _check_number(f"`algorithm_kwargs`: `{name}`", value, algorithm.options[name])
+        self.algorithm_kwargs = parsed_options("algorithm", self.algorithm, self.algorithm_kwargs, algorithm.options)
+        check_option_values("algorithm_kwargs", self.algorithm_kwargs or {}, algorithm)
         if algorithm.one_domain_a_step and (not self.balanced_batches or self.auto_find_batch_size):
             raise ValueError(
                 f'`algorithm="{self.algorithm}"` trains on one domain a step: leave `balanced_batches` and '
@@ -151,8 +152,8 @@ class BilevelTrainingArguments(DomainTrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        _one_of("hypergradient", self.hypergradient, ("first_order", "exact"))
-        _one_of("meta_test_batches", self.meta_test_batches, ("balanced", "one_domain"))
+        _one_of("`hypergradient`", self.hypergradient, ("first_order", "exact"))
+        _one_of("`meta_test_batches`", self.meta_test_batches, ("balanced", "one_domain"))
         for name in ("episodes", "episode_steps", "inner_steps", "meta_target_batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -196,9 +197,6 @@ class ContinualTrainingArguments(DomainTrainingArguments):
         default=None, metadata={"help": "The domains in the order of their training (default: as in the data)."}
     )
     matrix_metric: str = field(default="accuracy", metadata={"help": "Which of the scores the matrix R holds."})
-    figures: list[str] | None = field(
-        default=None, metadata={"help": "What to report of R: acc, bwt, fwt, forgetting (default: all defined)."}
-    )
     keep_optimizer_state: bool = field(
         default=False,
         metadata={
@@ -211,19 +209,12 @@ class ContinualTrainingArguments(DomainTrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        from hf_memaug.evaluation.continual import DEFINITIONS
         from hf_memaug.training.continual import STRATEGIES
 
-        _one_of("strategy", self.strategy, STRATEGIES)
+        _one_of("`strategy`", self.strategy, STRATEGIES)
         strategy = STRATEGIES[self.strategy]
-        self.strategy_kwargs = checked_options("strategy", self.strategy, self.strategy_kwargs, strategy.options)
-        strategy.check({**strategy.options, **(self.strategy_kwargs or {})})
-        for figure in self.figures or ():
-            _one_of("figures", figure, DEFINITIONS)
-            if strategy.kind != "sequence" and figure != "acc":
-                raise ValueError(
-                    f'`figures` has {figure!r}, but `strategy="{self.strategy}"` is a reference that has ACC alone.'
-                )
+        self.strategy_kwargs = parsed_options("strategy", self.strategy, self.strategy_kwargs, strategy.options)
+        check_option_values("strategy_kwargs", self.strategy_kwargs or {}, strategy)
         if self.algorithm != "erm":
             raise ValueError(
                 f'`ContinualTrainer` requires `algorithm="erm"`, not "{self.algorithm}": `strategy` sets the loss.'
@@ -237,7 +228,7 @@ class ContinualTrainingArguments(DomainTrainingArguments):
             )
 
 
-def checked_options(what: str, name: str, given, options: dict) -> dict | None:
+def parsed_options(what: str, name: str, given, options: dict) -> dict | None:
     """`algorithm_kwargs` or `strategy_kwargs`, also from JSON; every name in it must be one of the options."""
     if isinstance(given, str):
         try:
@@ -249,25 +240,37 @@ def checked_options(what: str, name: str, given, options: dict) -> dict | None:
     for option in given or {}:
         if not options:
             raise ValueError(f'`{what}="{name}"` has no options: leave `{what}_kwargs` out.')
-        _one_of(f"{what}_kwargs", option, options)
+        _one_of(f"`{what}_kwargs`", option, options)
     return given
 
 
-def _check_number(what: str, value, default) -> None:
-    """Checks an option whose default is a number, or a tuple of numbers."""
-    if isinstance(default, tuple):
-        if not isinstance(value, (list, tuple)) or not value:
-            raise ValueError(f"{what} is {value!r}; it must be a list of numbers, such as {list(default)}.")
-        for one in value:
-            _check_number(what, one, default[0])
-    elif isinstance(default, (int, float)):
-        kind, name = (int, "a whole number") if isinstance(default, int) else ((int, float), "a number")
-        if not isinstance(value, kind) or not 0 <= value < math.inf:
-            raise ValueError(f"{what} is {value!r}; it must be {name}, 0 or more, such as {default}.")
+def check_option_values(argument: str, given: Mapping[str, Any], method) -> None:
+    """Checks the values of an algorithm's or a strategy's options by their defaults and by `method.limits`."""
+    for name, value in given.items():
+        what, default, limits = f"`{argument}`: `{name}`", method.options[name], method.limits.get(name)
+        if isinstance(limits, tuple):
+            _one_of(what, value, limits)
+        elif isinstance(default, tuple):
+            if not isinstance(value, (list, tuple)) or not value:
+                raise ValueError(f"{what} is {value!r}; it must be a list of numbers, such as {list(default)}.")
+            for one in value:
+                _check_number(what, one, default[0], Limits())
+        elif value != default and (limits is not None or isinstance(default, (int, float))):
+            _check_number(what, value, default, limits or Limits())
 
 
-def _one_of(name: str, value: str, allowed) -> None:
+def _check_number(what: str, value, default, limits: Limits) -> None:
+    whole = limits.whole or isinstance(default, int)
+    is_number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
+    if not is_number or not limits.hold(value):
+        example = "" if default is None else f", such as {default}"
+        raise ValueError(
+            f"{what} is {value!r}; it must be {'a whole number' if whole else 'a number'}, {limits}{example}."
+        )
+
+
+def _one_of(what: str, value, allowed) -> None:
     if value not in allowed:
         guess = nearest(str(value), allowed)
         hint = f" Did you mean {guess!r}?" if guess else ""
-        raise ValueError(f"`{name}` is {value!r}; it can be {', '.join(map(repr, allowed))}.{hint}")
+        raise ValueError(f"{what} is {value!r}; it can be {', '.join(map(repr, allowed))}.{hint}")

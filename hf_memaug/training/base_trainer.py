@@ -30,6 +30,8 @@ class BaseTrainer(Trainer):
     it back in `load_method_state`. `log_mean` adds to the logs.
     """
 
+    # `Trainer` types it as a model or None; `__init__` makes sure that there is one.
+    model: Any
     # Trainers of one phase of a run leave the card to the trainer of the whole run.
     writes_card_after_training = True
 

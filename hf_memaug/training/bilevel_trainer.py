@@ -21,7 +21,7 @@ from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
 
 from hf_memaug.data.sampling import OneDomainSampler
 from hf_memaug.training.arguments import BilevelTrainingArguments
-from hf_memaug.training.callbacks import BestInMemory, callbacks_for_phase, remove_printer
+from hf_memaug.training.callbacks import callbacks_for_phase, remove_printer
 from hf_memaug.training.checks import refuse_for_phases
 from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
@@ -52,6 +52,7 @@ class BilevelTrainer(DomainTrainer):
     All other arguments are those of [`DomainTrainer`].
     """
 
+    args: BilevelTrainingArguments
     method_name = "mil"
 
     def __init__(self, model=None, args: BilevelTrainingArguments | None = None, **kwargs):
@@ -71,6 +72,12 @@ class BilevelTrainer(DomainTrainer):
         if self.train_dataset is not None and len(self.domains) < 2:
             raise ValueError(f"`train_dataset` has the domains {self.domains}; MIL needs two or more.")
         self.meta_log: list[dict] = []
+
+    @property
+    def card_settings(self) -> tuple[str, ...]:
+        """The settings that a card names. Without a log there were no episodes: the memory was not learned here."""
+        names = ("episodes", "episode_steps", "inner_steps", "meta_steps", "hypergradient", "memory_learning_rate")
+        return names if self.meta_log else ()
 
     @property
     def meta_folder(self) -> Path:
@@ -225,7 +232,7 @@ class BilevelTrainer(DomainTrainer):
             args.logging_strategy, args.logging_steps = IntervalStrategy.STEPS, episode
         args.logging_steps = min(args.logging_steps, episode)
         # There are no evaluations to choose by.
-        given = callbacks_for_phase(self, without=(BestInMemory, EarlyStoppingCallback))
+        given = callbacks_for_phase(self, without=(EarlyStoppingCallback,))
         trainer = MetaTrainer(
             model=self.model, args=args, train_dataset=self.train_dataset, callbacks=given, **self._given
         )

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What happens between the steps of `Trainer`: checks, the algorithm's own steps, and the best weights in memory."""
+"""What happens between the steps of `Trainer`: checks, and the algorithm's own steps."""
 
 import os
 from contextlib import suppress
@@ -91,56 +91,6 @@ class RunGuard(TrainerCallback):
             f"optimizer uses it. {kept} Lower `learning_rate` ({args.learning_rate}), set `max_grad_norm` "
             f"({args.max_grad_norm}), or use `bf16` instead of `fp16`; then `resume_from_checkpoint`."
         )
-
-
-class BestInMemory(TrainerCallback):
-    """
-    Keeps the weights of the best evaluation in memory, and restores them when training ends: what
-    `load_best_model_at_end` does, without writing a checkpoint at each evaluation. For many short runs; a run that must
-    survive a kill needs the checkpoints.
-
-    Args:
-        metric (`str`, *optional*, defaults to `"eval_f1"`):
-            The score to maximise. Of several evaluations with the same score, the first is kept.
-    """
-
-    def __init__(self, metric: str = "eval_f1"):
-        self.metric = metric
-        self.best_score: float | None = None
-        self.best_step: int | None = None
-        self._weights: dict[str, torch.Tensor] = {}
-        self._trains = False
-
-    def on_train_begin(self, args, state, control, **kwargs):
-        if getattr(args, "algorithm", "erm") == "swad":
-            raise ValueError('`algorithm="swad"` chooses its weights itself: leave `BestInMemory` out.')
-        self._trains = True
-        self.best_score, self.best_step, self._weights = None, None, {}
-
-    def on_evaluate(self, args, state, control, model=None, metrics=None, **kwargs):
-        # Evaluations after training, and of other data in between, choose nothing.
-        if not self._trains or self.metric not in metrics:
-            return
-        trained, seen = (_domains(kwargs.get(name)) for name in ("train_dataloader", "eval_dataloader"))
-        checks.refuse_unseen_domains(trained, seen, "`BestInMemory`")
-        if self.best_score is None or metrics[self.metric] > self.best_score:
-            self.best_score, self.best_step = metrics[self.metric], state.global_step
-            self._weights = {name: value.detach().clone() for name, value in model.state_dict().items()}
-
-    def on_train_end(self, args, state, control, model=None, **kwargs):
-        self._trains = False
-        if self.best_score is None:
-            raise KeyError(
-                f"`metric` is {self.metric!r}, and no evaluation gave it. Name a score that is logged, and set "
-                "`eval_strategy` and `eval_dataset`."
-            )
-        model.load_state_dict(self._weights)
-        self._weights = {}
-
-
-def _domains(loader) -> set[str]:
-    dataset = getattr(loader, "dataset", None)
-    return set(dataset["domain"]) if "domain" in (getattr(dataset, "column_names", None) or ()) else set()
 
 
 class AlgorithmCallback(TrainerCallback):

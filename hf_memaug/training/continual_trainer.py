@@ -11,22 +11,23 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import create_branch, upload_folder
 from tqdm.auto import tqdm
 from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_utils import TrainOutput, set_seed
 
 from hf_memaug.data import DomainDataset
-from hf_memaug.evaluation.continual import DEFINITIONS, check_figures
+from hf_memaug.hub.publishing import complete_folder
 from hf_memaug.training.arguments import ContinualTrainingArguments
 from hf_memaug.training.callbacks import callbacks_for_phase, remove_printer
 from hf_memaug.training.checks import check_labelled, refuse_for_phases
 from hf_memaug.training.continual import STRATEGIES
-from hf_memaug.training.continual.pushing import push_stage
 from hf_memaug.training.continual.record import RECORD_FILE, ContinualRecord, drop_old_facts, write_facts
 from hf_memaug.training.continual.rows import check_all_labels, check_dev_rows, check_domains, rows_by_domain
 from hf_memaug.training.continual.stage import StageTrainer, named_state
 from hf_memaug.training.domain_trainer import DomainTrainer
+from hf_memaug.training.model_cards import is_family
 from hf_memaug.training.resuming import last_complete_checkpoint
 
 # `Trainer` pushes nothing that begins with "_".
@@ -68,8 +69,10 @@ class ContinualTrainer(DomainTrainer):
     All other arguments are those of [`DomainTrainer`].
     """
 
-    stage_class = StageTrainer
+    args: ContinualTrainingArguments
+    stage_class: type[StageTrainer] = StageTrainer
     takes_texts = True
+    card_settings = ("strategy", "strategy_kwargs", "memory_learning_rate")
 
     def __init__(
         self,
@@ -79,9 +82,6 @@ class ContinualTrainer(DomainTrainer):
         train_dataset=None,
         eval_dataset=None,
         test_dataset=None,
-        processing_class=None,
-        compute_metrics: Callable | None = None,
-        callbacks: Sequence | None = None,
         label_map: Mapping[str, Mapping[str, str]] | None = None,
         history: "str | os.PathLike | Mapping | ContinualRecord | None" = None,
         **kwargs,
@@ -103,14 +103,10 @@ class ContinualTrainer(DomainTrainer):
         check_domains(self.plan, self.record.trained, self.train_rows, self.test_rows, label_map)
         parts = {"train_dataset": self.train_rows, "eval_dataset": self.dev_rows, "test_dataset": self.test_rows}
         check_labelled(model, data_collator, **parts)
-        check_figures("figures", args.figures or (), len(self.record.trained) + len(self.plan))
         check_all_labels({name: self.train_rows[name] for name in self.plan}, getattr(model.config, "num_labels", None))
         check_dev_rows(args, self.plan, self.dev_rows, test_dataset is not None)
-        self._given = {
-            "data_collator": data_collator,
-            "compute_metrics": compute_metrics,
-            **{name: kwargs[name] for name in ("optimizer_cls_and_kwargs",) if name in kwargs},
-        }
+        for_stages = ("compute_metrics", "optimizer_cls_and_kwargs")
+        self._given = {"data_collator": data_collator, **{name: kwargs.get(name) for name in for_stages}}
         dev = [self.dev_rows[name] for name in self.plan if name in self.dev_rows]
         super().__init__(
             model=model,
@@ -118,16 +114,13 @@ class ContinualTrainer(DomainTrainer):
             data_collator=data_collator,
             train_dataset=DomainDataset.concatenate([self.train_rows[name] for name in self.plan]),
             eval_dataset=DomainDataset.concatenate(dev) if dev else None,
-            processing_class=processing_class,
-            compute_metrics=compute_metrics,
-            callbacks=callbacks,
             **kwargs,
         )
         # This trainer scores test rows; the trainers of the stages score dev rows.
         self.eval_dataset = DomainDataset.concatenate(list(self.test_rows.values()))
         self.scored_split = "dev" if test_dataset is None else "test"
         self.strategy = STRATEGIES[args.strategy](args)
-        self.strategy.check_model(self.model, processing_class, self.train_dataset)
+        self.strategy.check_model(self.model, self.processing_class, self.train_dataset)
         self._continue(history, labels)
         self._optimizer_state: dict | None = None
 
@@ -173,9 +166,8 @@ class ContinualTrainer(DomainTrainer):
         return self.args.strategy
 
     def figures(self) -> dict[str, float | None]:
-        """ACC, BWT, FWT and forgetting, or those that `args.figures` names; `None` where one is not defined."""
-        found = self.record.figures()
-        return {name: found[name] for name in self.args.figures or DEFINITIONS}
+        """ACC, BWT, FWT and forgetting; `None` where one is not defined."""
+        return self.record.figures()
 
     # Stages
 
@@ -230,7 +222,7 @@ class ContinualTrainer(DomainTrainer):
         self.record.stages.append(stage)
         self.save_stage(folder)
         if self.args.push_to_hub and self.is_world_process_zero():
-            push_stage(self.model, folder, self.record, self.hub_model_id, self.args.hub_token)
+            self._push_stage(folder)
         # This file marks the stage as finished.
         if self.is_world_process_zero():
             self.record.save(self.args.output_dir)
@@ -358,6 +350,26 @@ class ContinualTrainer(DomainTrainer):
                 torch.save(self._optimizer_state, folder / OPTIMIZER)
             self.record.save(folder)
         self.accelerator.wait_for_everyone()
+
+    def _push_stage(self, folder: Path) -> None:
+        """
+        Puts the weights of a stage, and what goes on from them, on the branch `stage-<number>-<domain>`. Rows of the
+        data, optimizers and checkpoints on the way stay here.
+        """
+        to = {"repo_id": self.hub_model_id, "token": self.args.hub_token}
+        if is_family(self.model) and not hasattr(self.model, "peft_config"):
+            complete_folder(self.model, folder, **to)
+        branch = f"stage-{folder.name}"
+        create_branch(branch=branch, exist_ok=True, **to)
+        upload_folder(
+            folder_path=folder,
+            revision=branch,
+            commit_message=f"After training on {self.record.row_names[-1]}",
+            # A branch begins with all that is on main.
+            delete_patterns=["*"],
+            ignore_patterns=["_*", "checkpoint-*", "*.bin"],
+            **to,
+        )
 
     def _load(self, folder: Path) -> None:
         """Restores model, tokenizer, strategy and optimizer after a stage."""

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -60,8 +61,11 @@ class DomainTrainer(BaseTrainer):
     All other arguments are those of `Trainer`.
     """
 
+    args: DomainTrainingArguments
     # Whether a subclass tokenizes texts.
     takes_texts = False
+    # What cards call the `f1` that is scored without `compute_metrics`.
+    default_f1 = "macro_f1"
 
     def __init__(
         self,
@@ -114,7 +118,8 @@ class DomainTrainer(BaseTrainer):
         # Losses here are means over a batch: `Trainer` must divide them by the accumulation steps.
         self.model_accepts_loss_kwargs = False
         self._score = compute_metrics or self._default_scores
-        self._scored_domains: list[str] | None = None
+        # While they are scored.
+        self._scored_rows: Any = None
         # Those of the last evaluation.
         self.evaluated_domains: set[str] = set()
         keeps_columns = is_given and not self.removes_columns
@@ -297,21 +302,24 @@ class DomainTrainer(BaseTrainer):
             check_texts(self.accelerator.unwrap_model(self.model), *datasets.values())
 
     def evaluation_loop(self, dataloader, *args, **kwargs):
-        dataset = getattr(dataloader, "dataset", None)
-        has_domains = "domain" in (getattr(dataset, "column_names", None) or ())
-        self._scored_domains = list(dataset["domain"]) if has_domains else None
-        self.evaluated_domains = set(self._scored_domains or ())
+        self._scored_rows = getattr(dataloader, "dataset", None)
+        self.evaluated_domains = set(self._domains_to_score())
         try:
             return super().evaluation_loop(dataloader, *args, **kwargs)
         finally:
-            self._scored_domains = None
+            self._scored_rows = None
+
+    def _domains_to_score(self) -> list[str]:
+        """The domain of each row; empty where rows have none."""
+        has_domains = "domain" in (getattr(self._scored_rows, "column_names", None) or ())
+        return list(self._scored_rows["domain"]) if has_domains else []
 
     def _score_by_domain(self, prediction: EvalPrediction) -> dict[str, float]:
         """Every score for each domain, and its mean over the domains under the score's own name."""
-        if self._scored_domains is None:
+        of_rows = self._domains_to_score()
+        if not of_rows:
             return score_numbers(self._score(prediction))
-        domains = np.asarray(self._scored_domains)
-        names = list(dict.fromkeys(self._scored_domains))
+        domains, names = np.asarray(of_rows), list(dict.fromkeys(of_rows))
         scores = {name: score_numbers(self._score(_rows(prediction, domains == name))) for name in names}
         metrics = {f"{name}_{metric}": value for name in names for metric, value in scores[name].items()}
         for metric in scores[names[0]]:

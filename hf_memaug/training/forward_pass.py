@@ -78,19 +78,25 @@ class ForwardPass:
     def _head_inputs(self):
         """A list that holds, after the forward pass, what the layer reads that gives the logits."""
         found: list[torch.Tensor] = []
-        labels = self.model.config.num_labels
-        heads = [one for one in self.model.modules() if isinstance(one, nn.Linear) and one.out_features == labels]
-        if not heads:
-            raise ValueError(
-                f'`algorithm="{self.trainer.args.algorithm}"` needs a linear layer with {labels} outputs, which '
-                f"`{type(self.model).__name__}` does not have. Choose another algorithm or model."
-            )
+        heads = find_heads(self.model, f'algorithm="{self.trainer.args.algorithm}"')
         hooks = [head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])) for head in heads]
         try:
             yield found
         finally:
             for hook in hooks:
                 hook.remove()
+
+
+def find_heads(model: nn.Module, needed_by: str) -> list[nn.Linear]:
+    """The layers that could give a classifier's logits, in their order."""
+    labels = model.config.num_labels
+    heads = [one for one in model.modules() if isinstance(one, nn.Linear) and one.out_features == labels]
+    if not heads:
+        raise ValueError(
+            f"`{needed_by}` needs a linear layer with {labels} outputs, which `{type(model).__name__}` does not have. "
+            "Choose another, or another model."
+        )
+    return heads
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from hf_memaug.data.sampling import EpisodeSampler
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.layers.discriminator import DomainDiscriminators
 from hf_memaug.layers.kv_memory import slot_entropy
+from hf_memaug.training.arguments import BilevelTrainingArguments
 from hf_memaug.training.callbacks import RunGuard
 from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
@@ -41,6 +42,7 @@ class MetaTrainer(DomainTrainer):
     [`BilevelTrainer`] runs it; by itself it leaves a model whose memory is `theta_m*`.
     """
 
+    args: BilevelTrainingArguments
     method_name = "mil"
     writes_card_after_training = False
 

@@ -76,6 +76,7 @@ def facts_from_trainer(trainer) -> dict:
     known = config_of(model).run_facts or {}
     domains = known.get("domains") or _domains_of(trainer.train_dataset)
     method = known.get("method") or getattr(trainer, "method_name", None)
+    card_settings = getattr(trainer, "card_settings", ("algorithm", "memory_learning_rate"))
     training = {
         "learning_rate": args.learning_rate,
         "train_batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
@@ -86,7 +87,7 @@ def facts_from_trainer(trainer) -> dict:
         "seed": args.seed,
         "train_rows": len(trainer.train_dataset) if hasattr(trainer.train_dataset, "__len__") else None,
         "precision": "bf16" if args.bf16 else "fp16" if args.fp16 else "fp32",
-        **_own_settings(trainer),
+        **{name: value for name in card_settings if (value := getattr(args, name, None)) is not None},
     }
     scores = _logged_scores(trainer)
     if hasattr(trainer, "record") and not set(trainer.record.trained) <= {score["domain"] for score in scores}:
@@ -102,20 +103,6 @@ def _epochs(trainer) -> float | None:
     if trainer.state.epoch:
         return round(trainer.state.epoch, 2)
     return None if trainer.args.max_steps > 0 else trainer.args.num_train_epochs
-
-
-def _own_settings(trainer) -> dict:
-    """The settings of the library's own trainers that had a part in the run."""
-    if hasattr(trainer, "meta_log"):
-        # Without a log there were no episodes: the memory came from elsewhere, and was not learned here.
-        names = ("episodes", "episode_steps", "inner_steps", "meta_steps", "hypergradient", "memory_learning_rate")
-        names = names if trainer.meta_log else ()
-    elif hasattr(trainer, "strategy"):
-        names = ("strategy", "strategy_kwargs", "memory_learning_rate")
-    else:
-        names = ("algorithm", "memory_learning_rate")
-    settings = {name: getattr(trainer.args, name, None) for name in names}
-    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _domains_of(dataset) -> list[str] | None:
@@ -141,23 +128,18 @@ def _logged_scores(trainer) -> list[dict]:
         for name, value in entry.items()
         if name.startswith("eval_") and not name.endswith(_BOOKKEEPING) and isinstance(value, (int, float))
     }
+    scores_by_default = hasattr(trainer, "default_f1") and trainer._score == trainer._default_scores
     split_names = _split_names(dict.fromkeys(name for name, _ in latest), trainer.eval_dataset)
     scores = []
     for (name, inference), value in latest.items():
         domain, metric = split_names[name]
         value = 100 * value if metric in FRACTIONS and abs(value) <= 1 else value
-        if metric == "f1" and _scores_by_default(trainer):
-            metric = "macro_f1"
+        if metric == "f1" and scores_by_default:
+            metric = trainer.default_f1
         split = getattr(trainer, "scored_split", "dev")
         found = {"domain": domain, "split": split, "metric": metric, "value": value, "seed": trainer.args.seed}
         scores.append({**found, "inference": inference})
     return scores
-
-
-def _scores_by_default(trainer) -> bool:
-    """Whether `DomainTrainer` was given no `compute_metrics`: what it then calls `f1` is macro-F1."""
-    default = getattr(trainer, "_default_scores", None)
-    return default is not None and trainer._score == default
 
 
 def _split_names(names: Iterable[str], eval_dataset) -> dict[str, tuple[str, str]]:

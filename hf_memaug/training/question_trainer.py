@@ -16,20 +16,9 @@ from hf_memaug.training.masked_lm import share_of_step
 
 
 class RowScores:
-    """For a `DomainTrainer` whose scores need more columns of a row than the labels. See `_row_scores`."""
+    """For a `DomainTrainer` whose scores need more columns of a row than the labels."""
 
-    def __init__(self, model=None, args=None, **kwargs):
-        self._asked = None
-        super().__init__(model=model, args=args, **kwargs)
-        if kwargs.get("compute_metrics") is None:
-            self._score = self._row_scores
-
-    def evaluation_loop(self, dataloader, *args, **kwargs):
-        self._asked = getattr(dataloader, "dataset", None)
-        try:
-            return super().evaluation_loop(dataloader, *args, **kwargs)
-        finally:
-            self._asked = None
+    default_f1 = "f1"
 
     def _score_by_domain(self, prediction: EvalPrediction) -> dict[str, float]:
         # The numbers of the rows, of which each domain's stay with its predictions.
@@ -62,9 +51,9 @@ class TagScores(RowScores):
         words = (inputs["labels"] != IGNORED).sum()
         return super().compute_loss(model, inputs) * share_of_step(self, words, num_items_in_batch)
 
-    def _row_scores(self, prediction: EvalPrediction) -> dict[str, float]:
+    def _default_scores(self, prediction: EvalPrediction) -> dict[str, float]:
         names = [self.model.config.id2label[number] for number in range(self.model.config.num_labels)]
-        rows = [self._asked[int(number)] for number in prediction.inputs]
+        rows = [self._scored_rows[int(number)] for number in prediction.inputs]
         predicted, true = tags_from_logits(_logits(prediction), rows, names)
         right = [mine == theirs for two in zip(predicted, true, strict=True) for mine, theirs in zip(*two, strict=True)]
         return {"f1": entity_f1(predicted, true)["f1"], "accuracy": float(np.mean(right))}
@@ -95,11 +84,11 @@ class AnswerScores(RowScores):
             raise ValueError("`label_smoothing_factor` is not supported for questions. Leave it out.")
         super().__init__(model=model, args=args, **kwargs)
 
-    def _row_scores(self, prediction: EvalPrediction) -> dict[str, float]:
+    def _default_scores(self, prediction: EvalPrediction) -> dict[str, float]:
         asked: dict[int, dict] = {}
         features = []
         for number in prediction.inputs:
-            row = self._asked[int(number)]
+            row = self._scored_rows[int(number)]
             question = asked.setdefault(row["row"], {"place": len(asked), **row})
             features.append({"row": question["place"], "offsets": row["offsets"]})
         questions = list(asked.values())

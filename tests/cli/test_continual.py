@@ -98,6 +98,8 @@ class TestGMAP:
         assert (config["model_type"], config["strategy"]) == ("gmap", "gated")
         code, _, error = command("continual", *more, "--general", encoder)
         assert code == 2 and "which contains its general encoder. Leave it out." in error
+        code, _, error = command("continual", *more, "--strategies", "ewc", "--vectors", f"{encoder}/config.json")
+        assert code == 2 and "`--vectors` is set, and `--backbone` is a trained model" in error and "f+m+v" in error
         code, _, error = command("continual", *more, "--method", "gmap", "--strategy", "single")
         assert code == 2 and "`--strategy` shapes a new model, and `--backbone` is a trained model" in error
         assert command("continual", *more, "--method", "gmap", "--strategies", "ewc", "--dry-run")[0] == 0

@@ -8,7 +8,6 @@ import random
 import pytest
 
 from hf_memaug.evaluation import DEFINITIONS, continual_scores
-from hf_memaug.evaluation.continual import check_figures
 
 # Table 3 of Asghar et al.: fiction, government, slate, telephone, travel.
 TABLE_3 = [
@@ -66,8 +65,6 @@ def test_a_cell_that_is_not_known_leaves_open_only_what_needs_it():
 
 def test_of_one_domain_there_is_only_its_score():
     assert continual_scores([[0.7]]) == {"acc": 0.7, "bwt": None, "fwt": None, "forgetting": None}
-    with pytest.raises(ValueError, match="compares domains, and there is 1 of them. Give two or more"):
-        check_figures("figure", ["bwt"], 1)
 
 
 def test_what_is_no_matrix_is_refused():

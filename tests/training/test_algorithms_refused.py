@@ -73,11 +73,11 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("algorithm", "given", "said"),
         [
-            ("mixup", {"alpha": 0}, "`alpha` is 0, with which nothing is mixed"),
-            ("mixup", {"alpha": None}, "`alpha` is None; it must be a number, 0 or more, such as 0.2"),
+            ("mixup", {"alpha": 0}, "`alpha` is 0; it must be a number, more than 0"),
+            ("mixup", {"alpha": None}, "`alpha` is None; it must be a number, more than 0, such as 0.2"),
             ("group_dro", {"rate": -1}, "`rate` is -1; it must be a number, 0 or more"),
             ("mmd", {"gammas": []}, r"`gammas` is \[\]; it must be a list of numbers"),
-            ("fishr", {"decay": 1.0}, "`decay` is 1.0; it must be below 1"),
+            ("fishr", {"decay": 1.0}, "`decay` is 1.0; it must be a number, 0 or more and below 1"),
             ("swad", {"start_patience": 2.5}, "`start_patience` is 2.5; it must be a whole number"),
             ("mixup", "3", "`algorithm_kwargs` is 3. Name the options in it"),
         ],

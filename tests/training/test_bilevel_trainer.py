@@ -282,19 +282,17 @@ class TestOtherDomains:
 def test_callbacks_reach_the_phase_that_they_are_for(tmp_path):
     from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback
 
-    from hf_memaug.training import BestInMemory
-
     class Seen(TrainerCallback):
         folders: set = set()
 
         def on_train_begin(self, args, state, control, **kwargs):
             self.folders.add(Path(args.output_dir).name)
 
-    trainer = make_trainer(tmp_path / "run", callbacks=[BestInMemory(), EarlyStoppingCallback()], eval_on_start=False)
+    trainer = make_trainer(tmp_path / "run", callbacks=[EarlyStoppingCallback()], eval_on_start=False)
     trainer.add_callback(Seen)
     trainer.remove_callback(PrinterCallback)
     kinds = {type(callback) for callback in trainer._meta_trainer().callback_handler.callbacks}
-    assert Seen in kinds and not kinds & {BestInMemory, EarlyStoppingCallback, PrinterCallback}
+    assert Seen in kinds and not kinds & {EarlyStoppingCallback, PrinterCallback}
     trainer.meta_train()
     assert Seen.folders == {"meta_train"}
 

@@ -29,8 +29,6 @@ class TestRefusals:
         for wrong, message in (
             ({"algorithm": "coral"}, "`strategy` sets the loss"),
             ({"strategy": "in_domain", "keep_optimizer_state": True}, "restarts from the initial weights"),
-            ({"strategy": "multi_task", "figures": ["bwt"]}, "that has ACC alone"),
-            ({"figures": ["btw"]}, "Did you mean 'bwt'"),
         ):
             with pytest.raises(ValueError, match=message):
                 ContinualTrainingArguments(output_dir=str(tmp_path), **wrong)
@@ -71,15 +69,6 @@ class TestRefusals:
             continual_trainer("f", tmp_path, train={**data, "films": data["films"].select([])})
         with pytest.raises(ValueError, match=r"`test_dataset` \(by default.* has no row of the domain 'phones'"):
             continual_trainer("f", tmp_path, test=rows(9).select([0, 1]))
-
-    def test_figures_of_one_domain(self, tmp_path):
-        with pytest.raises(
-            ValueError, match="`figures` asks for 'bwt', which compares domains, and there is 1 of them"
-        ):
-            continual_trainer("f", tmp_path, domains=["books"], figures=["acc", "bwt"])
-        trainer = continual_trainer("f", tmp_path, figures=["acc", "bwt"])
-        trainer.train()
-        assert set(trainer.figures()) == {"acc", "bwt"}
 
     def test_selection_by_the_rows_that_are_reported(self, tmp_path):
         best = {"eval_strategy": "epoch", "save_strategy": "epoch", "load_best_model_at_end": True}

@@ -13,6 +13,7 @@ from transformers.modeling_outputs import QuestionAnsweringModelOutput
 
 from hf_memaug import DomainDataset, GMAPForSequenceClassification, MemoryRNNConfig, MemoryRNNForConditionalGeneration
 from hf_memaug.data import generated_graphs
+from hf_memaug.training.arguments import check_option_values
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.consolidation import diagonal_fisher, distillation
 from hf_memaug.training.continual.progressive import ProgressiveColumns
@@ -156,10 +157,9 @@ class TestEWC:
         torch.testing.assert_close(model.out.weight.grad, wanted)
 
     def test_its_options(self):
-        ewc = STRATEGIES["ewc"]
         for wrong in ({"fisher": "exact"}, {"fisher_weight": -1}, {"fisher_samples": 0}):
             with pytest.raises(ValueError, match="`strategy_kwargs`: `fisher"):
-                ewc.check({**ewc.options, **wrong})
+                check_option_values("strategy_kwargs", wrong, STRATEGIES["ewc"])
 
 
 class TestLearningWithoutForgetting:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `DomainTrainer` asks of an algorithm, and the plainest one."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -63,6 +64,23 @@ class DomainBatch:
         return self.task_loss - self.row_losses().mean()
 
 
+@dataclass(frozen=True)
+class Limits:
+    """The values of a numeric option: `least` or more, or more than `above`, and below `below`."""
+
+    least: float = 0
+    above: float | None = None
+    below: float = math.inf
+    whole: bool = False
+
+    def hold(self, value: float) -> bool:
+        return (value >= self.least if self.above is None else value > self.above) and value < self.below
+
+    def __str__(self) -> str:
+        lower = f"{self.least} or more" if self.above is None else f"more than {self.above}"
+        return lower if self.below == math.inf else f"{lower} and below {self.below}"
+
+
 # The model's inputs, and other weights to run it with, to the batch after the forward pass.
 Forward = Callable[..., DomainBatch]
 
@@ -83,6 +101,8 @@ class ERM(nn.Module):
     default_penalty_weight: ClassVar[float] = 0.0
     # What `algorithm_kwargs` may say, and what holds without.
     options: ClassVar[dict[str, Any]] = {}
+    # Of options, the numbers (by default 0 or more) or a tuple of the words that are allowed.
+    limits: ClassVar[dict[str, Limits | tuple[str, ...]]] = {}
     # Whether it looks at the label of each row, which must then have one.
     reads_labels: ClassVar[bool] = False
     # Whether one domain alone gives it nothing to do.

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from hf_memaug.layers.discriminator import DomainDiscriminators, ReverseGradient
 from hf_memaug.layers.processes import has_processes
-from hf_memaug.training.algorithms.base import ERM, DomainBatch
+from hf_memaug.training.algorithms.base import ERM, DomainBatch, Limits
 
 
 class IRM(ERM):
@@ -140,13 +140,8 @@ class Fishr(ERM):
     compares_rows = True
     default_penalty_weight = 1000.0
     options = {"decay": 0.95}
-
-    @classmethod
-    def check(cls, arguments) -> None:
-        decay = (arguments.algorithm_kwargs or {}).get("decay", 0)
-        if decay >= 1:
-            raise ValueError(f"`algorithm_kwargs`: `decay` is {decay}; it must be below 1, or no batch counts.")
-
+    # At 1, no batch would count.
+    limits = {"decay": Limits(below=1)}
     # What it remembers has a shape that the first batch tells.
     can_be_graphed = False
 

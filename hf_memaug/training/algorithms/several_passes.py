@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hf_memaug.modeling.modeling_utils import reads_last_token
-from hf_memaug.training.algorithms.base import ERM, DomainBatch, Forward
+from hf_memaug.training.algorithms.base import ERM, DomainBatch, Forward, Limits
 
 # Of torch's Adam.
 ADAM_EPSILON = 1e-8
@@ -25,12 +25,9 @@ class Mixup(ERM):
     compares_domains = True
     compares_rows = True
     options = {"alpha": 0.2}
+    # At 0, nothing would be mixed.
+    limits = {"alpha": Limits(above=0)}
     can_be_graphed = False
-
-    @classmethod
-    def check(cls, arguments) -> None:
-        if (arguments.algorithm_kwargs or {}).get("alpha") == 0:
-            raise ValueError("`algorithm_kwargs`: `alpha` is 0, with which nothing is mixed. Give more, such as 0.2.")
 
     @classmethod
     def check_model(cls, model: nn.Module) -> None:
@@ -99,18 +96,13 @@ class MLDG(ERM):
     compares_rows = True
     default_penalty_weight = 1.0
     options = {"inner_rate": None, "inner_step": "adam"}
+    limits = {"inner_rate": Limits(), "inner_step": ("adam", "gradient")}
     can_be_graphed = False
 
     def __init__(self, arguments, domains: list[str], feature_size: int | None):
         super().__init__(arguments, domains, feature_size)
         self.seed = arguments.seed
         self.inner_rate = arguments.learning_rate if self.inner_rate is None else self.inner_rate
-
-    @classmethod
-    def check(cls, arguments) -> None:
-        step = (arguments.algorithm_kwargs or {}).get("inner_step", "adam")
-        if step not in ("adam", "gradient"):
-            raise ValueError(f"`algorithm_kwargs`: `inner_step` is {step!r}; it can be 'adam' or 'gradient'.")
 
     def train_loss(self, forward: Forward, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor) -> torch.Tensor:
         there = sorted(set(domain_ids.tolist()))

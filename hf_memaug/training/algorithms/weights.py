@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from hf_memaug.layers.real_memory import RealMemory
-from hf_memaug.training.algorithms.base import ERM
+from hf_memaug.training.algorithms.base import ERM, Limits
 
 State = dict[str, torch.Tensor]
 
@@ -63,6 +63,7 @@ class SWAD(ERM):
 
     chooses_by_evaluation = True
     options = {"start_patience": 3, "end_patience": 6, "tolerance": 1.3}
+    limits = dict.fromkeys(options, Limits(least=1))
 
     def __init__(self, arguments, domains: list[str], feature_size: int | None):
         super().__init__(arguments, domains, feature_size)
@@ -80,9 +81,6 @@ class SWAD(ERM):
             )
         if arguments.load_best_model_at_end:
             raise ValueError('`algorithm="swad"` ends with its own weights: leave `load_best_model_at_end` out.')
-        for name, value in {**cls.options, **(arguments.algorithm_kwargs or {})}.items():
-            if value < 1:
-                raise ValueError(f"`algorithm_kwargs`: `{name}` is {value}; it must be 1 or more.")
 
     def after_step(self, model: nn.Module, is_last: bool) -> None:
         if not self.is_over:

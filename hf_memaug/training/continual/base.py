@@ -10,6 +10,7 @@ from torch import nn
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.training.algorithms import DomainBatch
+from hf_memaug.training.algorithms.base import Limits
 
 
 class FineTuning:
@@ -25,6 +26,8 @@ class FineTuning:
     needs: ClassVar[tuple[str, ...]] = ()
     # What `strategy_kwargs` may say, and what holds without.
     options: ClassVar[dict[str, Any]] = {}
+    # As in an algorithm.
+    limits: ClassVar[dict[str, Limits | tuple[str, ...]]] = {}
     # How the matrix is read: "sequence", "diagonal" (each row is a run of its own) or "last_row".
     kind: ClassVar[str] = "sequence"
     # Whether every domain is begun with the weights that the run began with.
@@ -42,10 +45,6 @@ class FineTuning:
         self.name = arguments.strategy
         for name, value in {**self.options, **(arguments.strategy_kwargs or {})}.items():
             setattr(self, name, value)
-
-    @classmethod
-    def check(cls, options: dict[str, Any]) -> None:
-        """Refuses options that make no sense."""
 
     def check_model(self, model: nn.Module, processing_class, rows: DomainDataset) -> None:
         """Refuses a model that lacks a verb, before anything is trained."""

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 from hf_memaug.data import DomainDataset
 from hf_memaug.data.spans import IGNORED
 from hf_memaug.training.algorithms import DomainBatch
+from hf_memaug.training.algorithms.base import Limits
 from hf_memaug.training.continual.base import FineTuning
 from hf_memaug.training.forward_pass import logits_of
 
@@ -32,19 +33,13 @@ class ElasticWeightConsolidation(FineTuning):
     """
 
     options = {"fisher_weight": 1000.0, "fisher_samples": 200, "fisher": "true"}
+    limits = {"fisher_samples": Limits(least=1), "fisher": ("true", "empirical")}
     needs_state = True
 
     def __init__(self, arguments):
         super().__init__(arguments)
         self.anchors: list[dict[str, torch.Tensor]] = []
         self.fishers: list[dict[str, torch.Tensor]] = []
-
-    @classmethod
-    def check(cls, options: dict[str, Any]) -> None:
-        if options["fisher"] not in ("true", "empirical"):
-            raise ValueError(f"`strategy_kwargs`: `fisher` is {options['fisher']!r}; use 'true' or 'empirical'.")
-        if options["fisher_weight"] < 0 or options["fisher_samples"] < 1:
-            raise ValueError("`strategy_kwargs`: `fisher_weight` must be 0 or more, and `fisher_samples` 1 or more.")
 
     def loss(self, batch: DomainBatch, inputs: dict[str, torch.Tensor], model: nn.Module) -> torch.Tensor:
         return batch.task_loss + self.penalty(model)
@@ -134,17 +129,11 @@ class LearningWithoutForgetting(FineTuning):
     """
 
     options = {"distillation_weight": 1.0, "temperature": 2.0}
+    limits = {"temperature": Limits(above=0)}
 
     def __init__(self, arguments):
         super().__init__(arguments)
         self.teacher: nn.Module | None = None
-
-    @classmethod
-    def check(cls, options: dict[str, Any]) -> None:
-        if options["distillation_weight"] < 0 or options["temperature"] <= 0:
-            raise ValueError(
-                "`strategy_kwargs`: `distillation_weight` must be 0 or more, and `temperature` greater than 0."
-            )
 
     def begin(self, model: nn.Module, number: int) -> nn.Module:
         self.teacher = copy.deepcopy(model).eval().requires_grad_(False) if number else None

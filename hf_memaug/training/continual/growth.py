@@ -11,20 +11,14 @@ from transformers.utils import logging
 from hf_memaug.configuration.words import check_word_tokenizer
 from hf_memaug.data import DomainDataset
 from hf_memaug.data.words import new_words, read_word_vectors, vector_width
+from hf_memaug.training.algorithms.base import Limits
 from hf_memaug.training.continual.base import FineTuning
 
 logger = logging.get_logger(__name__)
 
 
 class _Growing(FineTuning):
-    @classmethod
-    def check(cls, options: dict[str, Any]) -> None:
-        for name in ("slots", "units", "min_word_count"):
-            number = options.get(name)
-            if number is None and cls.options.get(name) is None:
-                continue
-            if type(number) is not int or number < 1:
-                raise ValueError(f"`strategy_kwargs`: `{name}` is {number!r}; it must be a whole number, 1 or more.")
+    limits = dict.fromkeys(("slots", "units", "min_word_count"), Limits(least=1, whole=True))
 
     def rebuild(self, model: nn.Module, folder: str) -> nn.Module:
         # The configuration in the folder knows the sizes.

@@ -19,6 +19,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.training.continual.base import FineTuning
+from hf_memaug.training.forward_pass import find_heads
 
 
 class ProgressiveNetworks(FineTuning):
@@ -31,11 +32,7 @@ class ProgressiveNetworks(FineTuning):
     """
 
     options = {"column_start": "previous"}
-
-    @classmethod
-    def check(cls, options: dict[str, Any]) -> None:
-        if options["column_start"] not in ("previous", "random"):
-            raise ValueError("`strategy_kwargs`: `column_start` must be 'previous' or 'random'.")
+    limits = {"column_start": ("previous", "random")}
 
     def check_model(self, model: nn.Module, processing_class, rows: DomainDataset) -> None:
         super().check_model(model, processing_class, rows)
@@ -228,14 +225,7 @@ def find_head(model: nn.Module) -> nn.Linear:
     """The last layer of a classifier, or of an encoder-decoder."""
     if model.config.is_encoder_decoder and model.get_output_embeddings() is not None:
         return model.get_output_embeddings()
-    labels = model.config.num_labels
-    heads = [one for one in model.modules() if isinstance(one, nn.Linear) and one.out_features == labels]
-    if not heads:
-        raise ValueError(
-            f'`strategy="progressive"` needs a linear layer with {labels} outputs, which `{type(model).__name__}` does '
-            "not have. Choose another strategy or model."
-        )
-    return heads[-1]
+    return find_heads(model, 'strategy="progressive"')[-1]
 
 
 def _run(column: nn.Module, inputs: dict) -> tuple[torch.Tensor, torch.Tensor, Any]:

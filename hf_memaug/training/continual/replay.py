@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 from hf_memaug.data import DomainDataset
+from hf_memaug.training.algorithms.base import Limits
 from hf_memaug.training.continual.base import FineTuning
 
 
@@ -16,6 +17,7 @@ class ExperienceReplay(FineTuning):
     """
 
     options = {"rows_per_domain": 100}
+    limits = {"rows_per_domain": Limits(least=1)}
     needs_state = True
     state_file = "_replay.pt"
     balanced_batches = False
@@ -24,11 +26,6 @@ class ExperienceReplay(FineTuning):
         super().__init__(arguments)
         self.kept: dict[str, list] = {}
         self.label_names: list[str] = []
-
-    @classmethod
-    def check(cls, options: dict[str, Any]) -> None:
-        if options["rows_per_domain"] < 1:
-            raise ValueError(f"`strategy_kwargs`: `rows_per_domain` is {options['rows_per_domain']}; keep 1 or more.")
 
     def check_model(self, model, processing_class, rows: DomainDataset) -> None:
         super().check_model(model, processing_class, rows)
