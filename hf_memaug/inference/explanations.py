@@ -90,9 +90,10 @@ def explain(
         baseline: a plain model to compare with. Default: the same model without its memory, where that is possible.
     """
     rows = rows or TrainingRows()
+    readings: tuple[Reading, ...] = ()
     with predictor.lock:
         if not predictor.reads_memory:
-            (prediction,), readings = predictor.predict([given]), ()
+            (prediction,) = predictor.predict([given])
         else:
             seen: list[tuple[dict, Any]] = []
             (prediction,) = predictor.run([given], _recorder(predictor, seen), batch_size=1)
@@ -164,7 +165,7 @@ def _reading(predictor: Predictor, read: MemoryRead, inputs: dict, rows: Trainin
         source = f"{source} Which domains read a slot is counted in `memory.json`.".strip()
     groups = {}
     for owner, share in read.by_owner().items():
-        count = list(read.owners).count(owner)
+        count = list(read.owners or ()).count(owner)
         groups[f"{owner} ({count} {read.unit}{'s' * (count != 1)})"] = float(share[0])
     return Reading(
         read.title,

@@ -32,7 +32,8 @@ def tokenized(predictor: "Predictor", texts: Sequence[str], pairs: Sequence[str]
     """The model's inputs, and for each row what the user has to know about its length."""
     tokenizer, most = predictor.processor, predictor.max_length
     given = (list(texts), None if pairs is None else list(pairs))
-    limit, notes = {}, [()] * len(texts)
+    limit: dict[str, Any] = {}
+    notes: list[tuple[str, ...]] = [()] * len(texts)
     if most is not None:
         limit = {"truncation": True, "max_length": most}
         counts = map(len, tokenizer(*given, verbose=False)["input_ids"])
@@ -135,9 +136,9 @@ def tag_words(predictor: "Predictor", inputs: Sequence[Any], forward: Forward) -
             # A word without a token, such as a sign that the tokenizer drops, has no tag.
             is_cut = len(encoded["input_ids"][place]) >= limit and bool(first)
             for word in range(max(first) + 1 if is_cut else len(parts[place])):
-                token = first.get(word)
                 found = ("O", 0.0)
-                if token is not None:
+                if word in first:
+                    token = first[word]
                     found = (labels[int(best.indices[place, token])], float(best.values[place, token]))
                 tags[row].append(found)
         left = [row for row in left if len(tags[row]) < len(words[row])]
@@ -189,7 +190,7 @@ def answer_questions(predictor: "Predictor", inputs: Sequence[Any], forward: For
     asked = [_two_texts(one, "question", "context") for one in inputs]
     if not all(context for _, context in asked):
         raise InputError("There is no context. Give the text that the question is about.")
-    none = {"text": [], "answer_start": []}
+    none: dict[str, list] = {"text": [], "answer_start": []}
     rows = [{"question": question, "context": context, "answers": none} for question, context in asked]
     try:
         parts = tokenize_questions(rows, tokenizer, length, length // 3)
@@ -229,7 +230,8 @@ def _answer(context, spans, nothing, starts, ends, parts, before: int, count: in
             share *= float(logits[places].softmax(dim=0)[places.index(place)])
         if text:
             shares.setdefault(text, share)
-    answer, start, pieces = "", None, (Piece(context),)
+    answer, start = "", None
+    pieces: tuple[Piece, ...] = (Piece(context),)
     if spans and spans[0].score > nothing:
         raw = context[spans[0].first : spans[0].last]
         answer, start = raw.strip(), spans[0].first + len(raw) - len(raw.lstrip())

@@ -68,7 +68,8 @@ def read_training_rows(predictor: Predictor) -> TrainingRows:
     memory = _read(predictor, "memory.json", _read_memory, warnings)
     arrays = _read(predictor, "features.npz", _read_features, warnings)
     texts, domains = arrays.get("text", ()), arrays.get("domain", ())
-    reads, quotes = {}, ()
+    reads: dict[str, np.ndarray] = {}
+    quotes: tuple[str, ...] = ()
     if predictor.kind == "text" and predictor.reads_memory and texts:
         chosen = np.linspace(0, len(texts) - 1, min(_MOST_TEXTS, len(texts))).round().astype(int)
         reads = _reads_of(predictor, [texts[row] for row in chosen])

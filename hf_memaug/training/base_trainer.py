@@ -4,6 +4,7 @@
 
 import os
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ from accelerate.utils import DistributedType
 from torch.utils.data import DataLoader, Sampler
 from transformers import PreTrainedModel, Trainer
 from transformers.trainer import TRAINING_ARGS_NAME
-from transformers.trainer_utils import seed_worker
+from transformers.trainer_utils import TrainOutput, seed_worker
 
 from hf_memaug.hub.provenance import record_run
 from hf_memaug.training.callbacks import EpochOrder
@@ -30,8 +31,11 @@ class BaseTrainer(Trainer):
     it back in `load_method_state`. `log_mean` adds to the logs.
     """
 
-    # `Trainer` types it as a model or None; `__init__` makes sure that there is one.
+    # `Trainer` types them as what they may be before `__init__`.
     model: Any
+    args: Any
+    train_dataset: Any
+    eval_dataset: Any
     # Trainers of one phase of a run leave the card to the trainer of the whole run.
     writes_card_after_training = True
 
@@ -45,6 +49,10 @@ class BaseTrainer(Trainer):
         if self.writes_card_after_training:
             self.add_callback(ModelCardCallback(self))
         self.add_callback(EpochOrder(self))
+
+    @property
+    def output_folder(self) -> Path:
+        return Path(self.args.output_dir)
 
     # Rows
 
@@ -86,7 +94,7 @@ class BaseTrainer(Trainer):
     def load_method_state(self, state: dict[str, Any]) -> None:
         """Takes back what `method_state` returned."""
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs) -> TrainOutput:  # type: ignore[override]
         """As in `Trainer`; `resume_from_checkpoint=True` skips incomplete checkpoints."""
         if resume_from_checkpoint is True:
             resume_from_checkpoint = last_complete_checkpoint(self.args.output_dir)
@@ -102,7 +110,7 @@ class BaseTrainer(Trainer):
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        folder = self.args.output_dir if output_dir is None else output_dir
+        folder: str = self.args.output_dir if output_dir is None else output_dir
         plain = (DistributedType.NO, DistributedType.MULTI_GPU, DistributedType.MULTI_CPU)
         if not isinstance(self.model, PreTrainedModel) or self.accelerator.distributed_type not in plain:
             super().save_model(output_dir, _internal_call)

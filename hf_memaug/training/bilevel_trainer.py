@@ -17,11 +17,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback
-from transformers.trainer_utils import IntervalStrategy, SaveStrategy, set_seed
+from transformers.trainer_utils import IntervalStrategy, SaveStrategy, TrainOutput, set_seed
 
 from hf_memaug.data.sampling import OneDomainSampler
 from hf_memaug.training.arguments import BilevelTrainingArguments
-from hf_memaug.training.callbacks import callbacks_for_phase, remove_printer
+from hf_memaug.training.callbacks import trainer_of_phase
 from hf_memaug.training.checks import refuse_for_phases
 from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
@@ -60,8 +60,7 @@ class BilevelTrainer(DomainTrainer):
         if not isinstance(args, BilevelTrainingArguments):
             raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `BilevelTrainingArguments`.")
         refuse_for_phases(kwargs, "the second phase begins with the memory of the first, and a fresh optimizer")
-        both = ("data_collator", "processing_class", "optimizer_cls_and_kwargs")
-        self._given = {name: kwargs.get(name) for name in both}
+        self.given_to_phases = {name: kwargs.get(name) for name in ("data_collator", "optimizer_cls_and_kwargs")}
         super().__init__(model=model, args=args, **kwargs)
         check_memory_is_last(self.model)
         if any(one.dtype == torch.bfloat16 for one in self.model.memory_parameters()):
@@ -81,9 +80,9 @@ class BilevelTrainer(DomainTrainer):
 
     @property
     def meta_folder(self) -> Path:
-        return Path(self.args.output_dir) / META_TRAIN
+        return self.output_folder / META_TRAIN
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs) -> TrainOutput:  # type: ignore[override]
         """
         Meta-training, then meta-test. `resume_from_checkpoint` is `True` or a checkpoint of either phase. Returns the
         meta-test's `TrainOutput`, or meta-training's if a callback stopped that early.
@@ -198,23 +197,21 @@ class BilevelTrainer(DomainTrainer):
         """The checkpoint of the meta-test to resume from. It must have been trained with this memory."""
         has_this_memory = partial(_has_memory, load_file(memory))
         if resume is True:
-            return last_complete_checkpoint(self.args.output_dir, has_this_memory)
+            return last_complete_checkpoint(self.output_folder, has_this_memory)
         if resume and not has_this_memory(resume):
             raise ValueError(
                 f"`resume_from_checkpoint` ({os.fspath(resume)!r}) was trained with another memory than `{memory}`. "
                 "Use a checkpoint of this run, or `True`."
             )
-        return resume or None
+        return os.fspath(resume) if resume else None
 
     def _meta_trainer(self) -> MetaTrainer:
         args = copy.copy(self.args)
         args.output_dir = str(self.meta_folder)
-        args.remove_unused_columns = self.removes_columns
         args.max_steps = args.meta_steps
         args.eval_strategy = IntervalStrategy.NO
         args.load_best_model_at_end = False
         args.eval_on_start = False
-        args.push_to_hub = False
         # Loggers are among the callbacks.
         args.report_to = []
         episode = args.episode_steps * args.inner_steps
@@ -232,12 +229,9 @@ class BilevelTrainer(DomainTrainer):
             args.logging_strategy, args.logging_steps = IntervalStrategy.STEPS, episode
         args.logging_steps = min(args.logging_steps, episode)
         # There are no evaluations to choose by.
-        given = callbacks_for_phase(self, without=(EarlyStoppingCallback,))
-        trainer = MetaTrainer(
-            model=self.model, args=args, train_dataset=self.train_dataset, callbacks=given, **self._given
+        return trainer_of_phase(
+            MetaTrainer, self, args, without=(EarlyStoppingCallback,), train_dataset=self.train_dataset
         )
-        remove_printer(trainer, self)
-        return trainer
 
     def _write(self, path: Path, memory: bool) -> None:
         """Writes the memory's parameters, or all others. A kill leaves no incomplete file."""

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What happens between the steps of `Trainer`: checks, and the algorithm's own steps."""
 
+import copy
 import os
 from contextlib import suppress
 
 import torch
-from transformers import PrinterCallback, ProgressCallback, TrainerCallback
+from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.trainer import DEFAULT_CALLBACKS
 
 from hf_memaug.data.general_cache import cached_parts
@@ -127,16 +128,24 @@ class AlgorithmCallback(TrainerCallback):
         self.trainer.algorithm.after_training(self.trainer.model)
 
 
-def callbacks_for_phase(trainer, without: tuple[type, ...] = ()) -> list[TrainerCallback]:
-    """The user's callbacks, for the trainer of one phase or stage. Each trainer adds the others itself."""
+def trainer_of_phase(kind: type, whole, args, without: tuple[type, ...] = (), **kwargs):
+    """The trainer of one phase or stage of `whole`, with the user's callbacks. Others, each trainer adds itself."""
+    args.remove_unused_columns, args.push_to_hub = whole.removes_columns, False
     own = (*DEFAULT_CALLBACKS, RunGuard, ProgressCallback, PrinterCallback, AlgorithmCallback, EpochOrder, *without)
-    return [callback for callback in trainer.callback_handler.callbacks if not isinstance(callback, own)]
-
-
-def remove_printer(phase, trainer) -> None:
-    """Keeps the trainer of a phase from printing its logs, if the user removed `PrinterCallback` from `trainer`."""
-    if not any(isinstance(callback, PrinterCallback) for callback in trainer.callback_handler.callbacks):
+    callbacks = whole.callback_handler.callbacks
+    # The count of one stage must not end the next.
+    given = [copy.copy(one) if isinstance(one, EarlyStoppingCallback) else one for one in callbacks]
+    phase = kind(
+        model=whole.model,
+        args=args,
+        processing_class=whole.processing_class,
+        callbacks=[one for one in given if not isinstance(one, own)],
+        **whole.given_to_phases,
+        **kwargs,
+    )
+    if not any(isinstance(one, PrinterCallback) for one in callbacks):
         phase.remove_callback(PrinterCallback)
+    return phase
 
 
 class EpochOrder(TrainerCallback):

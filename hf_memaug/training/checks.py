@@ -5,6 +5,7 @@
 import operator
 import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import torch
 from transformers import EarlyStoppingCallback, SchedulerType, default_data_collator
@@ -79,7 +80,7 @@ def check_precision(model: torch.nn.Module) -> None:
         warnings.warn(f"`model` learns in bfloat16, in which many small steps are lost. {fix}", stacklevel=3)
 
 
-def check_frozen_encoders(model: torch.nn.Module) -> None:
+def check_frozen_encoders(model: Any) -> None:
     """Refuses adapters in a general encoder that is frozen (G-MAP)."""
     for one in model.modules():
         is_pair = hasattr(one, "general_states") and one.config.freeze_general
@@ -157,7 +158,7 @@ def share_label_names(model, *datasets) -> None:
     Gives a model without label names those of the rows. Refuses a model that has the same names in another order: it
     would predict one for the other.
     """
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     names = next((list(rows.label_names) for rows in datasets if getattr(rows, "label_names", None)), None)
     own = getattr(config, "id2label", None)
     if names is None or not own or getattr(config, "is_encoder_decoder", False) or len(own) != len(names):
@@ -198,7 +199,7 @@ def check_texts(model: torch.nn.Module, *datasets) -> None:
     check_positions(model, texts)
     _check_vocabulary(model, texts)
     # A prompted model reads its answer at the mask token.
-    config = getattr(model, "config", None)
+    config: Any = getattr(model, "config", None)
     mask = config.mask_token_id if getattr(config, "memory_pooling", None) == "mask" else None
     row = None if mask is None else next((row for row, ids in enumerate(texts) if mask not in ids), None)
     if row is not None:
@@ -219,7 +220,7 @@ def check_positions(model: torch.nn.Module, texts: Sequence) -> None:
         )
 
 
-def _check_vocabulary(model: torch.nn.Module, texts: Sequence) -> None:
+def _check_vocabulary(model: Any, texts: Sequence) -> None:
     """Refuses tokens that the model has no vector for: another tokenizer made them."""
     try:
         words = model.get_input_embeddings() if texts and hasattr(model, "get_input_embeddings") else None

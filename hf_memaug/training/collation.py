@@ -100,8 +100,8 @@ def domains_of(dataset, argument: str) -> list[str]:
         )
     if "domain" not in (getattr(dataset, "column_names", None) or ()):
         raise ValueError(
-            f"`{argument}` has no `domain` column. Load it with `load_domains(..., domain=...)`, or "
-            "add the column to your `datasets.Dataset`."
+            f"`{argument}` has no `domain` column. Load it with `load_domains(..., domain=...)` and "
+            "`.tokenize(tokenizer)`, or add the column to your `datasets.Dataset`."
         )
     domains = list(dataset["domain"])
     # Tensors of equal numbers would be different domains.

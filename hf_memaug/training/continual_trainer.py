@@ -13,14 +13,14 @@ from typing import Any
 import torch
 from huggingface_hub import create_branch, upload_folder
 from tqdm.auto import tqdm
-from transformers import EarlyStoppingCallback, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 from transformers.integrations import get_reporting_integration_callbacks
 from transformers.trainer_utils import TrainOutput, set_seed
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.hub.publishing import complete_folder
 from hf_memaug.training.arguments import ContinualTrainingArguments
-from hf_memaug.training.callbacks import callbacks_for_phase, remove_printer
+from hf_memaug.training.callbacks import trainer_of_phase
 from hf_memaug.training.checks import check_labelled, refuse_for_phases
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.record import RECORD_FILE, ContinualRecord, drop_old_facts, write_facts
@@ -106,7 +106,7 @@ class ContinualTrainer(DomainTrainer):
         check_all_labels({name: self.train_rows[name] for name in self.plan}, getattr(model.config, "num_labels", None))
         check_dev_rows(args, self.plan, self.dev_rows, test_dataset is not None)
         for_stages = ("compute_metrics", "optimizer_cls_and_kwargs")
-        self._given = {"data_collator": data_collator, **{name: kwargs.get(name) for name in for_stages}}
+        self.given_to_phases = {"data_collator": data_collator, **{name: kwargs.get(name) for name in for_stages}}
         dev = [self.dev_rows[name] for name in self.plan if name in self.dev_rows]
         super().__init__(
             model=model,
@@ -171,7 +171,7 @@ class ContinualTrainer(DomainTrainer):
 
     # Stages
 
-    def train(self, resume_from_checkpoint: bool | None = None, **kwargs) -> TrainOutput:
+    def train(self, resume_from_checkpoint: bool | None = None, **kwargs) -> TrainOutput:  # type: ignore[override]
         """
         Trains all stages. `resume_from_checkpoint=True` skips finished stages. The output's metrics are `figures()`.
         """
@@ -225,7 +225,7 @@ class ContinualTrainer(DomainTrainer):
             self._push_stage(folder)
         # This file marks the stage as finished.
         if self.is_world_process_zero():
-            self.record.save(self.args.output_dir)
+            self.record.save(self.output_folder)
         self.accelerator.wait_for_everyone()
         for callback in self.callback_handler.callbacks:
             if hasattr(callback, "on_stage_end") and self.is_world_process_zero():
@@ -234,31 +234,22 @@ class ContinualTrainer(DomainTrainer):
 
     def _stage_trainer(self, folder: Path, domains: Sequence[str], rows: DomainDataset, seed: int) -> StageTrainer:
         args = copy.copy(self.args)
-        args.output_dir, args.push_to_hub, args.seed = str(folder), False, seed
-        args.remove_unused_columns = self.removes_columns
+        args.output_dir, args.seed = str(folder), seed
         if args.data_seed is not None:
             args.data_seed += seed - self.args.seed
         if self.strategy.balanced_batches is not None:
             args.balanced_batches = self.strategy.balanced_batches
         dev = [self.dev_rows[name] for name in domains if name in self.dev_rows]
-        trainer = self.stage_class(
-            model=self.model,
-            args=args,
+        return trainer_of_phase(
+            self.stage_class,
+            self,
+            args,
+            without=tuple(get_reporting_integration_callbacks(self.args.report_to)),
             strategy=self.strategy,
             optimizer_state=self._optimizer_state,
             train_dataset=self._prepared(rows),
             eval_dataset=self._prepared(DomainDataset.concatenate(dev)) if dev else None,
-            processing_class=self.processing_class,
-            callbacks=self._callbacks_of_stages(),
-            **self._given,
         )
-        remove_printer(trainer, self)
-        return trainer
-
-    def _callbacks_of_stages(self) -> list:
-        given = callbacks_for_phase(self, without=tuple(get_reporting_integration_callbacks(self.args.report_to)))
-        # The count of one stage must not end the next.
-        return [copy.copy(one) if isinstance(one, EarlyStoppingCallback) else one for one in given]
 
     def _set_model(self, model) -> None:
         """Sets the model to score, and to train in the next stage."""
@@ -299,13 +290,13 @@ class ContinualTrainer(DomainTrainer):
     # Files
 
     def _folder(self, name: str) -> Path:
-        return Path(self.args.output_dir) / STAGES / name
+        return self.output_folder / STAGES / name
 
     def _start(self) -> None:
         # Files of an earlier run must not be resumed from.
         if self.is_world_process_zero():
             shutil.rmtree(self._folder(""), ignore_errors=True)
-            (Path(self.args.output_dir) / RECORD_FILE).unlink(missing_ok=True)
+            (self.output_folder / RECORD_FILE).unlink(missing_ok=True)
         self.accelerator.wait_for_everyone()
         self.save_stage(self._folder(START))
         scores = self._scores()
@@ -316,11 +307,11 @@ class ContinualTrainer(DomainTrainer):
         else:
             self.record.baseline = scores
         if self.is_world_process_zero():
-            self.record.save(self.args.output_dir)
+            self.record.save(self.output_folder)
         self.accelerator.wait_for_everyone()
 
     def _resume(self) -> None:
-        folder = Path(self.args.output_dir)
+        folder = self.output_folder
         if not (folder / RECORD_FILE).is_file():
             raise ValueError(
                 f"`resume_from_checkpoint=True`, but `output_dir` ({folder}) has no run to resume. Leave it out."
@@ -356,7 +347,7 @@ class ContinualTrainer(DomainTrainer):
         Puts the weights of a stage, and what goes on from them, on the branch `stage-<number>-<domain>`. Rows of the
         data, optimizers and checkpoints on the way stay here.
         """
-        to = {"repo_id": self.hub_model_id, "token": self.args.hub_token}
+        to: dict[str, Any] = {"repo_id": self.hub_model_id, "token": self.args.hub_token}
         if is_family(self.model) and not hasattr(self.model, "peft_config"):
             complete_folder(self.model, folder, **to)
         branch = f"stage-{folder.name}"
@@ -379,7 +370,8 @@ class ContinualTrainer(DomainTrainer):
         else:
             self._set_model(model)
         if "grow_vocabulary" in self.strategy.needs:
-            self.processing_class = type(self.processing_class).from_pretrained(folder)
+            tokenizer: Any = self.processing_class
+            self.processing_class = tokenizer.from_pretrained(folder)
         loaders = {self.strategy.state_file: self.strategy.load_state, OPTIMIZER: self._load_optimizer_state}
         for name, load in loaders.items():
             if (folder / name).is_file():

@@ -162,6 +162,7 @@ class DomainTrainer(BaseTrainer):
         dataset = self.train_dataset
         if not self.args.balanced_batches and not self.args.augment_images:
             return super().get_train_dataloader()
+        sampler: Any
         if not self.args.balanced_batches:
             sampler = self._get_train_sampler(dataset)
         elif self.algorithm.one_domain_a_step:
@@ -201,7 +202,7 @@ class DomainTrainer(BaseTrainer):
         return [parameter for parameter in learners if parameter.requires_grad]
 
     @cached_property
-    def _written(self) -> list[torch.nn.Module]:
+    def _written(self) -> list[Any]:
         return modules_with_pending_rows(self.model)
 
     def _loss_and_gradients(self, inputs: dict) -> tuple:
@@ -214,10 +215,10 @@ class DomainTrainer(BaseTrainer):
         waiting = [memory.take_pending() for memory in self._written]
         return loss.detach(), [parameter.grad for parameter in self._learners], waiting, self._own_loss
 
-    def floating_point_ops(self, inputs: dict) -> float:
+    def floating_point_ops(self, inputs: dict) -> int:
         # `Trainer` counts the parameters again at each step, which takes as long as a small encoder's forward pass.
         name = getattr(self.model, "main_input_name", "input_ids")
-        return 6 * inputs[name].numel() * self._parameter_count if name in inputs else 0.0
+        return 6 * inputs[name].numel() * self._parameter_count if name in inputs else 0
 
     @cached_property
     def _parameter_count(self) -> int:
@@ -231,9 +232,12 @@ class DomainTrainer(BaseTrainer):
         else:
             outputs = None  # `Trainer` asks for them in evaluation only
             forward = ForwardPass(self, model)
-            loss = self.algorithm.train_loss(forward, inputs, domain_ids)
+            loss = self._train_loss(forward, inputs, domain_ids)
             self._own_loss = forward.task_loss if self.algorithm.default_penalty_weight else None
         return (loss, outputs) if return_outputs else loss
+
+    def _train_loss(self, forward: ForwardPass, inputs: dict, domain_ids: torch.Tensor) -> torch.Tensor:
+        return self.algorithm.train_loss(forward, inputs, domain_ids)
 
     def _task_loss(self, outputs, inputs) -> torch.Tensor:
         if self.label_smoother is not None:
@@ -283,7 +287,7 @@ class DomainTrainer(BaseTrainer):
         if self.is_in_train and (eval_dataset is self.eval_dataset or isinstance(eval_dataset, str)):
             # Others may have been put there since.
             check_selection(self.args, self.domains, self.eval_dataset, self.callback_handler.callbacks)
-        rows = self.eval_dataset if eval_dataset is None else eval_dataset
+        rows: Any = self.eval_dataset if eval_dataset is None else eval_dataset
         rows = self.eval_dataset[rows] if isinstance(rows, str) else rows
         if rows is None:
             raise ValueError("`eval_dataset` is missing: give the rows to score.")
@@ -327,7 +331,7 @@ class DomainTrainer(BaseTrainer):
                 metrics[metric] = float(np.mean([scores[name][metric] for name in names]))
         return metrics
 
-    def _default_scores(self, prediction: EvalPrediction) -> dict[str, float]:
+    def _default_scores(self, prediction: Any) -> dict[str, float]:
         logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
         labels = prediction.label_ids
         if labels.dtype.kind == "f":

@@ -3,6 +3,7 @@
 """The forward pass of a training step, with what an algorithm wants to see of it."""
 
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -87,7 +88,7 @@ class ForwardPass:
                 hook.remove()
 
 
-def find_heads(model: nn.Module, needed_by: str) -> list[nn.Linear]:
+def find_heads(model: Any, needed_by: str) -> list[nn.Linear]:
     """The layers that could give a classifier's logits, in their order."""
     labels = model.config.num_labels
     heads = [one for one in model.modules() if isinstance(one, nn.Linear) and one.out_features == labels]
@@ -100,7 +101,7 @@ def find_heads(model: nn.Module, needed_by: str) -> list[nn.Linear]:
 
 
 @contextmanager
-def watched_features(model: nn.Module):
+def watched_features(model: Any):
     """A list to which each forward pass of `model` adds the features that its head reads."""
     features: list[torch.Tensor] = []
     model = model.get_base_model() if hasattr(model, "get_base_model") else model
@@ -126,7 +127,7 @@ def watched_features(model: nn.Module):
         hook.remove()
 
 
-def logits_of(outputs, place: int) -> torch.Tensor | None:
+def logits_of(outputs, place: int) -> Any:
     """
     A model's logits, which in a plain tuple are at `place`. Of questions `(rows, 2, tokens)`: those of where an answer
     begins, and of where it ends.

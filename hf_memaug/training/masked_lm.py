@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Masked language modelling that computes logits for masked tokens only."""
 
+from typing import cast
+
 from torch import nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 from transformers import Trainer
 
 from hf_memaug.data.sampling import SeededRows, SeededRowsSampler, SeededStream
@@ -38,7 +40,7 @@ class MaskedLMTrainer(BaseTrainer):
             return super().get_train_dataloader()
         if isinstance(dataset, IterableDataset):
             return self.train_loader(SeededStream(dataset, self.data_seed), None, self._train_batch_size)
-        sampler = SeededRowsSampler(self._get_train_sampler(dataset), self.data_seed)
+        sampler = SeededRowsSampler(cast(Sampler, self._get_train_sampler(dataset)), self.data_seed)
         return self.train_loader(SeededRows(dataset), sampler, self._train_batch_size)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):

@@ -3,6 +3,7 @@
 """MIL's meta-training (Jia and Zhang, 2023, Algorithm 2): episodes that teach the memory to bridge domains."""
 
 from contextlib import contextmanager, nullcontext
+from typing import Any
 
 import torch
 import torch.distributed.nn.functional as differentiable
@@ -11,6 +12,7 @@ from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.data import DataLoader
 from transformers import TrainerCallback, get_scheduler
+from transformers.trainer_utils import TrainOutput
 
 from hf_memaug.data.sampling import EpisodeSampler
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
@@ -115,7 +117,7 @@ class MetaTrainer(DomainTrainer):
 
     # Inner step
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs) -> TrainOutput:  # type: ignore[override]
         # Fused attention cannot be differentiated twice.
         with sdpa_kernel(SDPBackend.MATH) if self.exact else nullcontext():
             return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
@@ -171,7 +173,7 @@ class MetaTrainer(DomainTrainer):
         guard = next((one for one in self.callback_handler.callbacks if isinstance(one, RunGuard)), None)
         if guard is not None:
             # Before it is in the memory, and in the next checkpoint.
-            guard.check([parameter.grad for parameter in learners.values()], self.args, self.state)
+            guard.check([gradients[name] for name in learners], self.args, self.state)
         self.outer_optimizer.step()
         self.outer_scheduler.step()
         for parameter in learners.values():
@@ -234,7 +236,7 @@ class MetaTrainer(DomainTrainer):
 
     def _remember_batch(self, inputs: dict) -> None:
         live = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
-        optimizer = getattr(self.optimizer, "optimizer", self.optimizer)
+        optimizer: Any = getattr(self.optimizer, "optimizer", self.optimizer)
         if self._before is None:
             copies = {name: value.detach().clone() for name, value in live.items()}
             self._before = copies, optimizer_states(optimizer, live)
@@ -257,6 +259,7 @@ class MetaTrainer(DomainTrainer):
                 return tensors
             return {name: differentiable.all_reduce(value) / processes for name, value in tensors.items()}
 
+        assert self._before is not None, "an outer step follows inner steps"
         (parameters, states), steps = self._before, self._inner_steps
         self._before, self._inner_steps = None, []
         self.model.train()

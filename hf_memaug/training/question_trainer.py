@@ -4,6 +4,8 @@
 Trainers for spans of a text: extractive question answering, scored by answers, and tags of words, scored by entities.
 """
 
+from typing import Any
+
 import numpy as np
 from transformers import EvalPrediction
 
@@ -15,8 +17,8 @@ from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.masked_lm import share_of_step
 
 
-class RowScores:
-    """For a `DomainTrainer` whose scores need more columns of a row than the labels."""
+class RowTrainer(DomainTrainer):
+    """A `DomainTrainer` whose scores need more columns of a row than the labels."""
 
     default_f1 = "f1"
 
@@ -30,15 +32,15 @@ def _logits(prediction: EvalPrediction) -> np.ndarray:
     return prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
 
 
-class TagScores(RowScores):
+class TagTrainer(RowTrainer):
     """
-    For a `DomainTrainer`: F1 of whole entities (`f1`) and the accuracy of the words' tags (`accuracy`) of each domain.
-    Rows are those of `tokenize_tags` with a `domain`. Words that were cut off count as tagged "O". The loss of a step
-    is the mean over its words, in however many batches and processes.
+    `DomainTrainer` for tags: F1 of whole entities (`f1`) and the accuracy of the words' tags (`accuracy`) of each
+    domain. Rows are those of `tokenize_tags` with a `domain`. Words that were cut off count as tagged "O". The loss of
+    a step is the mean over its words, in however many batches and processes.
     """
 
     # `compute_loss` scales the loss itself.
-    loss_is_scaled_for_ga = None
+    loss_is_scaled_for_ga: bool | None = None
 
     def __init__(self, model=None, args=None, **kwargs):
         super().__init__(model=model, args=args, **kwargs)
@@ -51,7 +53,7 @@ class TagScores(RowScores):
         words = (inputs["labels"] != IGNORED).sum()
         return super().compute_loss(model, inputs) * share_of_step(self, words, num_items_in_batch)
 
-    def _default_scores(self, prediction: EvalPrediction) -> dict[str, float]:
+    def _default_scores(self, prediction: Any) -> dict[str, float]:
         names = [self.model.config.id2label[number] for number in range(self.model.config.num_labels)]
         rows = [self._scored_rows[int(number)] for number in prediction.inputs]
         predicted, true = tags_from_logits(_logits(prediction), rows, names)
@@ -59,24 +61,22 @@ class TagScores(RowScores):
         return {"f1": entity_f1(predicted, true)["f1"], "accuracy": float(np.mean(right))}
 
 
-class TagTrainer(TagScores, DomainTrainer):
-    """`DomainTrainer` for tags. All arguments are those of `DomainTrainer`."""
-
-
-class TagStageTrainer(TagScores, StageTrainer):
+class TagStageTrainer(TagTrainer, StageTrainer):
     """A stage of `ContinualTagTrainer`."""
 
 
-class ContinualTagTrainer(TagScores, ContinualTrainer):
+class ContinualTagTrainer(TagTrainer, ContinualTrainer):
     """`ContinualTrainer` for the rows of `TagTrainer`."""
 
     stage_class = TagStageTrainer
 
 
-class AnswerScores(RowScores):
+class QuestionTrainer(RowTrainer):
     """
-    For a `DomainTrainer`: exact match (`exact_match`) and F1 (`f1`) of the answers of each domain. A long context is
-    split into several rows, of which the best answer counts.
+    `DomainTrainer` for questions: exact match (`exact_match`) and F1 (`f1`) of the answers of each domain. A long
+    context is split into several rows, of which the best answer counts. Rows are those of `tokenize_questions` with a
+    `domain`, `context` and `references` (the correct answers). Algorithms that read the loss of each row are not
+    supported.
     """
 
     def __init__(self, model=None, args=None, **kwargs):
@@ -84,7 +84,7 @@ class AnswerScores(RowScores):
             raise ValueError("`label_smoothing_factor` is not supported for questions. Leave it out.")
         super().__init__(model=model, args=args, **kwargs)
 
-    def _default_scores(self, prediction: EvalPrediction) -> dict[str, float]:
+    def _default_scores(self, prediction: Any) -> dict[str, float]:
         asked: dict[int, dict] = {}
         features = []
         for number in prediction.inputs:
@@ -92,22 +92,16 @@ class AnswerScores(RowScores):
             question = asked.setdefault(row["row"], {"place": len(asked), **row})
             features.append({"row": question["place"], "offsets": row["offsets"]})
         questions = list(asked.values())
-        answers = answers_from_logits(*prediction.predictions[:2], features, questions)
+        starts, ends = prediction.predictions[:2]
+        answers = answers_from_logits(starts, ends, features, questions)
         return answer_scores(answers, [question["references"] for question in questions])
 
 
-class QuestionTrainer(AnswerScores, DomainTrainer):
-    """
-    `DomainTrainer` for questions. Rows are those of `tokenize_questions` with a `domain`, `context` and `references`
-    (the correct answers). Algorithms that read the loss of each row are not supported.
-    """
-
-
-class QuestionStageTrainer(AnswerScores, StageTrainer):
+class QuestionStageTrainer(QuestionTrainer, StageTrainer):
     """A stage of `ContinualQuestionTrainer`."""
 
 
-class ContinualQuestionTrainer(AnswerScores, ContinualTrainer):
+class ContinualQuestionTrainer(QuestionTrainer, ContinualTrainer):
     """
     `ContinualTrainer` for the rows of `QuestionTrainer`. Strategies that grow the model and `"progressive"` are not
     supported.

@@ -29,9 +29,9 @@ def last_complete_checkpoint(
         step = path.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
         if step.isdigit():
             found[int(step)] = path
-    for step in sorted(found, reverse=True):
-        if _is_complete(found[step], step) and accept(str(found[step])):
-            return str(found[step])
+    for number in sorted(found, reverse=True):
+        if _is_complete(found[number], number) and accept(str(found[number])):
+            return str(found[number])
     return None
 
 

@@ -3,13 +3,15 @@
 """What `DomainTrainer` asks of an algorithm, and the plainest one."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+if TYPE_CHECKING:
+    from hf_memaug.training.forward_pass import ForwardPass
 
 
 @dataclass
@@ -30,12 +32,13 @@ class DomainBatch:
     """
 
     task_loss: torch.Tensor
-    logits: torch.Tensor | None
-    labels: torch.Tensor | None
-    features: torch.Tensor | None
+    # Tensors, as far as the algorithm asks for them.
+    logits: Any
+    labels: Any
+    features: Any
     domain_ids: torch.Tensor
     step: int = 0
-    head_inputs: torch.Tensor | None = None
+    head_inputs: Any = None
     label_smoothing: float = 0.0
 
     def shares(self, domains: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -82,7 +85,7 @@ class Limits:
 
 
 # The model's inputs, and other weights to run it with, to the batch after the forward pass.
-Forward = Callable[..., DomainBatch]
+Forward: TypeAlias = "ForwardPass"
 
 
 class ERM(nn.Module):
@@ -115,6 +118,10 @@ class ERM(nn.Module):
     one_domain_a_step: ClassVar[bool] = False
     # Whether a training step can be a CUDA graph: it does the same at every step, and all of it on the device.
     can_be_graphed: ClassVar[bool] = True
+
+    if TYPE_CHECKING:
+        # Options and buffers are attributes.
+        def __getattr__(self, name: str) -> Any: ...
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)

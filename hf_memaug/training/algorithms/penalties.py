@@ -3,6 +3,7 @@
 """Algorithms that add a penalty to the task loss, or weigh the domains otherwise."""
 
 from itertools import combinations
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -17,7 +18,6 @@ class IRM(ERM):
 
     reads_labels = True
     compares_domains = True
-    default_penalty_weight = 1.0
 
     def penalty(self, batch: DomainBatch) -> torch.Tensor:
         logits = batch.logits.float()
@@ -76,7 +76,6 @@ class DeepCORAL(ERM):
 
     needs_features = True
     compares_domains = True
-    default_penalty_weight = 1.0
 
     @classmethod
     def check_domains(cls, arguments, domains: list[str]) -> None:
@@ -111,7 +110,6 @@ class MMD(ERM):
     needs_features = True
     compares_domains = True
     compares_rows = True
-    default_penalty_weight = 1.0
     options = {"gammas": (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)}
 
     def penalty(self, batch: DomainBatch) -> torch.Tensor:
@@ -188,7 +186,7 @@ class DANN(ERM):
     compares_domains = True
     default_penalty_weight = 0.1
 
-    def __init__(self, arguments, domains: list[str], feature_size: int):
+    def __init__(self, arguments, domains: list[str], feature_size: Any):
         super().__init__(arguments, domains, feature_size)
         self.discriminators = DomainDiscriminators(domains, feature_size, arguments.discriminator_hidden_size)
 

@@ -3,6 +3,7 @@
 """Algorithms that need another forward pass than that of the batch as it is."""
 
 import random
+from typing import Any
 
 import torch
 from torch import nn
@@ -65,7 +66,7 @@ class Mixup(ERM):
                 kept[row] = share
         return torch.tensor(partners, device=domain_ids.device), torch.tensor(kept, device=domain_ids.device)
 
-    def mixed(self, model: nn.Module, inputs: dict, partners: torch.Tensor, kept: torch.Tensor) -> dict:
+    def mixed(self, model: Any, inputs: dict, partners: torch.Tensor, kept: torch.Tensor) -> dict:
         inputs = dict(inputs)
         if "pixel_values" in inputs:
             name, values = "pixel_values", inputs.pop("pixel_values")
@@ -95,6 +96,7 @@ class MLDG(ERM):
     compares_domains = True
     compares_rows = True
     default_penalty_weight = 1.0
+    inner_rate: Any
     options = {"inner_rate": None, "inner_step": "adam"}
     limits = {"inner_rate": Limits(), "inner_step": ("adam", "gradient")}
     can_be_graphed = False

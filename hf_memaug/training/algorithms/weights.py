@@ -3,6 +3,7 @@
 """Algorithms that minimise the task loss and choose their weights from those on the way."""
 
 from collections import deque
+from collections.abc import Mapping
 
 import torch
 from torch import nn
@@ -10,7 +11,7 @@ from torch import nn
 from hf_memaug.layers.real_memory import RealMemory
 from hf_memaug.training.algorithms.base import ERM, Limits
 
-State = dict[str, torch.Tensor]
+State = Mapping[str, torch.Tensor]
 
 
 class Fish(ERM):
@@ -40,7 +41,8 @@ class Fish(ERM):
             return
         now = _learners(model)
         names = [name for name in now if name in self.start]
-        values, start = [now[name] for name in names], [self.start[name] for name in names]
+        values: list[torch.Tensor] = [now[name] for name in names]
+        start = [self.start[name] for name in names]
         torch._foreach_copy_(values, torch._foreach_lerp(start, values, self.meta_rate))
         self.start, self.steps = {}, 0
 
@@ -68,7 +70,8 @@ class SWAD(ERM):
     def __init__(self, arguments, domains: list[str], feature_size: int | None):
         super().__init__(arguments, domains, feature_size)
         # The mean weights since the last evaluation, those of the last evaluations, and those from `t_s` on.
-        self.segment, self.waiting, self.average = _Mean(), deque(), _Mean()
+        self.segment, self.average = _Mean(), _Mean()
+        self.waiting: deque[tuple[float, _Mean]] = deque()
         self.limit: float | None = None
         self.is_over = False
 

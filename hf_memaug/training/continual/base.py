@@ -3,10 +3,9 @@
 """What `ContinualTrainer` asks of a strategy, the plainest one, and the two references of the paper's tables."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
-from torch import nn
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.training.algorithms import DomainBatch
@@ -41,12 +40,16 @@ class FineTuning:
     # False leaves the order of the rows to `train_sampling_strategy`; None leaves it to `balanced_batches`.
     balanced_batches: ClassVar[bool | None] = None
 
+    if TYPE_CHECKING:
+        # Options are attributes.
+        def __getattr__(self, name: str) -> Any: ...
+
     def __init__(self, arguments):
         self.name = arguments.strategy
         for name, value in {**self.options, **(arguments.strategy_kwargs or {})}.items():
             setattr(self, name, value)
 
-    def check_model(self, model: nn.Module, processing_class, rows: DomainDataset) -> None:
+    def check_model(self, model: Any, processing_class, rows: DomainDataset) -> None:
         """Refuses a model that lacks a verb, before anything is trained."""
         for verb in self.needs:
             if not hasattr(model, verb):
@@ -59,11 +62,11 @@ class FineTuning:
         """The domains of each stage."""
         return [(name,) for name in domains]
 
-    def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
+    def grow(self, model: Any, rows: DomainDataset, processing_class) -> dict[str, Any]:
         """Before every domain but the first. Returns what has grown, for the record."""
         return {}
 
-    def begin(self, model: nn.Module, number: int) -> nn.Module:
+    def begin(self, model: Any, number: int) -> Any:
         """Before the training of every stage, after growth; again in a run that resumes. Returns the model to train."""
         return model
 
@@ -71,7 +74,7 @@ class FineTuning:
         """The rows of a stage, before they are tokenized."""
         return rows
 
-    def loss(self, batch: DomainBatch, inputs: dict[str, torch.Tensor], model: nn.Module) -> torch.Tensor:
+    def loss(self, batch: DomainBatch, inputs: dict[str, torch.Tensor], model: Any) -> torch.Tensor:
         return batch.task_loss
 
     def end(self, trainer, rows: DomainDataset, raw_rows: DomainDataset, seed: int) -> None:
@@ -80,7 +83,7 @@ class FineTuning:
         as they were given.
         """
 
-    def rebuild(self, model: nn.Module, folder: str) -> nn.Module | None:
+    def rebuild(self, model: Any, folder: str) -> Any:
         """The model that a stage has left in `folder`; `None` where its weights fit into `model`."""
         return None
 

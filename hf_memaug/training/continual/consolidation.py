@@ -41,10 +41,10 @@ class ElasticWeightConsolidation(FineTuning):
         self.anchors: list[dict[str, torch.Tensor]] = []
         self.fishers: list[dict[str, torch.Tensor]] = []
 
-    def loss(self, batch: DomainBatch, inputs: dict[str, torch.Tensor], model: nn.Module) -> torch.Tensor:
+    def loss(self, batch: DomainBatch, inputs: dict[str, torch.Tensor], model: Any) -> torch.Tensor:
         return batch.task_loss + self.penalty(model)
 
-    def penalty(self, model: nn.Module) -> torch.Tensor | float:
+    def penalty(self, model: Any) -> torch.Tensor | float:
         """(λ/2) Σ F (θ − θ*)², summed over the earlier domains."""
         total: torch.Tensor | float = 0.0
         weights = dict(model.named_parameters())
@@ -55,7 +55,7 @@ class ElasticWeightConsolidation(FineTuning):
                 total = total + (value.to(weight.device) * moved.square()).sum()
         return 0.5 * self.fisher_weight * total
 
-    def begin(self, model: nn.Module, number: int) -> nn.Module:
+    def begin(self, model: Any, number: int) -> Any:
         device = next(model.parameters()).device
         for state in (*self.anchors, *self.fishers):
             state.update({name: value.to(device) for name, value in state.items()})
@@ -75,7 +75,7 @@ class ElasticWeightConsolidation(FineTuning):
         self.anchors, self.fishers = state["anchors"], state["fishers"]
 
 
-def diagonal_fisher(model: nn.Module, inputs, count: int, kind: str, seed: int) -> dict[str, torch.Tensor]:
+def diagonal_fisher(model: Any, inputs, count: int, kind: str, seed: int) -> dict[str, torch.Tensor]:
     """
     The diagonal of the Fisher information of each parameter, over `count` batches of one row. Gradients are squared row
     by row: the square of a batch's mean gradient would be another, smaller quantity.
@@ -109,7 +109,7 @@ def diagonal_fisher(model: nn.Module, inputs, count: int, kind: str, seed: int) 
     return fisher
 
 
-def answers(model: nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+def answers(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """A model's logits. Of the labels, only a decoder reads the words before each position."""
     given = {name: value for name, value in inputs.items() if name not in ("labels", *PLACES)}
     if model.config.is_encoder_decoder and "decoder_input_ids" not in given:
@@ -117,7 +117,7 @@ def answers(model: nn.Module, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     return logits_of(model(**given), 0)
 
 
-def _learners(model: nn.Module, change) -> dict[str, torch.Tensor]:
+def _learners(model: Any, change) -> dict[str, torch.Tensor]:
     return {name: change(value.detach()) for name, value in model.named_parameters() if value.requires_grad}
 
 
@@ -135,11 +135,11 @@ class LearningWithoutForgetting(FineTuning):
         super().__init__(arguments)
         self.teacher: nn.Module | None = None
 
-    def begin(self, model: nn.Module, number: int) -> nn.Module:
+    def begin(self, model: Any, number: int) -> Any:
         self.teacher = copy.deepcopy(model).eval().requires_grad_(False) if number else None
         return model
 
-    def loss(self, batch: DomainBatch, inputs: dict[str, torch.Tensor], model: nn.Module) -> torch.Tensor:
+    def loss(self, batch: DomainBatch, inputs: dict[str, torch.Tensor], model: Any) -> torch.Tensor:
         if self.teacher is None:
             return batch.task_loss
         with torch.no_grad():

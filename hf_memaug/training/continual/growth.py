@@ -3,9 +3,8 @@
 """Strategies that make the model larger before each new domain, and then train all of it (Algorithm 1)."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
-from torch import nn
 from transformers.utils import logging
 
 from hf_memaug.configuration.words import check_word_tokenizer
@@ -20,14 +19,14 @@ logger = logging.get_logger(__name__)
 class _Growing(FineTuning):
     limits = dict.fromkeys(("slots", "units", "min_word_count"), Limits(least=1, whole=True))
 
-    def rebuild(self, model: nn.Module, folder: str) -> nn.Module:
+    def rebuild(self, model: Any, folder: str) -> Any:
         # The configuration in the folder knows the sizes.
         return type(model).from_pretrained(folder)
 
-    def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
+    def grow(self, model: Any, rows: DomainDataset, processing_class) -> dict[str, Any]:
         return self.grow_network(model)
 
-    def grow_network(self, model: nn.Module) -> dict[str, Any]:
+    def grow_network(self, model: Any) -> dict[str, Any]:
         """What grows, but words."""
         return {}
 
@@ -35,10 +34,10 @@ class _Growing(FineTuning):
 class GrowMemory(_Growing):
     """`F+M`, the method of the paper: `slots` new slots of memory for each domain."""
 
-    needs = ("grow_memory",)
+    needs: ClassVar[tuple[str, ...]] = ("grow_memory",)
     options = {"slots": 500}
 
-    def grow_network(self, model: nn.Module) -> dict[str, Any]:
+    def grow_network(self, model: Any) -> dict[str, Any]:
         model.grow_memory(self.slots)
         return {"slots": self.slots}
 
@@ -49,10 +48,10 @@ class GrowVocabulary(_Growing):
     training rows, with the vectors of the file `word_vectors`, such as GloVe's. The tokenizer grows with the model.
     """
 
-    needs = ("grow_vocabulary",)
+    needs: ClassVar[tuple[str, ...]] = ("grow_vocabulary",)
     options = {"min_word_count": 1, "word_vectors": None}
 
-    def check_model(self, model: nn.Module, processing_class, rows: DomainDataset) -> None:
+    def check_model(self, model: Any, processing_class, rows: DomainDataset) -> None:
         super().check_model(model, processing_class, rows)
         if "text" not in rows.column_names and "tokens" not in rows.column_names:
             raise ValueError(
@@ -84,7 +83,7 @@ class GrowVocabulary(_Growing):
             logger.warning(f"No word of {', '.join(rows.domains)} is new to the tokenizer: the vocabulary stays.")
         return words, read_word_vectors(self.word_vectors, words) if words and self.word_vectors is not None else None
 
-    def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
+    def grow(self, model: Any, rows: DomainDataset, processing_class) -> dict[str, Any]:
         words, vectors = self.find_words(rows, processing_class)
         more = self.grow_network(model)
         if words:
@@ -105,12 +104,12 @@ class GrowHidden(_Growing):
     slots of memory, as in the paper's comparison.
     """
 
-    needs = ("grow_hidden",)
+    needs: ClassVar[tuple[str, ...]] = ("grow_hidden",)
     options = {"units": None, "slots": 500}
     # The gates of a cell lie in one tensor, behind each other: new units are in its middle.
     appends_rows = False
 
-    def check_model(self, model: nn.Module, processing_class, rows: DomainDataset) -> None:
+    def check_model(self, model: Any, processing_class, rows: DomainDataset) -> None:
         super().check_model(model, processing_class, rows)
         if self.units is None and not hasattr(model, "units_for"):
             raise ValueError(
@@ -118,7 +117,7 @@ class GrowHidden(_Growing):
                 "memory to match."
             )
 
-    def grow_network(self, model: nn.Module) -> dict[str, Any]:
+    def grow_network(self, model: Any) -> dict[str, Any]:
         units = model.units_for(self.slots) if self.units is None else self.units
         model.grow_hidden(units)
         return {"units": units}

@@ -34,7 +34,7 @@ class ProgressiveNetworks(FineTuning):
     options = {"column_start": "previous"}
     limits = {"column_start": ("previous", "random")}
 
-    def check_model(self, model: nn.Module, processing_class, rows: DomainDataset) -> None:
+    def check_model(self, model: Any, processing_class, rows: DomainDataset) -> None:
         super().check_model(model, processing_class, rows)
         if "start_positions" in rows.column_names:
             raise ValueError(
@@ -44,17 +44,17 @@ class ProgressiveNetworks(FineTuning):
             find_head(model)
             find_class(type(model).__name__)
 
-    def grow(self, model: nn.Module, rows: DomainDataset, processing_class) -> dict[str, Any]:
+    def grow(self, model: Any, rows: DomainDataset, processing_class) -> dict[str, Any]:
         return {"columns": 1}
 
-    def begin(self, model: nn.Module, number: int) -> nn.Module:
+    def begin(self, model: Any, number: int) -> Any:
         if not isinstance(model, ProgressiveColumns):
             model = ProgressiveColumns.around(model)
         if number:
             model.add_column(self.column_start)
         return model.freeze_earlier()
 
-    def rebuild(self, model: nn.Module, folder: str) -> nn.Module | None:
+    def rebuild(self, model: Any, folder: str) -> Any:
         config = json.loads((Path(folder) / "config.json").read_text())
         if config["model_type"] != ProgressiveColumnsConfig.model_type:
             return None
@@ -93,12 +93,13 @@ class ProgressiveColumns(PreTrainedModel):
 
     def __init__(self, config: ProgressiveColumnsConfig):
         super().__init__(config)
-        column_class = find_class(config.column_class)
-        self.columns = nn.ModuleList(
-            column_class(column_class.config_class.from_dict(dict(config.column))) for _ in range(config.columns)
+        column_class: Any = find_class(config.column_class)
+        # `Any`: modules in a list have no type of their own.
+        self.columns: Any = nn.ModuleList(
+            column_class(column_class.config_class.from_dict(dict(config.column or {}))) for _ in range(config.columns)
         )
-        self.laterals = nn.ModuleList(_lateral(self.columns[0]) for _ in range(config.columns - 1))
-        self.main_input_name = self.columns[0].main_input_name
+        self.laterals: Any = nn.ModuleList(_lateral(self.columns[0]) for _ in range(config.columns - 1))
+        self.main_input_name = self.column.main_input_name
         self.post_init()
 
     @torch.no_grad()
@@ -120,24 +121,30 @@ class ProgressiveColumns(PreTrainedModel):
     @classmethod
     def around(cls, model: PreTrainedModel) -> "ProgressiveColumns":
         """A model as the only column."""
-        labels = {"id2label": model.config.id2label, "label2id": model.config.label2id}
-        config = ProgressiveColumnsConfig(column=model.config.to_dict(), column_class=type(model).__name__, **labels)
+        config = ProgressiveColumnsConfig(
+            column=model.config.to_dict(),
+            column_class=type(model).__name__,
+            id2label=model.config.id2label,
+            label2id=model.config.label2id,
+        )
         config.is_encoder_decoder = model.config.is_encoder_decoder
         config.frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
         config.run_facts = getattr(model.config, "run_facts", None)
-        whole = cls(config).to(model.device)
+        whole: Any = cls(config)
+        whole.to(model.device)
         whole.columns[0].load_state_dict(model.state_dict())
         _learn_alike(whole.columns[0], model)
         return whole
 
     @property
-    def column(self) -> PreTrainedModel:
+    def column(self) -> Any:
         """The newest one."""
         return self.columns[-1]
 
     def add_column(self, start: str) -> None:
         device = self.device
-        new = type(self.column)(self.column.config).to(device)
+        new: Any = type(self.column)(self.column.config)
+        new.to(device)
         if start == "previous":
             new.load_state_dict(self.column.state_dict())
         _learn_alike(new, self.column)
@@ -180,7 +187,7 @@ class ProgressiveColumns(PreTrainedModel):
             # What keeps experts busy.
             more, weight = outputs.get("aux_loss"), getattr(self.column.config, "aux_loss_weight", None)
             loss = loss if more is None or weight is None else loss + weight * more
-        return SequenceClassifierOutput(loss=loss, logits=logits)
+        return SequenceClassifierOutput(loss=loss, logits=logits)  # type: ignore[arg-type]
 
     @torch.no_grad()
     def generate(self, input_ids: torch.Tensor, max_new_tokens: int = 20, **inputs) -> torch.Tensor:
@@ -200,12 +207,12 @@ class ProgressiveColumns(PreTrainedModel):
         return said
 
 
-def _lateral(column: nn.Module) -> nn.Linear:
+def _lateral(column: Any) -> nn.Linear:
     head = find_head(column)
     return nn.Linear(head.in_features, head.out_features, bias=False)
 
 
-def _learn_alike(column: nn.Module, model: nn.Module) -> None:
+def _learn_alike(column: nn.Module, model: Any) -> None:
     """What is frozen in the model, a memory for one, is frozen in the column."""
     for ours, theirs in zip(column.parameters(), model.parameters(), strict=True):
         ours.requires_grad_(theirs.requires_grad)
@@ -221,7 +228,7 @@ def find_class(name: str) -> type[PreTrainedModel]:
     return found
 
 
-def find_head(model: nn.Module) -> nn.Linear:
+def find_head(model: Any) -> nn.Linear:
     """The last layer of a classifier, or of an encoder-decoder."""
     if model.config.is_encoder_decoder and model.get_output_embeddings() is not None:
         return model.get_output_embeddings()

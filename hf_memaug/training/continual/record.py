@@ -113,9 +113,11 @@ class ContinualRecord:
                     f"`history` is {str(source)!r}, where there is no `{RECORD_FILE}`. Give the folder of a checkpoint "
                     "that `ContinualTrainer` has left or pushed."
                 )
-            source = json.loads(path.read_text(encoding="utf-8"))
+            facts = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            facts = copy.deepcopy(dict(source))
         try:
-            return cls(**copy.deepcopy(dict(source)))
+            return cls(**facts)
         except TypeError as error:
             raise ValueError(f"`history` is not a record of `ContinualTrainer`: {error}.") from None
 

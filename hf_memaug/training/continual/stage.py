@@ -22,7 +22,7 @@ class StageTrainer(DomainTrainer):
     """
 
     # Penalties are means over a batch, or of no batch at all: `Trainer` must divide them by the accumulation steps.
-    loss_is_scaled_for_ga = False
+    loss_is_scaled_for_ga: bool | None = False
     writes_card_after_training = False
 
     def __init__(self, *args, strategy, optimizer_state: OptimizerState | None = None, **kwargs):
@@ -30,12 +30,8 @@ class StageTrainer(DomainTrainer):
         self._optimizer_state = optimizer_state
         super().__init__(*args, **kwargs)
 
-    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
-        if not model.training:
-            return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
-        domain_ids = inputs.pop("domain_ids", None)
-        batch = ForwardPass(self, model)(inputs, domain_ids)
-        return self.strategy.loss(batch, inputs, self.accelerator.unwrap_model(model))
+    def _train_loss(self, forward: ForwardPass, inputs: dict, domain_ids: torch.Tensor) -> torch.Tensor:
+        return self.strategy.loss(forward(inputs, domain_ids), inputs, forward.model)
 
     def create_optimizer(self, model=None):
         created = self.optimizer is None
