@@ -21,7 +21,7 @@ def strict(config_class: type) -> type:
     """
     config_class = strict_dataclasses.strict(config_class)
     allowed = {field.name: choices for field in fields(config_class) if (choices := choices_of(field.type))}
-    set_checked = config_class.__setattr__
+    set_checked: Any = config_class.__setattr__
 
     def set_or_refuse(self, name: str, value: Any) -> None:
         try:
@@ -31,7 +31,7 @@ def strict(config_class: type) -> type:
                 raise
             raise ValueError(f"`{name}` is {value!r}. {of_these(value, allowed[name])}") from None
 
-    config_class.__setattr__ = set_or_refuse
+    config_class.__setattr__ = set_or_refuse  # type: ignore[method-assign, assignment]
     return config_class
 
 

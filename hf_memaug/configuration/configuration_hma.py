@@ -2,8 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """HMA: real and synthetic memory on top of any backbone. Configuration."""
 
+import copy
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from transformers import AutoConfig, PreTrainedConfig
 
@@ -249,7 +250,7 @@ class HMAConfig(PreTrainedConfig):
         return {**super().to_dict(), **{name: size for name, size in sizes.items() if size is not None}}
 
     def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:
-        return self if self.backbone_config is None else self.backbone_config
+        return self if self.backbone_config is None else cast(PreTrainedConfig, self.backbone_config)
 
     def check_memory(self):
         """Called when a model is built, because fields of a configuration may be set one by one."""
@@ -275,5 +276,5 @@ class HMAConfig(PreTrainedConfig):
     def from_backbone_config(cls, backbone: PreTrainedConfig | None, **kwargs) -> "HMAConfig":
         """Memories on a backbone. The labels are those of the backbone unless `kwargs` has others."""
         if backbone is not None and not {"num_labels", "id2label"} & set(kwargs):
-            kwargs.update(id2label=dict(backbone.id2label), label2id=dict(backbone.label2id))
+            kwargs.update(id2label=copy.copy(backbone.id2label), label2id=copy.copy(backbone.label2id))
         return cls(backbone_config=backbone, **kwargs)

@@ -135,11 +135,6 @@ class KVMemoryFields:
     def validate_prompt(self):
         if self.template is not None:
             parse_template(self.template)
-        if self.verbalizer is not None and len(self.verbalizer) != self.num_labels:
-            raise ValueError(
-                f"`verbalizer` names {len(self.verbalizer)} labels, and the model has `num_labels={self.num_labels}`. "
-                "Give one entry for each label."
-            )
         if self.verbalizer is not None and list(self.verbalizer) != [self.id2label[i] for i in range(self.num_labels)]:
             raise ValueError(
                 f"`verbalizer` names the labels {list(self.verbalizer)} and `id2label` {list(self.id2label.values())}. "
@@ -173,7 +168,9 @@ class KVMemoryFields:
 
 @strict
 class RobertaWithKVMemoryConfig(KVMemoryFields, RobertaConfig):
-    __doc__ = KVMemoryFields.__doc__.replace("What a configuration gains", "RoBERTa's configuration, and what it gains")
+    __doc__ = str(KVMemoryFields.__doc__).replace(
+        "What a configuration gains", "RoBERTa's configuration, and what it gains"
+    )
 
     model_type = "roberta_kv_memory"
     backbone_model_type = "roberta"
@@ -183,7 +180,9 @@ class RobertaWithKVMemoryConfig(KVMemoryFields, RobertaConfig):
 
 @strict
 class BertWithKVMemoryConfig(KVMemoryFields, BertConfig):
-    __doc__ = KVMemoryFields.__doc__.replace("What a configuration gains", "BERT's configuration, and what it gains")
+    __doc__ = str(KVMemoryFields.__doc__).replace(
+        "What a configuration gains", "BERT's configuration, and what it gains"
+    )
 
     model_type = "bert_kv_memory"
     backbone_model_type = "bert"

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent networks with progressive memory banks: configuration."""
 
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from transformers import PreTrainedConfig
 
@@ -98,7 +98,7 @@ class MemoryRNNConfig(PreTrainedConfig):
             raise ValueError("`tie_word_embeddings=True` is refused: words and what is said have vectors of their own.")
 
     def validate_memory(self):
-        if any(slots < 1 for slots in self.memory_slots):
+        if any(slots < 1 for slots in self.slots_per_domain):
             raise ValueError(
                 f"`memory_slots` gives the slots of each domain, at least 1; got {self.memory_slots}. Leave out the "
                 "domains that bring none; `[]` is the network without a memory."
@@ -107,7 +107,7 @@ class MemoryRNNConfig(PreTrainedConfig):
     @property
     def total_slots(self) -> int:
         """`N` of Eq. 1."""
-        return sum(self.memory_slots)
+        return sum(self.slots_per_domain)
 
     @property
     def feature_size(self) -> int:
@@ -117,7 +117,7 @@ class MemoryRNNConfig(PreTrainedConfig):
     @property
     def slots_per_domain(self) -> list[int]:
         """How many slots came with each domain."""
-        return list(self.memory_slots)
+        return list(cast(list[int], self.memory_slots))
 
     @property
     def reads_memory(self) -> bool:
@@ -131,4 +131,4 @@ class MemoryRNNConfig(PreTrainedConfig):
                 "`grow_memory` needs a memory to add to, and `memory_slots` is []. Build the model with "
                 "`memory_slots=[...]`."
             )
-        return {"memory_slots": [*self.memory_slots, slots]}
+        return {"memory_slots": [*self.slots_per_domain, slots]}

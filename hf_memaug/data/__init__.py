@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows from several domains: loading, checking, splitting, and generated data to start with."""
 
-from hf_memaug.configuration.prompt_tokenizer import prompt_tokenizer
+from hf_memaug.configuration.prompting import prompt_tokenizer
 from hf_memaug.configuration.words import add_words
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.generated import generated_digits, generated_reviews

@@ -11,7 +11,7 @@ from huggingface_hub import HfApi, ModelCard, list_repo_files
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 from transformers.utils import logging
 
-from hf_memaug.configuration.prompt_tokenizer import prompt_tokenizer
+from hf_memaug.configuration.prompting import prompt_tokenizer
 from hf_memaug.hub.card import is_ours_to_write, model_card, processor_of
 
 logger = logging.get_logger(__name__)

@@ -28,7 +28,7 @@ class GraphedFunction:
         self.function = function
         self.warm_up = warm_up
         self._recorded: dict[tuple, tuple] = {}
-        self._pool = None
+        self._pool: Any = None
 
     def __call__(self, inputs: dict[str, torch.Tensor], key: Hashable = None) -> Any:
         """`key` distinguishes calls with inputs of the same shapes that do different things."""

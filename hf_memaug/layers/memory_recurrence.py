@@ -7,7 +7,8 @@ Both give the same. Compilers, exporters and second derivatives use the plain on
 each weight as one product after the last step.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 
@@ -66,7 +67,7 @@ def recur(
     first_cell = state[1] if cell == "lstm" else None
     tensors = (projected, recurrent, values, content_weight, candidate_bias, state[0], first_cell)
     is_plain = torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
-    take_steps = plain_steps if is_plain else _Steps.apply
+    take_steps: Callable[..., Any] = plain_steps if is_plain else _Steps.apply
     hidden_states, last_cell, weights = take_steps(setting, *tensors)
     last = (hidden_states[-1], last_cell) if cell == "lstm" else (hidden_states[-1],)
     return hidden_states, last, weights
@@ -314,7 +315,7 @@ def _plain_gradients(setting: Setting, given: tuple, gradients: tuple) -> tuple[
     learns = [one is not None and one.requires_grad for one in given]
     # New views: if one tensor is computed from another, each gets only its own part.
     given = tuple(one.view_as(one) if learned else one for one, learned in zip(given, learns, strict=True))
-    results = zip(plain_steps(setting, *given), gradients, strict=True)
+    results: Any = zip(plain_steps(setting, *given), gradients, strict=True)
     asked = [(result, gradient) for result, gradient in results if gradient is not None and result.requires_grad]
     if not asked:
         return (None,) * len(given)

@@ -125,11 +125,11 @@ class MemoryRNN(nn.Module):
                 # A row's first word is its first step, however much padding lies before it.
                 has_read = keep.cumsum(0) > keep.int()
         recurrent, values, content_weight = self.hidden_weight, None, None
-        if self.memory is not None:
+        if self.memory is not None and self.content_weight is not None:
             keys, values = self.memory()
             # Scores and gates use the same state: one product.
             recurrent = torch.cat([keys.to(recurrent.dtype).transpose(1, 2), recurrent], dim=-1)
-            values, content_weight = self._content(values.to(recurrent.dtype), rows * steps)
+            values, content_weight = _content(values.to(recurrent.dtype), self.content_weight, rows * steps)
         first = None if state is None else tuple(part.to(projected.dtype) for part in state)
         hidden, state, weights = recur(
             self.cell,
@@ -158,13 +158,14 @@ class MemoryRNN(nn.Module):
             return values
         return torch.stack([values[:, 0], values[:, 1].flip(0)], dim=1)
 
-    def _content(self, values: torch.Tensor, reads: int) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """
-        The values to read, and the weight for their content. `(Σ α v) W` equals `Σ α (v W)`: with few slots and many
-        reads, the weight is applied to the slots once, instead of to the content of every read.
-        """
-        slots, size = values.shape[1:]
-        width = self.content_weight.shape[-1]
-        if slots * width * (reads + size) < reads * size * (slots + width):
-            return values @ self.content_weight, None
-        return values, self.content_weight
+
+def _content(values: torch.Tensor, weight: torch.Tensor, reads: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """
+    The values to read, and the weight for their content. `(Σ α v) W` equals `Σ α (v W)`: with few slots and many reads,
+    the weight is applied to the slots once, instead of to the content of every read.
+    """
+    slots, size = values.shape[1:]
+    width = weight.shape[-1]
+    if slots * width * (reads + size) < reads * size * (slots + width):
+        return values @ weight, None
+    return values, weight

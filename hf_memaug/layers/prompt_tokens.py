@@ -3,6 +3,7 @@
 """Prompt tokens: learned tokens beside those of the input (Sandler et al., 2022; p-tuning and p-tuning v2)."""
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import nn
@@ -28,11 +29,11 @@ class PromptTokens(nn.Embedding):
 
 # Hooks find the tokens through the module that they are called for: a copy of it has its own, and an adapter may have
 # exchanged them.
-def _behind_what_comes_out(module: nn.Module, args: tuple, states: torch.Tensor) -> torch.Tensor:
+def _behind_what_comes_out(module: Any, args: tuple, states: torch.Tensor) -> torch.Tensor:
     return module.prompt_tokens(states)
 
 
-def _in_place_of_the_last(module: nn.Module, args: tuple) -> tuple:
+def _in_place_of_the_last(module: Any, args: tuple) -> tuple:
     return module.prompt_tokens(args[0], replace=True), *args[1:]
 
 

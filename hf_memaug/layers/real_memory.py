@@ -48,7 +48,7 @@ class RealMemory(nn.Module):
         places = (self.written + torch.arange(len(rows), device=self.slots.device)) % self.size
         self.slots.index_copy_(0, places, torch.where(finite[:, None], rows, self.slots[places]))
         self.slot_labels.index_copy_(0, places, torch.where(finite, labels, self.slot_labels[places]))
-        self.written += finite.sum()
+        self.written.add_(finite.sum())
 
     @torch.no_grad()
     def clear(self) -> None:

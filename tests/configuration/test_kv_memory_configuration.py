@@ -70,9 +70,9 @@ def test_a_verbalizer_in_any_order_comes_back(model_type, tmp_path):
         ({"memory_slots": "many"}, "memory_slots.*int"),
         ({"memory_slots": 0}, r"`memory_slots` must be at least 1"),
         ({"memory_weight": 1.5}, r"`memory_weight`.*between 0 and 1"),
-        ({"template": "{text} It was good."}, r"`template` must hold {mask} exactly once"),
+        ({"template": "{text} It was good."}, r"`template` must hold {text} and {mask} exactly once"),
         ({"verbalizer": {"a": "x", "b": []}}, r"`verbalizer` gives no word for the label 'b'"),
-        ({"verbalizer": {"a": "x", "b": "y"}, "num_labels": 3}, r"`verbalizer` names 2 labels.*num_labels=3"),
+        ({"verbalizer": {"a": "x", "b": "y"}, "num_labels": 3}, r"`verbalizer` names the labels"),
         (
             {"verbalizer": {"a": "x", "b": "y"}, "id2label": {0: "b", 1: "c"}},
             r"`verbalizer` names the labels.*`id2label`",
@@ -131,8 +131,8 @@ class TestTemplates:
     @pytest.mark.parametrize(
         ("template", "said"),
         [
-            ("It was {mask}.", "{text} exactly once"),
-            ("{text} {mask} {mask}", "{mask} exactly once, and holds it 2 times"),
+            ("It was {mask}.", "{text} and {mask} exactly once"),
+            ("{text} {mask} {mask}", "{mask} exactly once, and {text_pair} at most once"),
             ("{text} {masc}", "unknown slot {masc}"),
             ("{text_pair} {mask} {text}", "{text} before {text_pair}"),
         ],

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hf_memaug.layers import memory_recurrence
-from hf_memaug.layers.memory_rnn import MemoryRNN
+from hf_memaug.layers.memory_rnn import MemoryRNN, _content
 
 cells = pytest.mark.parametrize("cell", ["lstm", "gru"])
 
@@ -88,9 +88,10 @@ class TestTheSteps:
     @pytest.mark.parametrize(("slots", "folded"), [(3, True), (40, False)])
     def test_the_content_weight_goes_to_the_slots_where_that_is_less_work(self, slots, folded):
         rnn = make(slots=slots, value_size=8)
-        assert (rnn._content(rnn.memory.slot_values, 1000)[1] is None) == folded
-        assert rnn._content(rnn.memory.slot_values, 1)[1] is not None, "one read is not worth it"
-        values, weight = rnn._content(rnn.memory.slot_values, 1000 if not folded else 1)
+        given = (rnn.memory.slot_values, rnn.content_weight)
+        assert (_content(*given, 1000)[1] is None) == folded
+        assert _content(*given, 1)[1] is not None, "one read is not worth it"
+        values, weight = _content(*given, 1000 if not folded else 1)
         torch.testing.assert_close(values @ weight, rnn.memory.slot_values @ rnn.content_weight)
 
     @cells
