@@ -47,6 +47,8 @@ setup(
     package_data={
         "hf_memaug": ["py.typed"],
         "hf_memaug.app": ["page.css", "page.html"],
+        "hf_memaug.hub": ["card.md.jinja"],
+        "hf_memaug.runs": ["run_card.md.jinja"],
         "hf_memaug.reporting.html": ["report.html.jinja", "report.css", "report.js"],
     },
     python_requires=">=3.10",

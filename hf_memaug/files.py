@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Atomic files, and errors of full disks."""
+"""Atomic files, templates, and errors of full disks."""
 
 import errno
 import hashlib
@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -77,3 +78,11 @@ def file_name(*parts: str) -> str:
     if plain != readable or (len(parts) > 1 and any("-" in part for part in parts)):
         plain += "-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:8]
     return plain
+
+
+def render(package: str, file: str, is_html: bool = False, **values: Any) -> str:
+    """The Jinja template `file` of a package, filled in. In HTML, values are escaped."""
+    from jinja2 import Environment
+
+    environment = Environment(autoescape=is_html, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    return environment.from_string((files(package) / file).read_text(encoding="utf-8")).render(**values)

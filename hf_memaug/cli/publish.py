@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from hf_memaug.runs.errors import CommandError, UsageError
+from hf_memaug.runs.settings import in_options
 
 # Files of training that a repository does not need.
 NOT_PUSHED = ["_stages/*", "checkpoint-*/*", "*.bin", "*.pt"]
@@ -15,10 +16,10 @@ NOT_PUSHED = ["_stages/*", "checkpoint-*/*", "*.bin", "*.pt"]
 def report(call) -> int:
     from hf_memaug.reporting.html_report import write_report
 
-    folder = Path(call.arguments["run"])
-    if not (folder / "run.json").is_file():
-        raise UsageError(f"`run` {folder} has no run.json. Use the `--output` folder of a command.")
-    print(write_report(folder, output=call.options.output, baseline=call.options.baseline))
+    try:
+        print(write_report(call.arguments["run"], output=call.options.output, baseline=call.options.baseline))
+    except (FileNotFoundError, ValueError) as error:
+        raise UsageError(in_options(str(error), ["baseline"], run_folder="run")) from None
     return 0
 
 

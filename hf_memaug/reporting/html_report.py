@@ -1,21 +1,16 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""
-The report of a run: one HTML file that opens offline.
+"""The report of a run: one HTML file that opens offline."""
 
-    python -m hf_memaug.reporting.html_report RUN
-"""
-
-import argparse
 import logging
 import os
-from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 
 from hf_memaug import __version__
 from hf_memaug.evaluation.checks import check_name
-from hf_memaug.files import write_atomically
+from hf_memaug.files import render, write_atomically
+from hf_memaug.reporting import html
 from hf_memaug.reporting.html import history, memory, scores
 from hf_memaug.runs.results import read_run
 
@@ -35,8 +30,6 @@ def write_report(
         output (*optional*): the file to write. Default: `report.html` in the folder.
         baseline (*optional*): the method that the others are tested against. Default: "erm", or else the first.
     """
-    from jinja2 import Environment
-
     run = read_run(run_folder)
     if baseline is not None:
         check_name("baseline", baseline, run.methods)
@@ -54,43 +47,23 @@ def write_report(
         history.data_section(run),
         history.reproduce_section(run),
     ]
-    folder = files("hf_memaug.reporting.html")
-    template, style, script = (
-        (folder / f"report.{kind}").read_text(encoding="utf-8") for kind in ("html.jinja", "css", "js")
-    )
-    text = (
-        Environment(autoescape=True, trim_blocks=True)
-        .from_string(template)
-        .render(
-            name=run.path.resolve().name,
-            summary=history.summary(run),
-            sections=[one for one in sections if one.blocks],
-            missing=[one.missing for one in sections if not one.blocks and one.missing],
-            notes=run.notes,
-            rows=rows,
-            style=style,
-            script=script,
-            version=__version__,
-        )
+    folder = files(html)
+    text = render(
+        html.__name__,
+        "report.html.jinja",
+        is_html=True,
+        name=run.path.resolve().name,
+        summary=history.summary(run),
+        sections=[one for one in sections if one.blocks],
+        missing=[one.missing for one in sections if not one.blocks and one.missing],
+        notes=run.notes,
+        rows=rows,
+        style=(folder / "report.css").read_text(encoding="utf-8"),
+        script=(folder / "report.js").read_text(encoding="utf-8"),
+        version=__version__,
     )
     for note in run.notes:
         logger.warning(note)
     path = Path(output) if output is not None else run.path / REPORT_FILE
     write_atomically(path, text)
     return path
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser("python -m hf_memaug.reporting.html_report", description="The report of a run.")
-    parser.add_argument("run", help="the folder of a run")
-    parser.add_argument("--output", help=f"the file to write (default: {REPORT_FILE} in the folder)")
-    parser.add_argument("--baseline", help="the method that the others are tested against (default: erm, or the first)")
-    options = parser.parse_args(arguments)
-    try:
-        print(write_report(options.run, options.output, options.baseline))
-    except (OSError, ValueError) as error:
-        parser.error(str(error))
-
-
-if __name__ == "__main__":
-    main()

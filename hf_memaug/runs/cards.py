@@ -10,11 +10,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from hf_memaug.hub.card import MARK, model_card
+from hf_memaug.files import render
+from hf_memaug.hub.card import model_card
 from hf_memaug.hub.provenance import record_run
 from hf_memaug.runs.job import NONE, Job
 from hf_memaug.runs.rows import data_name
-from hf_memaug.runs.tasks import TASKS, auto_class_of
+from hf_memaug.runs.tasks import TASKS
+from hf_memaug.training.model_cards import is_family
 
 # In a record, the scores by which the model was selected, where `scores` are those of a split of its own.
 DEV_SCORES = "dev_scores"
@@ -27,31 +29,39 @@ def metric_name(metric: str, task: str | None = None) -> str:
 
 def keep_checkpoint(job: Job, trainer, folder: Path, record: Mapping[str, Any], sources: Sequence[str]) -> None:
     """Saves the trainer's model, its processor and its card, all or nothing."""
-    from hf_memaug.training.model_cards import is_family
-
-    model = trainer.accelerator.unwrap_model(trainer.model)
     target = None if job.target == NONE else job.target
-    scores = [
+    facts: dict[str, Any] = {"domains": sources, "left_out": target, "method": job.method}
+    facts["scores"] = score_facts(job, record["scores"], "test" if DEV_SCORES in record else "dev")
+    if is_family(trainer.model):
+        record_run(trainer.accelerator.unwrap_model(trainer.model), data=data_name(job.source["data"]), **facts)
+    with kept_whole(trainer, folder) as partial:
+        trainer.save_model()
+        write_checkpoint_card(job, trainer, partial, facts)
+
+
+def score_facts(job: Job, scores: Mapping[str, Mapping[str, float]], split: str) -> list[dict[str, Any]]:
+    """The scores of a job, as `record_run` takes them. Those of the target are always of test rows."""
+    return [
         {
             "domain": domain,
-            "split": "test" if domain == target or DEV_SCORES in record else "dev",
+            "split": "test" if domain == job.target else split,
             "metric": metric_name(metric, job.source.get("task")),
             "value": value,
             "seed": job.seed,
         }
-        for domain, by_metric in record["scores"].items()
+        for domain, by_metric in scores.items()
         for metric, value in by_metric.items()
     ]
-    is_ours = is_family(model)
-    if is_ours:
-        name = data_name(job.source["data"])
-        record_run(model, data=name, domains=sources, left_out=target, method=job.method, scores=scores)
-    with kept_whole(trainer, folder) as partial:
-        trainer.save_model()
-        if is_ours:
-            trainer.create_model_card(model_name=job.name)
-        elif trainer.is_world_process_zero():
-            (partial / "README.md").write_text(plain_card(job, model, scores, sources, target), encoding="utf-8")
+
+
+def write_checkpoint_card(job: Job, trainer, folder: Path, facts: Mapping[str, Any]) -> None:
+    """The card of a saved model. `facts` are for a model of transformers; our own models keep theirs."""
+    if is_family(trainer.model):
+        trainer.create_model_card(model_name=job.name)
+    elif trainer.is_world_process_zero():
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        facts = {"data": data_name(job.source["data"]), **facts}
+        model_card(model.config, type(model).__name__, job.name, facts=facts).save(folder / "README.md")
 
 
 def write_winner_card(folder: Path, winner: Mapping[str, Any], job: Job) -> None:
@@ -102,94 +112,18 @@ def kept_whole(trainer, folder: Path) -> Iterator[Path]:
     trainer.accelerator.wait_for_everyone()
 
 
-PLAIN_CARD = """\
----
-library_name: transformers
-pipeline_tag: {pipeline}
-tags:
-- hf_memaug
-- domain-generalization
----
-
-{mark}
-
-# {name}
-
-`{architecture}` trained as `{method}` on {data}, domains {sources} (seed {seed}).{left_out}
-
-```python
-from transformers import {auto_class}, {processor}
-
-model = {auto_class}.from_pretrained("PATH")
-processor = {processor}.from_pretrained("PATH")
-```
-
-| domain | split | metric | points |
-|---|---|---|---:|
-{rows}
-"""
-
-
-def plain_card(job: Job, model, scores: Sequence[Mapping], sources: Sequence[str], target: str | None) -> str:
-    """The card of a model of transformers. The library's own models have cards of their own."""
-    is_image = "Image" in type(model).__name__
-    task = job.source.get("task", "image" if is_image else "text")
-    pipeline = "image-classification" if is_image else "text-classification"
-    rows = [f"| {one['domain']} | {one['split']} | {one['metric']} | {one['value']:.1f} |" for one in scores]
-    left_out = f" The domain **{target}** was left out of training and selection." if target else ""
-    return PLAIN_CARD.format(
-        pipeline=TASKS[task].pipeline if task in TASKS else pipeline,
-        mark=MARK,
-        name=job.name,
-        architecture=type(model).__name__,
-        method=job.method,
-        data=data_name(job.source["data"]),
-        sources=", ".join(sources),
-        seed=job.seed,
-        left_out=left_out,
-        auto_class=auto_class_of(task),
-        processor="AutoImageProcessor" if is_image else "AutoTokenizer",
-        rows="\n".join(rows),
-    )
-
-
-RUN_CARD = """\
-# {data}: {methods}
-
-```bash
-{command}
-```
-
-{metric} in points, mean ± standard deviation over the seeds {seeds}. {selection}
-
-{table}
-
-{notes}
-
-| domain | train | dev | test |
-|---|---:|---:|---:|
-{domains}
-
-Made on {device} with {versions}. To repeat the run: `hf-memaug {verb} --recipe recipe.yaml --output FOLDER`.
-"""
-
-
 def run_card(
     run: Mapping[str, Any], data: Mapping[str, Any], table: str, notes: Sequence[str] = (), selection: str = ""
 ) -> str:
     """README.md of a run folder. `selection` says on which rows models were selected."""
-    domains = [f"| {name} | {one['train']} | {one['dev']} | {one['test']} |" for name, one in data["domains"].items()]
-    return RUN_CARD.format(
-        data=data_name(str(data["source"])),
-        methods=", ".join(map(str, run["methods"])),
-        command=run["command"],
+    return render(
+        __package__,
+        "run_card.md.jinja",
+        run=run,
+        name=data_name(str(data["source"])),
+        domains=data["domains"],
         metric=metric_name(run["metric"], run.get("rows", run.get("task"))),
-        seeds=", ".join(map(str, run["seeds"])),
-        selection=selection,
         table=table,
-        notes="\n\n".join(notes),
-        domains="\n".join(domains),
-        device=run["device"],
-        versions=", ".join(f"{name} {value}" for name, value in run["versions"].items()),
-        verb=run["command"].split()[1],
+        notes=notes,
+        selection=selection,
     )

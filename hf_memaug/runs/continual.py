@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.data import DomainDataset
+from hf_memaug.hub.provenance import record_run
 from hf_memaug.runs.building import Parts, build_model, checkpoint_processor, has_history, processor_of
-from hf_memaug.runs.cards import kept_whole, metric_name, plain_card
+from hf_memaug.runs.cards import kept_whole, score_facts, write_checkpoint_card
 from hf_memaug.runs.costs import parameter_counts
 from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import Chosen, chosen
@@ -20,6 +21,7 @@ from hf_memaug.runs.rows import data_name, load
 from hf_memaug.runs.small_models import SMALL, small_backbone
 from hf_memaug.runs.splits import prepared, split_for_continual
 from hf_memaug.runs.tasks import QUESTIONS, TAGS, kind_of, trainer_of
+from hf_memaug.training.model_cards import is_family
 
 # The fields of the trainer that have an option of their own.
 SET_BY_OPTIONS = {"strategy": "--strategies", "domains": "--order", "matrix_metric": "--metric"}
@@ -165,22 +167,13 @@ def _trained(model, history: str | None) -> list[str]:
 
 def _keep(job: Job, trainer, folder: Path, scores: Mapping[str, Mapping[str, float]]) -> None:
     """Saves weights, processor, card, the matrix, and what the strategy needs to continue."""
-    from hf_memaug.hub.provenance import record_run
-    from hf_memaug.training.model_cards import is_family
-
-    name, trained = data_name(job.source["data"]), trainer.record.trained
-    is_ours = is_family(trainer.model)
-    if is_ours:
-        record_run(trainer.model, data=name, domains=trained)
+    trained = trainer.record.trained
+    if is_family(trainer.model):
+        record_run(trainer.model, data=data_name(job.source["data"]), domains=trained)
+    facts = {"domains": trained, "method": job.method, "scores": score_facts(job, scores, "test")}
     with kept_whole(trainer, folder) as partial:
         trainer.save_stage(partial)
-        if is_ours:
-            trainer.create_model_card(model_name=job.name)
-        elif trainer.is_world_process_zero():
-            metric = job.protocol["metric"]
-            shown = metric_name(metric, job.source.get("task"))
-            found = [{"domain": d, "split": "test", "metric": shown, "value": of[metric]} for d, of in scores.items()]
-            (partial / "README.md").write_text(plain_card(job, trainer.model, found, trained, None), encoding="utf-8")
+        write_checkpoint_card(job, trainer, partial, facts)
 
 
 def _points(value: float | None) -> float | None:

@@ -216,7 +216,10 @@ def test_a_report_of_a_run(command, trained):
     assert Path(out.strip()) == run / "report.html" and "<html" in (run / "report.html").read_text()
     code, out, _ = command("report", run, "--output", "mine.html")
     assert code == 0 and Path("mine.html").is_file()
-    assert command("report", "nowhere")[0] == 2
+    code, _, error = command("report", "nowhere")
+    assert code == 2 and "`run` is 'nowhere'" in error
+    code, _, error = command("report", run, "--baseline", "irm")
+    assert code == 2 and "`--baseline` 'irm' is not known" in error
 
 
 def test_an_app_is_called_by_its_name(command, trained, monkeypatch):

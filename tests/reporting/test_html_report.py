@@ -13,7 +13,7 @@ from hf_memaug.evaluation.statistics import paired_t_test
 from hf_memaug.reporting import plots
 from hf_memaug.reporting.html import charts, history, memory, scores
 from hf_memaug.reporting.html.blocks import Cell, Code, Details, Table
-from hf_memaug.reporting.html_report import main, write_report
+from hf_memaug.reporting.html_report import write_report
 from hf_memaug.runs.results import read_run
 
 
@@ -377,17 +377,10 @@ def test_without_matplotlib_the_report_has_no_charts(tmp_path, monkeypatch):
     assert "Charts need matplotlib" in text and "<svg" not in text and "scores highest" in text
 
 
-def test_folders_and_baselines_that_do_not_exist(runs, tmp_path, capsys):
+def test_folders_and_baselines_that_do_not_exist(runs, tmp_path):
     with pytest.raises(FileNotFoundError, match="is not a folder"):
         write_report(tmp_path / "nowhere")
     with pytest.raises(ValueError, match="`baseline` 'irm' is not known"):
         write_report(runs["text"], tmp_path / "other.html", baseline="irm")
-    with pytest.raises(SystemExit):
-        main([str(tmp_path)])
-    assert "neither run.json" in capsys.readouterr().err
-
-
-def test_the_command(tmp_path, capsys):
-    folder, output = small_run(tmp_path, seeds=(0,)), tmp_path / "deep" / "page.html"
-    main([str(folder), "--output", str(output)])
-    assert capsys.readouterr().out.strip() == str(output) and output.read_text().startswith("<!doctype html>")
+    with pytest.raises(FileNotFoundError, match="neither run.json"):
+        write_report(tmp_path)
