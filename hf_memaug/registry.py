@@ -108,11 +108,19 @@ class Family(Backbone):
             with a tokenizer of its own data.
         methods (`tuple[Method, ...]`):
             What the command line offers.
+        plain (`dict[str, Any]`):
+            The settings with which a model of the family is its backbone with a linear head.
     """
 
     paper: Paper
     backbone: str | None = None
     methods: tuple[Method, ...] = ()
+    plain: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def graph_model(self) -> str | None:
+        """The class that classifies graphs."""
+        return next((name for name in self.model_names if name.endswith("ForGraphClassification")), None)
 
 
 MIL = Paper(
@@ -296,6 +304,7 @@ FAMILIES: dict[str, Family] = {
             "AutoModelForSequenceClassification": ("HMAForSequenceClassification",),
         },
         methods=(Method("hma", "real and synthetic memory on the feature", reads=("text", "image", "graph")),),
+        plain={"augmentation": "none"},
     ),
     "memory_rnn": Family(
         configuration="hf_memaug.configuration.configuration_memory_rnn",
@@ -328,6 +337,11 @@ BACKBONES: dict[str, Backbone] = {
         models={"AutoModel": ("GraphNetworkModel",)},
     ),
 }
+
+
+def graph_family() -> Family:
+    """The family that reads graphs. It also makes the plain models of graphs."""
+    return next(family for family in FAMILIES.values() if family.graph_model)
 
 
 def public_names() -> dict[str, Family | Backbone]:

@@ -40,7 +40,7 @@ def text_run(folder: Path, methods=("erm", "mil", "hma"), seeds=(0, 1, 2, 3, 4),
                     _write_features(job, TEXT_DOMAINS, target, 0.3 if method == "mil" else 1.5, generator)
                 if method != "erm" and seed == 0:
                     _write_slots(job, TEXT_DOMAINS, 100 if method == "mil" else 12, method == "hma", generator)
-    data = {"source": "reviews.csv", "hash": "9f2c4e11", "overlap": dict.fromkeys(TEXT_DOMAINS, 0)}
+    data = {"source": "reviews.csv", "hash": "9f2c4e11", "overlap": _overlap()}
     domains = {name: _rows({"negative": 480, "positive": 520}) for name in TEXT_DOMAINS}
     return _write(folder, "text", list(methods), TEXT_DOMAINS, list(seeds), lines, {**data, "domains": domains})
 
@@ -65,13 +65,13 @@ def image_run(folder: Path) -> Path:
                     (job / "memory.json").write_text(json.dumps({**memory, "by_class": {"dog": shares["art"]}}))
                     (job / "patches").mkdir()
                     _picture(generator, 600).save(job / "patches" / "experts.png")
-    data = {"source": "pictures/", "hash": "77aa", "overlap": {"art": {"train and test": 3, "checked": 400}}}
+    data = {"source": "pictures/", "hash": "77aa", "overlap": _overlap({"domains": ["art", "photo"], "rows": 3})}
     domains = {name: _rows({"dog": 100, "horse": 80, "person": 60}) for name in IMAGE_DOMAINS}
     return _write(folder, "image", ["vit", "gmoe"], IMAGE_DOMAINS[:2], [0, 1, 2], lines, {**data, "domains": domains})
 
 
 def continual_run(folder: Path) -> Path:
-    """Two strategies through four domains; R is in fractions, as trainers log it."""
+    """Two strategies through four domains."""
     generator, lines, domains = np.random.default_rng(2), [], ["fiction", "news", "speech", "travel"]
     for method, loss in (("f", 0.06), ("f+m+v", 0.01)):
         for seed in range(3):
@@ -81,11 +81,17 @@ def continual_run(folder: Path) -> Path:
             figures = continual_scores(matrix, [0.33] * 4)
             scores = {name: {"accuracy": 100 * value} for name, value in zip(domains, matrix[-1], strict=True)}
             line = _line(method, None, seed, scores, {"memory_slots": 100}, backbone="memory_rnn")
-            lines.append({**line, "matrix": {"domains": domains, "rows": matrix.tolist(), **figures}})
+            points = {name: 100 * value for name, value in figures.items()}
+            rows = {"domains": domains, "trained_on": domains, "rows": (100 * matrix).tolist()}
+            lines.append({**line, "matrix": {**rows, **points}})
             _write_log(folder / "jobs" / line["name"], generator, 1.0)
     counts = {name: _rows({"no": 500, "yes": 500}) for name in domains}
-    data = {"source": "mnli", "domains": counts, "overlap": {}, "hash": "00ff"}
+    data = {"source": "mnli", "domains": counts, "overlap": _overlap(), "hash": "00ff"}
     return _write(folder, "continual", ["f", "f+m+v"], [], [0, 1, 2], lines, data)
+
+
+def _overlap(*pairs: dict) -> dict:
+    return {"between_domains": list(pairs), "repeated_rows": 0}
 
 
 def _both(accuracy: float) -> dict[str, float]:

@@ -88,9 +88,8 @@ def model_class_of(one: Chosen, parts: Parts) -> type:
             raise ValueError(f"`{one.method.name}` is built on {known}, and `backbone` is a `{model_type}`.")
     family = families[0]
     if parts.kind == "graph":
-        names = [name for name in family.model_names if name.endswith("ForGraphClassification")]
-    else:
-        names = family.models[auto_class_of(parts.kind)]
+        return family.load(family.graph_model)
+    names = family.models[auto_class_of(parts.kind)]
     # The second class, if any, answers prompts.
     return family.load(names[-1 if is_prompted(parts.settings) else 0])
 

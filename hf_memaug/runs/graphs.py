@@ -9,6 +9,7 @@ from hf_memaug.configuration.configuration_graph_network import GraphNetworkConf
 from hf_memaug.data import DomainDataset, feature_sizes
 from hf_memaug.data.graphs import FeatureSizes
 from hf_memaug.data.molecules import ATOM_VOCAB_SIZES, BOND_VOCAB_SIZES
+from hf_memaug.registry import BACKBONES, graph_family
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.settings import graph_settings, option_name
 from hf_memaug.runs.small_models import SMALL, SMALL_NETWORK
@@ -20,28 +21,27 @@ if TYPE_CHECKING:
 
 def graph_network(parts: "Parts") -> tuple[Any, dict[str, Any]]:
     """(the network of a name or a checkpoint, the settings that are not the network's)."""
-    from hf_memaug import GraphNetworkModel
-
     own = {name: value for name, value in parts.settings.items() if name in graph_settings()}
     rest = {name: value for name, value in parts.settings.items() if name not in own}
     name = SMALL_NETWORK if parts.backbone == SMALL else parts.backbone
+    row = BACKBONES[GraphNetworkConfig.model_type]
+    network_class = row.load(row.model_names[0])
     if not is_network(name):
-        return GraphNetworkModel.from_pretrained(name, dtype="float32", **own), rest
+        return network_class.from_pretrained(name, dtype="float32", **own), rest
     several = [parts.rows, *parts.others]
     if all("smiles" in rows.column_names for rows in several):
         # What any molecule needs.
         sizes = FeatureSizes(list(ATOM_VOCAB_SIZES), list(BOND_VOCAB_SIZES))
     else:
         sizes = feature_sizes(*several)
-    return GraphNetworkModel(GraphNetworkConfig(**network_fields(name), **sizes._asdict(), **own)), rest
+    return network_class(GraphNetworkConfig(**network_fields(name), **sizes._asdict(), **own)), rest
 
 
 def plain_graph_model(parts: "Parts"):
-    """The network with a linear head: `HMAForGraphClassification` without its memories."""
-    from hf_memaug import HMAForGraphClassification
-
+    """The network with a linear head."""
+    family = graph_family()
     network, rest = graph_network(parts)
-    return HMAForGraphClassification.from_backbone(network, augmentation="none", **parts.labels, **rest)
+    return family.load(family.graph_model).from_backbone(network, **family.plain, **parts.labels, **rest)
 
 
 def check_backbone(name: str, kind: str, several: Sequence[DomainDataset], settings: Mapping[str, Mapping]) -> None:

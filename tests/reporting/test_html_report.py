@@ -217,9 +217,9 @@ def test_phases_of_a_run_are_laid_end_to_end():
 
 def test_the_continual_matrix_is_the_mean_over_seeds(runs, pages):
     matrices = [job.matrix for job in read_run(runs["continual"]).jobs if job.method == "f"]
-    mean = 100 * np.mean([matrix["rows"] for matrix in matrices], axis=0)
+    mean = np.mean([matrix["rows"] for matrix in matrices], axis=0)
     assert ["news", *(f"{value:.1f}" for value in mean[1])] in pages["continual"].rows
-    bwt = [100 * matrix["bwt"] for matrix in matrices]
+    bwt = [matrix["bwt"] for matrix in matrices]
     assert any(f"−{abs(np.mean(bwt)):.1f} ± {np.std(bwt, ddof=1):.1f}" in row for row in pages["continual"].rows)
     assert "backward transfer" in pages["continual"].sections["continual"]
 
@@ -237,17 +237,15 @@ def test_all_domains_at_once_have_one_row(tmp_path):
 @pytest.mark.parametrize(
     "overlap, cells, said",
     [
-        ({"between_domains": [], "repeated_rows": 0, "in_both_splits": 0}, None, "✓ Leakage check"),
-        ({"between_domains": [], "repeated_rows": 4}, None, "Rows that repeat an earlier one: 4"),
+        ({"in_both_splits": 0}, None, "✓ Leakage check"),
+        ({"repeated_rows": 4}, None, "Rows that repeat an earlier one: 4"),
         ({"between_domains": [{"domains": ["books", "dvd"], "rows": 7}]}, ["books and dvd", "7"], "Leakage:"),
-        ({"art": {"train and test": 3, "checked": 400}}, ["art › train and test", "3"], "Leakage:"),
-        ([[3, 5], [4, 9]], ["rows", "2"], "Leakage:"),
-        (None, None, "was not recorded"),
+        ({"in_both_splits": 3}, ["both splits", "3"], "Leakage:"),
     ],
 )
 def test_overlaps_are_reported(overlap, cells, said, tmp_path):
     run = read_run(small_run(tmp_path, seeds=(0,), methods=("erm",)))
-    run.data = {"overlap": overlap}
+    run.data["overlap"] |= overlap
     section = history.data_section(run)
     assert said in texts_of(section) and ("Leakage:" in texts_of(section)) == (cells is not None)
     assert cells is None or row(section, *cells)

@@ -10,7 +10,6 @@ import numpy as np
 
 from hf_memaug.evaluation.continual import DEFINITIONS
 from hf_memaug.evaluation.statistics import summarise
-from hf_memaug.hub.provenance import FRACTIONS
 from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.blocks import (
     Cell,
@@ -38,8 +37,6 @@ FIGURES = {"acc": "ACC", "bwt": "BWT", "fwt": "FWT", "forgetting": "forgetting"}
 # What `Trainer` logs besides losses, scores and rates.
 _BOOKKEEPING = ("step", "epoch", "total_flos", "num_input_tokens_seen", "train_loss")
 _BOOKKEEPING_ENDS = ("_runtime", "_per_second", "_time", "_flops")
-# Numbers of an overlap check that say how much was compared, not how much was found.
-_COMPARED = ("checked", "compared", "total", "rows_checked")
 
 
 def curves_section(run: Run) -> Section:
@@ -107,7 +104,7 @@ def _thinned(points: dict[float, float]) -> list[tuple[float, float]]:
 
 
 class _Continual(NamedTuple):
-    """The matrix R of one method: `values` of shape (seeds, stages, domains), in points where it can be."""
+    """The matrix R of one method: `values` of shape (seeds, stages, domains), in points."""
 
     method: str
     stages: list[str]
@@ -157,32 +154,14 @@ def continual_section(run: Run) -> Section:
 
 def _continual(run: Run, method: str) -> _Continual | None:
     """The seeds that have the same stages as the first."""
-    found = [(job, one) for job in run.selected() if job.method == method and (one := _matrix(job)) is not None]
-    if not found:
+    found = [job.matrix for job in run.selected() if job.method == method and job.matrix]
+    alike = [one for one in found if all(one[name] == found[0][name] for name in ("trained_on", "domains"))]
+    if not alike:
         return None
-    stages, domains, _ = found[0][1]
-    alike = [(job, values) for job, (rows, columns, values) in found if (rows, columns) == (stages, domains)]
-    values = np.stack([one for _, one in alike])
-    scale = 100 if run.metric in FRACTIONS and np.nanmax(np.abs(values)) <= 1 else 1
-    figures = {
-        name: [scale * job.matrix[name] for job, _ in alike if is_number(job.matrix.get(name))] for name in FIGURES
-    }
-    return _Continual(method, stages, domains, scale * values, figures)
-
-
-def _matrix(job: Result) -> tuple[list[str], list[str], np.ndarray] | None:
-    """The names of R's rows and columns, and R; None where the job has none."""
-    matrix = job.matrix or {}
-    domains, rows = matrix.get("domains"), matrix.get("rows")
-    if not isinstance(domains, list) or not isinstance(rows, list) or not rows or not domains:
-        return None
-    if any(not isinstance(row, list) or len(row) != len(domains) for row in rows):
-        return None
-    values = np.array([[value if is_number(value) else np.nan for value in row] for row in rows], dtype=float)
-    stages = matrix.get("trained_on")
-    if not isinstance(stages, list) or len(stages) != len(rows):
-        stages = domains[: len(rows)] if len(rows) <= len(domains) else range(1, len(rows) + 1)
-    return (list(map(str, stages)), list(map(str, domains)), values) if np.isfinite(values).any() else None
+    figures = {name: [one[name] for one in alike if one.get(name) is not None] for name in FIGURES}
+    # A domain that was not scored has None.
+    values = np.array([one["rows"] for one in alike], dtype=float)
+    return _Continual(method, alike[0]["trained_on"], alike[0]["domains"], values, figures)
 
 
 def _matrix_table(one: _Continual, metric: str) -> Table:
@@ -220,35 +199,21 @@ def data_section(run: Run) -> Section:
     if not run.data:
         return Section(key, title, missing="The run has no data.json: its data and overlaps are not known.")
     blocks: list[Any] = [facts([("source", run.data.get("source")), ("fingerprint", run.data.get("hash"))])]
-    found = run.data.get("domains")
-    domains = {str(name): of for name, of in found.items() if isinstance(of, dict)} if isinstance(found, dict) else {}
-    if domains:
-        splits = [name for name in ("train", "dev", "test") if any(is_number(of.get(name)) for of in domains.values())]
-        rows = [[name, *(Cell(integer(of.get(s)), of.get(s)) for s in splits)] for name, of in domains.items()]
-        blocks.append(Table("Rows by domain and split", ["domain", *splits], rows))
-        blocks += _labels(domains)
+    domains, splits = run.data["domains"], ("train", "dev", "test")
+    rows = [[name, *(Cell(integer(of[split]), of[split]) for split in splits)] for name, of in domains.items()]
+    blocks.append(Table("Rows by domain and split", ["domain", *splits], rows))
+    labels = list(dict.fromkeys(label for of in domains.values() for label in of["labels"]))
+    if labels:
+        counts = {name: [of["labels"].get(label, 0) for label in labels] for name, of in domains.items()}
+        blocks.append(charts.chart("Labels by domain", charts.stack_panels, {"labels": counts}, labels))
     return Section(key, title, [*blocks, *_overlap(run)])
 
 
-def _labels(domains: dict[str, dict]) -> list:
-    counts = {name: of["labels"] for name, of in domains.items() if isinstance(of.get("labels"), dict)}
-    counts = {name: {label: n for label, n in of.items() if is_number(n)} for name, of in counts.items()}
-    labels = list(dict.fromkeys(label for of in counts.values() for label in of))
-    if not labels:
-        return []
-    panels = {"labels": {name: [of.get(label, 0) for label in labels] for name, of in counts.items()}}
-    return [charts.chart("Labels by domain", charts.stack_panels, panels, labels)]
-
-
 def _overlap(run: Run) -> Iterator[Any]:
-    """What the overlap check found: rows between domains and splits, or counts and lists at any depth."""
-    found = run.data.get("overlap")
-    if found is None:
-        yield Note("Whether rows to test on are in the training data was not recorded.", "warning")
-        return
-    found = dict(found) if isinstance(found, dict) else {"": found}
-    repeated = found.pop("repeated_rows", 0)
-    leaks = [(name, n) for name, n in _flat("", found) if n and name.rsplit(" › ", 1)[-1] not in _COMPARED]
+    """What the overlap check found: rows of one domain that are also in another, and rows of both splits."""
+    found = run.data["overlap"]
+    leaks = [(listed(pair["domains"]), pair["rows"]) for pair in found["between_domains"]]
+    leaks += [("both splits", found["in_both_splits"])] if found.get("in_both_splits") else []
     if leaks:
         said = "Rows stand in more than one domain or split. "
         if run.jobs and all(job.settings.get("on_overlap") == "drop" for job in run.jobs):
@@ -256,37 +221,22 @@ def _overlap(run: Run) -> Iterator[Any]:
         else:
             said += "Leakage: where one is tested on and the other trained on, scores are too high."
         yield Note(said, "warning")
-        rows = [[name.replace("_", " ") or "rows", Cell(integer(n), n)] for name, n in leaks]
-        yield Table("Rows in two places", ["where", "rows"], rows)
+        yield Table("Rows in two places", ["where", "rows"], [[name, Cell(integer(n), n)] for name, n in leaks])
     else:
         yield Note("✓ Leakage check: no row stands in more than one domain or split.", "good")
-    if is_number(repeated) and repeated > 0:
-        yield Note(f"Rows that repeat an earlier one: {integer(repeated)}.")
-
-
-def _flat(name: str, found: Any) -> Iterator[tuple[str, int]]:
-    if isinstance(found, dict) and isinstance(found.get("domains"), list) and is_number(found.get("rows")):
-        yield listed(found["domains"]), found["rows"]
-    elif isinstance(found, dict):
-        for key, value in found.items():
-            yield from _flat(f"{name} › {key}" if name else str(key), value)
-    elif isinstance(found, list) and any(isinstance(one, dict) for one in found):
-        for one in found:
-            yield from _flat(name, one)
-    elif isinstance(found, (list, bool)) or is_number(found):
-        yield name, len(found) if isinstance(found, list) else int(found)
+    if found["repeated_rows"]:
+        yield Note(f"Rows that repeat an earlier one: {integer(found['repeated_rows'])}.")
 
 
 def reproduce_section(run: Run) -> Section:
     """The command, the recipe, versions, and every job."""
     info, blocks = run.info, []
-    if isinstance(info.get("command"), str):
+    if info.get("command"):
         blocks += [Heading("Command"), Code(info["command"])]
     if run.recipe is not None:
         blocks.append(Details("The recipe with every option (recipe.yaml)", [Code(run.recipe)]))
-    git, versions = (found if isinstance(found := info.get(name), dict) else {} for name in ("git", "versions"))
-    seeds = info.get("seeds") if isinstance(info.get("seeds"), list) else []
-    pairs = [("device", info.get("device")), ("seeds", ", ".join(map(str, seeds)))]
+    git, versions = (info.get(name) or {} for name in ("git", "versions"))
+    pairs = [("device", info.get("device")), ("seeds", ", ".join(map(str, info.get("seeds", ()))))]
     pairs += [*((f"git {name}", value) for name, value in git.items()), ("data", run.data.get("hash"))]
     blocks.append(facts([*pairs, ("begun", _minute(info.get("begun"))), ("finished", _minute(info.get("finished")))]))
     if versions:
@@ -305,11 +255,10 @@ def reproduce_section(run: Run) -> Section:
 
 def summary(run: Run) -> list:
     """The top of the report: the facts of the run, and whether it has finished."""
-    targets = run.info.get("targets") if isinstance(run.info.get("targets"), list) else []
     pairs = [
         ("task", run.info.get("task")),
         ("methods", listed(run.methods)),
-        ("targets", listed(targets)),
+        ("targets", listed(run.info.get("targets", ()))),
         ("backbone", listed(list(dict.fromkeys(job.backbone for job in run.jobs if job.backbone)))),
         ("seeds", len({job.seed for job in run.jobs}) or None),
         ("jobs", len(run.jobs) or None),
@@ -322,6 +271,6 @@ def summary(run: Run) -> list:
     return [facts(pairs), Note(said, "warning")]
 
 
-def _minute(value: Any) -> str | None:
+def _minute(value: str | None) -> str | None:
     """An ISO date to the minute."""
-    return value[:16].replace("T", " ") if isinstance(value, str) else None
+    return value and value[:16].replace("T", " ")

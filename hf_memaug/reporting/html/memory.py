@@ -14,7 +14,7 @@ from hf_memaug.evaluation.scores import a_distance
 from hf_memaug.evaluation.statistics import summarise
 from hf_memaug.reporting import plots
 from hf_memaug.reporting.html import charts
-from hf_memaug.reporting.html.blocks import Cell, Details, Note, Picture, Section, Table, is_number, number
+from hf_memaug.reporting.html.blocks import Cell, Details, Note, Picture, Section, Table, number
 from hf_memaug.runs.results import LAYERS, Result, Run
 
 MOST_MODELS, MOST_POINTS, MOST_SLOTS, MOST_PICTURES = 12, 300, 64, 6
@@ -94,14 +94,12 @@ def memory_section(run: Run) -> Section:
     for job in jobs:
         memory = run.memory(job)
         for name, field in (("", "by_domain"), (", by word", "by_word")):
-            if shares := _shares(memory.get(field)):
+            if shares := memory.get(field):
                 panel, values, slots = _most_read(f"{job.title}{name}", np.array(list(shares.values())))
                 strips[panel] = (list(shares), values, [slot + _first(memory) for slot in slots])
-        rows += _readers(job, memory, _shares(memory.get("by_domain")))
-        real = memory.get("real") if isinstance(memory.get("real"), dict) else {}
-        of_real, classes = _shares(real.get("by_domain")), real.get("classes")
-        if of_real and isinstance(classes, list):
-            stacks.setdefault(tuple(map(str, classes)), {})[job.title] = of_real
+        rows += _readers(job, memory, memory.get("by_domain", {}))
+        if real := memory.get("real"):
+            stacks.setdefault(tuple(real["classes"]), {})[job.title] = real["by_domain"]
     if not strips and not stacks:
         return Section(key, title, missing="No memory was recorded: no model has slots, or no job kept their reads.")
     said = (
@@ -147,7 +145,7 @@ def _most_read(title: str, shares: np.ndarray) -> tuple[str, np.ndarray, list[in
 
 def _readers(job: Result, memory: dict, by_domain: dict[str, list[float]]) -> list[list]:
     rows = []
-    owners = memory.get("owners") if isinstance(memory.get("owners"), list) else []
+    owners = memory.get("owners", [])
     shares = {name: np.array(one) / max(sum(one), 1e-12) for name, one in by_domain.items()}
     for name, values in shares.items():
         used = float(np.exp(-(values[values > 0] * np.log(values[values > 0])).sum()))
@@ -169,10 +167,8 @@ def experts_section(run: Run) -> Section:
     key, title, panels, paths = "experts", "Experts over patches", {}, []
     for job in _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "experts" or run.patches(one)):
         memory = run.memory(job) or {}
-        by_layer = memory.get("by_layer") if isinstance(memory.get("by_layer"), dict) else {}
-        found = {f"{job.title}, layer {layer}": of_layer for layer, of_layer in by_layer.items()}
-        found = {**(found or {job.title: memory.get("by_domain")}), f"{job.title}, by class": memory.get("by_class")}
-        panels |= {name: shares for name, one in found.items() if (shares := _shares(one))}
+        panels |= {f"{job.title}, layer {layer}": shares for layer, shares in memory.get("by_layer", {}).items()}
+        panels |= {f"{job.title}, by class": memory["by_class"]} if memory.get("by_class") else {}
         paths += [(job, path) for path in run.patches(job)]
     pictures = [one for job, path in paths[:MOST_PICTURES] if (one := _picture(run, job, path)) is not None]
     if not panels and not pictures:
@@ -211,15 +207,6 @@ def _one_of_each(run: Run, wanted: Callable[[Result], Any]) -> list[Result]:
         if key not in found and wanted(job):
             found[key] = job
     return list(found.values())
-
-
-def _shares(found: Any) -> dict[str, list[float]]:
-    """name -> numbers, all of one length; empty where it is anything else."""
-    if not isinstance(found, dict):
-        return {}
-    rows = {str(name): values for name, values in found.items() if isinstance(values, list) and values}
-    whole = all(is_number(one) for values in rows.values() for one in values)
-    return rows if whole and len({len(values) for values in rows.values()}) == 1 else {}
 
 
 def _some_rows(arrays: dict[str, np.ndarray], most: int) -> dict[str, np.ndarray]:

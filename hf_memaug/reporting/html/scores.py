@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hf_memaug.evaluation.statistics import paired_t_test, summarise
+from hf_memaug.registry import graph_family
 from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.blocks import (
     Cell,
@@ -28,16 +29,10 @@ from hf_memaug.reporting.html.blocks import (
 )
 from hf_memaug.reporting.results import Comparison, Scores, compare, scores_of
 from hf_memaug.runs.results import Result, Run
+from hf_memaug.runs.tasks import auto_class_of
 
 _STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 _METRIC_NAMES = {"macro_f1": "macro-F1", "micro_f1": "micro-F1", "f1": "F1", "mcc": "MCC", "auroc": "AUROC"}
-# What a checkpoint is loaded with, by the kind of rows; any other kind is a text with a class.
-_HEADS = {
-    "image": "ImageClassification",
-    "tags": "TokenClassification",
-    "questions": "QuestionAnswering",
-    "replies": "Seq2SeqLM",
-}
 
 
 class Methods(NamedTuple):
@@ -204,11 +199,11 @@ def _how_to_load(jobs: list[Result], info: dict) -> list:
     if not kept:
         return []
     best = max(kept, key=lambda job: float("-inf") if job.validation is None else job.validation)
-    kind = str(info.get("rows", info.get("task")))
-    name = f"AutoModelFor{_HEADS.get(kind, 'SequenceClassification')}"
+    kind = info.get("rows", info.get("task"))
+    name = auto_class_of(kind)
     lines = ["import hf_memaug", f"from transformers import {name}"]
     if kind == "graph":
-        name = "HMAForGraphClassification"
+        name = graph_family().graph_model
         lines = [f"from hf_memaug import {name}"]
     return [Code("\n".join([*lines, "", f"model = {name}.from_pretrained({best.checkpoint!r})"]))]
 
@@ -309,7 +304,6 @@ def cost_section(run: Run, baseline: str | None) -> Section:
             ]
         )
     headers = ["method", "jobs", "time per job", f"against {base}", "total", "peak memory", "parameters", "trainable"]
-    device = run.info.get("device")
-    on = f" on {device}" if isinstance(device, str) else ""
+    on = f" on {run.info['device']}" if "device" in run.info else ""
     note = Note(f"Measured{on} during the run: jobs that run at the same time share the device and its time.")
     return Section(key, title, [Table("Cost by method", headers, rows), note])
