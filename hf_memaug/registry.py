@@ -118,9 +118,9 @@ class Family(Backbone):
     plain: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def graph_model(self) -> str | None:
-        """The class that classifies graphs."""
-        return next((name for name in self.model_names if name.endswith("ForGraphClassification")), None)
+    def graph_model(self) -> str:
+        """The class that classifies graphs; empty where there is none."""
+        return next((name for name in self.model_names if name.endswith("ForGraphClassification")), "")
 
 
 MIL = Paper(

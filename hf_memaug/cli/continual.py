@@ -18,10 +18,11 @@ from hf_memaug.cli.display import Display
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.results import STYLES, end_run, list_jobs, result_rows, write_card
 from hf_memaug.data import DomainDataset
-from hf_memaug.data.messages import did_you_mean
+from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.evaluation import DEFINITIONS, score_table
 from hf_memaug.evaluation.continual import LOWER_IS_BETTER
 from hf_memaug.files import file_name
+from hf_memaug.registry import FAMILIES
 from hf_memaug.reporting.results import write_results
 from hf_memaug.runs import rows as data
 from hf_memaug.runs.building import check_model, checkpoint_processor, has_history
@@ -35,7 +36,7 @@ from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.folder import DATA_FILE, RESULTS_FILE, RunFolder
 from hf_memaug.runs.graphs import check_backbone, check_values
 from hf_memaug.runs.job import NONE, Job
-from hf_memaug.runs.methods import ERM, Chosen, check_growth, check_method, chosen
+from hf_memaug.runs.methods import ERM, Chosen, check_method, check_strategy, chosen
 from hf_memaug.runs.runner import run_jobs
 from hf_memaug.runs.settings import option_name
 from hf_memaug.runs.tasks import TAGS, TASKS, check_columns, check_task, check_types, in_words, kind_of
@@ -142,36 +143,43 @@ def _check_models(
     order: Sequence[str],
 ) -> None:
     """The model must read the rows, and the strategies must fit the model."""
-    kind = kind_of(every[0])
+    kind, name, grows = kind_of(every[0]), one.name, set(one.method.grows)
     if has_history(options.backbone):
-        _check_trained_model(options, one, strategies, every, settings, order)
-        return
-    check_backbone(options.backbone, kind, every, settings)
-    check_method(one, kind, len(every[0].domains), options.general)
-    if options.general is not None and not one.method.needs_general:
-        raise UsageError(f"`--general` is for gmap and fine-tuning, and `--method` is {one.name!r}. Leave it out.")
-    if options.vectors is not None and not one.makes_words:
-        raise UsageError(f"`--vectors` is for memory-rnn, and `--method` is {one.name!r}. Leave it out.")
+        config = _check_trained_model(options, one, kind, settings)
+        _check_record(options, config, strategies)
+        name, family = config.model_type, FAMILIES.get(config.model_type)
+        grows = {verb for method in (family.methods if family else ()) for verb in method.grows}
+        read = [part.domain(domain) for part in every for domain in order if domain in part.domains]
+        if kind == "graph":
+            check_values(config.backbone_config, read, f"`--backbone` {options.backbone}")
+        if kind == TAGS:
+            tags = {tag for part in read for of_row in part["tags"] for tag in of_row}
+            unknown = tags - {"O", *config.id2label.values()}
+            if unknown:
+                raise DataRefused(
+                    f"`--data` has the tags {listed(sorted(unknown))}, missing from those of `--backbone`. Leave those "
+                    "rows out, or train a new model."
+                )
+    else:
+        check_backbone(options.backbone, kind, every, settings)
+        check_method(one, kind, len(every[0].domains), options.general)
+        if options.general is not None and not one.method.needs_general:
+            raise UsageError(f"`--general` is for gmap and fine-tuning, and `--method` is {name!r}. Leave it out.")
+        if options.vectors is not None and not one.makes_words:
+            raise UsageError(f"`--vectors` is for memory-rnn, and `--method` is {name!r}. Leave it out.")
     for strategy in strategies:
-        check_growth(one, strategy, STRATEGIES[strategy].needs)
+        check_strategy(strategy, STRATEGIES[strategy].needs, name, sorted(grows), kind)
 
 
-def _check_trained_model(
-    options,
-    one: Chosen,
-    strategies: Sequence[str],
-    every: Sequence[DomainDataset],
-    settings: Mapping[str, Mapping[str, Any]],
-    order: Sequence[str],
-) -> None:
-    """A model that was trained on domains before keeps its shape."""
+def _check_trained_model(options, one: Chosen, kind: str, settings: Mapping[str, Mapping[str, Any]]):
+    """A model that was trained on domains before keeps its shape. Returns its configuration."""
     from hf_memaug.inference.checkpoints import kind_of as kind_of_config
     from hf_memaug.inference.checkpoints import read_config
 
-    kind, why = kind_of(every[0]), "and `--backbone` is a trained model"
+    why = "and `--backbone` is a trained model"
     if options.general is not None:
         raise UsageError(f"`--general` is set, {why}, which contains its general encoder. Leave it out.")
-    if options.vectors is not None and not any("word_vectors" in STRATEGIES[name].options for name in strategies):
+    if options.vectors is not None and not any("word_vectors" in STRATEGIES[name].options for name in settings):
         raise UsageError(
             f"`--vectors` is set, {why}, whose words have vectors, and no strategy adds words. Leave it out, or choose "
             "one that adds words, such as f+m+v."
@@ -180,20 +188,16 @@ def _check_trained_model(
     if shaping:
         raise UsageError(f"`{option_name(shaping[0])}` shapes a new model, {why}. Leave it out.")
     config = read_config(options.backbone, "--backbone")
-    families = one.families
-    if families and config.model_type not in families:
+    if one.families and config.model_type not in one.families:
         raise UsageError(f"`--method` is {options.method!r}, {why}, a `{config.model_type}`. Leave `--method` out.")
     if kind_of_config(config) != kind:
         raise UsageError(
             f"`--backbone` was trained on {in_words(kind_of_config(config))}, and the rows are {in_words(kind)}. Use "
             "the same kind of rows, or another backbone."
         )
-    _check_record(options, config, strategies)
-    if kind == "graph":
-        read = [part.domain(name) for part in every for name in order if name in part.domains]
-        check_values(config.backbone_config, read, f"`--backbone` {options.backbone}")
-    else:
+    if kind != "graph":
         checkpoint_processor(options.backbone, kind)
+    return config
 
 
 def _check_record(options, config, strategies: Sequence[str]) -> None:
@@ -207,6 +211,11 @@ def _check_record(options, config, strategies: Sequence[str]) -> None:
     places = (folder, folder.parent, *folder.glob("_stages/*"))
     for name in strategies:
         strategy = STRATEGIES[name]
+        if not strategy.kind == record.kind == "sequence":
+            raise UsageError(
+                f"`--strategies` has {name!r}, which cannot continue the matrix of `--backbone`, trained by "
+                f"{record.strategy.get('name')}. Both must train on one domain after another, such as f."
+            )
         if strategy.needs_state and not any((place / strategy.state_file).is_file() for place in places):
             raise UsageError(
                 f"`--strategies` has {name!r}, which needs `{strategy.state_file}`, and `--backbone`, trained by "

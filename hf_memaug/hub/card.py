@@ -157,7 +157,7 @@ def _auto_class(config, architecture: str) -> str:
 def processor_of(config, architecture: str) -> str | None:
     """`"tokenizer"`, `"image_processor"`, or None for graphs and features."""
     processor = _processor(config, architecture)
-    return processor and processor["name"]
+    return processor["name"] if processor else None
 
 
 def _processor(config, architecture: str) -> dict[str, str] | None:

@@ -55,10 +55,14 @@ def export_with_code(model, folder, processing_class=None) -> Path:
 
 def _gather(modules: set[str]) -> dict[str, str]:
     """The source of `modules` and of everything of ours that they import."""
-    sources, waiting = {}, set(modules)
+    sources: dict[str, str] = {}
+    waiting = set(modules)
     while waiting:
         module = waiting.pop()
-        sources[module] = Path(importlib.util.find_spec(module).origin).read_text(encoding="utf-8")
+        spec = importlib.util.find_spec(module)
+        if spec is None or spec.origin is None:
+            raise ValueError(f"`model` needs {module}, which has no source file. Install hf_memaug from its wheel.")
+        sources[module] = Path(spec.origin).read_text(encoding="utf-8")
         waiting |= {match[2] for match in _OUR_IMPORT.finditer(sources[module])} - set(sources)
     return sources
 

@@ -6,6 +6,7 @@ import os
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from huggingface_hub import HfApi, ModelCard, list_repo_files
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
@@ -45,13 +46,15 @@ def push_model(
         if folder is None:
             model.save_pretrained(saved, max_shard_size=max_shard_size)
         try:
-            ModelCard.load(repo_id, token=token).save(Path(saved, "README.md"))
+            ModelCard.load(repo_id, token=token).save(  # type: ignore[arg-type]  # it takes a bool as well
+                Path(saved, "README.md")
+            )
         except (EntryNotFoundError, RepositoryNotFoundError):
             pass
         complete_folder(model, saved, repo_id, tags, token)
         return api.upload_folder(
             repo_id=repo_id,
-            folder_path=saved,
+            folder_path=Path(saved),
             commit_message=commit_message or "Upload model",
             commit_description=commit_description,
             revision=revision,
@@ -72,8 +75,10 @@ def complete_folder(
         known = ModelCard.load(readme).data.tags or [] if readme.exists() else []
         model_card(model.config, type(model).__name__, repo_id, tags=[*known, *(tags or ())]).save(readme)
     kind = processor_of(model.config, type(model).__name__)
-    file = {"image_processor": "preprocessor_config", "tokenizer": "tokenizer"}.get(kind)
-    if file and not list(folder.glob(f"{file}*")) and not _has_file(repo_id, file, token):
+    if kind is None:
+        return
+    file = {"image_processor": "preprocessor_config", "tokenizer": "tokenizer"}[kind]
+    if not list(folder.glob(f"{file}*")) and not _has_file(repo_id, file, token):
         processor = _processor_of(model, kind)
         if processor is not None:
             processor.save_pretrained(folder)
@@ -90,10 +95,8 @@ def _processor_of(model, kind: str):
     """The tokenizer or image processor of the checkpoint that the model came from."""
     from transformers import AutoImageProcessor, AutoTokenizer
 
-    auto_class, words = {
-        "image_processor": (AutoImageProcessor, "image processor"),
-        "tokenizer": (AutoTokenizer, "tokenizer"),
-    }[kind]
+    auto_class: Any = AutoTokenizer if kind == "tokenizer" else AutoImageProcessor
+    words = kind.replace("_", " ")
     name_or_path = model.config._name_or_path
     if not name_or_path:
         logger.warning(

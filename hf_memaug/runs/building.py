@@ -62,7 +62,7 @@ class Parts:
 def build_model(one: Chosen, parts: Parts):
     """The model of a method."""
     if not one.families:
-        backbone = parts.general if one.method.needs_general else parts.backbone
+        backbone = (parts.general or "") if one.method.needs_general else parts.backbone
         return _plain_model(dataclasses.replace(parts, backbone=backbone))
     if one.makes_words:
         return _model_of_words(one, parts)
@@ -77,7 +77,7 @@ def build_model(one: Chosen, parts: Parts):
     return build(*general, parts.backbone, dtype="float32", **parts.labels, **asks, **settings)
 
 
-def model_class_of(one: Chosen, parts: Parts) -> type:
+def model_class_of(one: Chosen, parts: Parts) -> Any:
     """The class of a method's models for the kind of the rows and the type of the backbone."""
     families = list(one.families.values())
     if len(families) > 1:
@@ -180,7 +180,7 @@ def processor_of(one: Chosen, backbone: str, rows: DomainDataset, general: str |
 
         texts = (text for name in ("text", "text_pair") if name in rows.column_names for text in rows[name])
         return word_tokenizer(texts, end_of_text=kind == REPLIES)
-    name, option = (general, "--general") if one.method.name == FINE_TUNING else (backbone, "--backbone")
+    name, option = (general or "", "--general") if one.method.name == FINE_TUNING else (backbone, "--backbone")
     found = checkpoint_processor(name, kind, option)
     template = (settings or {}).get("template") if one.families else None
     if template is None:
@@ -222,7 +222,7 @@ def check_model(
         read_config(backbone, "--backbone")
         processor = processor_of(one, backbone, rows, general, settings)
     if one.method.needs_general:
-        read_config(general, "--general")
+        read_config(general or "", "--general")
     parts = Parts(backbone, rows, processor, general, settings)
     try:
         if one.families:

@@ -104,6 +104,8 @@ def evenly(rows: DomainDataset, most: int, seed: int = 0) -> DomainDataset:
 
 def _batches(model, processor, rows: DomainDataset, size: int, max_length: int | None) -> Iterator[tuple[range, dict]]:
     """The inputs of the model for each batch, without labels."""
+    encoded: Any
+    collator: Any
     if "image" in rows.column_names:
         encoded, collator = rows, ImageCollator(processor)
     elif "graph" in rows.column_names:
@@ -142,7 +144,8 @@ def _head_inputs(model, is_on: bool = True):
     ]
     hooks = [head.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0])) for head in heads if is_on]
     try:
-        with watched_features(model) if is_on and model.base_model is not model else nullcontext([]) as given:
+        watched: Any = watched_features(model) if is_on and model.base_model is not model else nullcontext([])
+        with watched as given:
             yield given, read
     finally:
         for hook in hooks:
@@ -200,7 +203,7 @@ def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> Path:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            np.savez_compressed(file, **arrays)
+            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # "allow_pickle" is no name of ours
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

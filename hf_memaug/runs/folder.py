@@ -89,8 +89,8 @@ class RunFolder:
         done = {record["name"]: record["job"] for record in self.records()}
         for job in jobs:
             asked = json.loads(json.dumps(job.identity))
-            before = done.get(job.name) or self._started(job.name)
-            differs = differing(asked, before or asked)
+            before = done.get(job.name) or self._started(job.name) or asked
+            differs = differing(asked, before)
             for other in done.values():
                 if differs is not None:
                     break

@@ -48,8 +48,10 @@ def check_backbone(name: str, kind: str, several: Sequence[DomainDataset], setti
     """Graphs need a network that can read them, and other rows do not have one."""
     if kind != "graph":
         given = next((key for own in settings.values() for key in own if key in graph_settings()), None)
-        if is_network(name) or given is not None:
-            what = f"`--backbone` {name}" if is_network(name) else f"`{option_name(given)}`"
+        what = f"`{option_name(given)}`" if given is not None else ""
+        if is_network(name):
+            what = f"`--backbone` {name}"
+        if what:
             raise UsageError(f"{what} is for graphs, and the rows are {in_words(kind)}. Leave it out.")
         return
     if is_network(name) or name == SMALL:

@@ -143,13 +143,13 @@ def run_guarded(job: Job, run: Path, say: Say, stop: Stop) -> None:
             say({"event": "interrupted", "why": "at once"})
         except Exception as error:  # the other jobs still run
             traceback.print_exc(file=log)
-            error = readable_error(error, folder)
-            if getattr(error, "errno", None) is not None:
-                say({"event": "failed", "why": str(error), "errno": error.errno})
+            plain = readable_error(error, folder)
+            if isinstance(plain, OSError) and plain.errno is not None:
+                say({"event": "failed", "why": str(plain), "errno": plain.errno})
             else:
                 # The first line often says only that something is wrong.
-                said = " ".join(line.strip() for line in str(error).strip().splitlines()[:3])
-                say({"event": "failed", "why": f"{type(error).__name__}: {said}"})
+                said = " ".join(line.strip() for line in str(plain).strip().splitlines()[:3])
+                say({"event": "failed", "why": f"{type(plain).__name__}: {said}"})
         else:
             say({"event": "done", "record": record})
 

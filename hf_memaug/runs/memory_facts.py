@@ -118,7 +118,8 @@ class _Words:
 
     def __init__(self, tokenizer, labels: list[str]):
         self.special = set(tokenizer.all_special_ids)
-        self.labels, self.sums = labels, {}
+        self.labels = labels
+        self.sums: dict[str, Any] = {}
 
     def add(self, row: Mapping, weights: np.ndarray) -> None:
         for place, kind in self._answers(row) if "offsets" in row else self._entities(row):

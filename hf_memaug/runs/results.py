@@ -76,7 +76,8 @@ class Run:
     """
 
     def __init__(self, path: str | os.PathLike):
-        self.path, self.notes = Path(path), []
+        self.path = Path(path)
+        self.notes: list[str] = []
         if not self.path.is_dir():
             raise FileNotFoundError(f"`run_folder` is {str(path)!r}, which is not a folder. Use that of a run.")
         self.info, self.data = self._mapping(RUN_FILE), self._mapping(DATA_FILE)
@@ -131,8 +132,8 @@ class Run:
             return None
         kept = np.isfinite(features).all(axis=1)
         texts = {name: array[kept].astype(str) for name, array in arrays.items() if name != "features"}
-        names = self.info.get("labels")
-        for name in ("label", "predicted") if isinstance(names, list) else ():
+        names = self.info.get("labels") or ()
+        for name in ("label", "predicted") if names else ():
             # Ids whose names the run knows.
             if name in texts and all(one.isdigit() and int(one) < len(names) for one in texts[name]):
                 texts[name] = np.array([str(names[int(one)]) for one in texts[name]])

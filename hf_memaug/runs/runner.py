@@ -93,7 +93,8 @@ class _Runner:
 
     def run_in_processes(self, todo: Sequence[Job], at_once: int, processes: int) -> None:
         environments = _environments(at_once, processes)
-        waiting, running, free = list(todo), {}, list(range(at_once))
+        waiting, free = list(todo), list(range(at_once))
+        running: dict[str, _Process] = {}
         events: queue.Queue = queue.Queue()
         try:
             while (waiting and not self.stop.asked) or running:
@@ -179,7 +180,7 @@ class _Process:
         threading.Thread(target=self._listen, daemon=True).start()
 
     def _listen(self) -> None:
-        for raw in self.process.stdout:
+        for raw in self.process.stdout or ():
             line = raw.decode("utf-8", errors="replace")
             if line.startswith(EVENT):
                 self.events.put((self.job.name, json.loads(line.removeprefix(EVENT))))
@@ -201,7 +202,8 @@ class _Process:
         self.close()
 
     def close(self) -> None:
-        self.process.stdin.close()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
         self.log.close()
 
     def died(self, was_asked: bool) -> dict:

@@ -5,6 +5,7 @@
 import os
 import shutil
 from pathlib import Path
+from typing import Any
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.files import file_name
@@ -95,6 +96,6 @@ def _small_text_model(rows: DomainDataset):
     return BertForSequenceClassification(config), processor
 
 
-def _labels(rows: DomainDataset) -> dict[str, dict]:
+def _labels(rows: DomainDataset) -> dict[str, Any]:
     names = rows.label_names
     return {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}} if names else {}

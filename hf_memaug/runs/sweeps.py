@@ -46,7 +46,7 @@ def left_out_sets(domains: Sequence[str], targets: Sequence[str], selection: str
             f"`--data` has {len(domains)} domain(s), and `--selection {selection}` needs at least {least}. Use rows of "
             "more domains."
         )
-    single = [(domain,) for domain in targets]
+    single: list[tuple[str, ...]] = [(domain,) for domain in targets]
     if selection != "leave_one_out":
         return single
     # A run without `a` and `b` validates for both.
@@ -110,7 +110,7 @@ class Recorder(TrainerCallback):
 
         self.job, self.one, self.folder, self.ready = job, one, folder, ready
         self.turns = _turns(one, len(ready["train"].domains))
-        self.trainer = None
+        self.trainer: Any = None
         self.records: dict[int, Record] = {}
         # The weights of an algorithm that averages them at the end are not scored before.
         self.records_evaluations = not ALGORITHMS[one.algorithm].chooses_by_evaluation

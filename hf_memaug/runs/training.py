@@ -6,7 +6,7 @@ import math
 import os
 import shutil
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     is_sweep = "draw" in job.protocol
     parts = sweep_parts(job) if is_sweep else _parts(job)
     train = parts["train"]
-    others = [part for name, part in parts.items() if name != "train" and part is not None]
+    others = [part for name, part in parts.items() if name != "train"]
     settings, _ = one.split_settings(job.settings)
     if is_sweep:
         # Of the drawn hyper-parameters, this one shapes the model.
@@ -50,10 +50,11 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     set_seed(sweeps.training_seed(job) if is_sweep else job.seed)
     model = build_model(one, Parts(backbone, train, processor, job.general, settings, others, job.vectors))
     max_length = job.protocol.get("max_length")
-    ready = {name: prepared(part, processor, max_length, model) for name, part in parts.items() if part is not None}
+    ready = {name: prepared(part, processor, max_length, model) for name, part in parts.items()}
     make = sweeps.training_arguments if is_sweep else training_arguments
     arguments = make(job, one, ready["train"], folder)
-    callbacks = [steps, *([sweeps.Recorder(job, one, folder, ready)] if is_sweep else [])]
+    recorder = sweeps.Recorder(job, one, folder, ready) if is_sweep else None
+    callbacks = [steps, recorder] if recorder else [steps]
     trainer_class = BilevelTrainer if one.method.trainer == "bilevel" else trainer_of(kind_of(train))
     trainer = _trainer(trainer_class, model, arguments, ready, processor, callbacks)
     # `BilevelTrainer` finds the phase and the checkpoint itself.
@@ -61,7 +62,7 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     trainer.train(resume_from_checkpoint=checkpoint)
     steps.say({"event": "scoring"})
     record = {
-        **(callbacks[-1].result(trainer) if is_sweep else _scored(job, trainer, ready)),
+        **(recorder.result(trainer) if recorder else _scored(job, trainer, ready)),
         **parameter_counts(model),
         "checkpoint": None,
     }
@@ -69,14 +70,15 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
         keep_checkpoint(job, trainer, folder / "checkpoint", record, sources=train.domains)
         record["checkpoint"] = f"jobs/{job.name}/checkpoint"
     shown = ready if kind_of(train) in TASKS else parts
-    keep_facts(trainer, folder, [shown[name] for name in ("dev", "test") if shown.get(name) is not None], max_length)
+    keep_facts(trainer, folder, [shown[name] for name in ("dev", "test") if name in shown], max_length)
     if trainer.is_world_process_zero():
         shutil.rmtree(arguments.output_dir, ignore_errors=True)
     return record
 
 
-def _parts(job: Job) -> dict[str, DomainDataset | None]:
-    return split_rows(job.source, job.target, job.protocol["dev_fraction"], job.protocol["on_overlap"])
+def _parts(job: Job) -> dict[str, DomainDataset]:
+    parts = split_rows(job.source, job.target, job.protocol["dev_fraction"], job.protocol["on_overlap"])
+    return {name: part for name, part in parts.items() if part is not None}
 
 
 def sweep_parts(job: Job) -> dict[str, DomainDataset]:
@@ -92,7 +94,7 @@ def sweep_parts(job: Job) -> dict[str, DomainDataset]:
     }
 
 
-def training_arguments(job: Job, one: Chosen, train: Sequence, folder: Path):
+def training_arguments(job: Job, one: Chosen, train: Sized, folder: Path):
     """The settings of the trainer, and the protocol: every run is scored equally often."""
     from hf_memaug.training.algorithms import ALGORITHMS
 

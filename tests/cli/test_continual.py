@@ -105,6 +105,10 @@ class TestGMAP:
         assert command("continual", *more, "--method", "gmap", "--strategies", "ewc", "--dry-run")[0] == 0
         code, _, error = command("continual", *more, "--method", "hma", "--dry-run")
         assert code == 2 and "`--method` is 'hma', and `--backbone` is a trained model, a `gmap`" in error
+        code, _, error = command("continual", *more, "--strategies", "f+m", "--dry-run")
+        assert code == 2 and "models of `gmap` cannot grow" in error
+        code, _, error = command("continual", *more, "--strategies", "in_domain", "--dry-run")
+        assert code == 2 and "`--strategies` has 'in_domain', which cannot continue the matrix of `--backbone`" in error
         code, _, error = command("continual", *words, "--strategy", "gatd", "--dry-run")
         assert code == 2 and "`--strategy` is 'gatd'. Did you mean 'gated'? Choose 'single'" in error
         code, _, error = command("continual", "--data", "generated_graphs", "--backbone", kept)
@@ -144,6 +148,12 @@ class TestGMAP:
         assert "pipeline_tag: token-classification" in card and "macro" not in card
         code, out, error = command("predict", kept, "south has 3 flu")
         assert code == 0 and json.loads(out)["tags"] == ["O", "O", "O", "B-Disease"], error
+
+        data = [{"tokens": ["a", "drug"], "ner_tags": ["O", "B-Drug"], "domain": "east"}] * 8
+        other = write(tmp_path / "other.jsonl", data)
+        words = ["--data", other, "--task", "tags", "--backbone", kept, "--on-overlap", "ignore"]
+        code, _, error = command("continual", *words, "--dry-run")
+        assert code == 3 and "`--data` has the tags 'B-Drug', missing from those of `--backbone`." in error
 
 
 def test_columns_have_no_auto_class(command, columns, tmp_path):
@@ -347,6 +357,7 @@ class TestQuestions:
             ),
             (["--method", "hma"], "`hma` is for texts, and the rows are questions."),
             (["--metric", "accuracy"], "which is not a metric of questions. Choose f1"),
+            (["--strategies", "progressive"], "'progressive', which does not support questions."),
             (["--tags", "right"], "`--tags` is a column of tags, and the task is questions"),
         ):
             code, _, error = command("continual", *words, "--backbone", encoder, *more, "--dry-run")
