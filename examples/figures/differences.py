@@ -12,20 +12,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tables import common_options, select, without_metric
+
 from hf_memaug.evaluation.checks import check_name
 from hf_memaug.evaluation.continual import LOWER_IS_BETTER
 from hf_memaug.reporting import plots
 from hf_memaug.reporting.results import (
     CROSS,
     Comparison,
-    common_options,
     compare,
     domains_of,
     read_results,
     scores_of,
-    select,
     table_of,
-    without_metric,
 )
 
 
@@ -53,7 +52,7 @@ def find_differences(
     Each method against the baseline in each setting that it was trained in, in the order of the files.
 
     The averages are over the targets that any of the files has for the data. Options are those of
-    `python -m hf_memaug.reporting.results`.
+    `tables.py`.
     """
     read = {Path(file).resolve(): read_results(file)["rows"] for file in files}
     every = [row for rows in read.values() for row in rows]

@@ -3,11 +3,16 @@
 """The command that makes tables of result files."""
 
 import os
+import sys
+from pathlib import Path
 
 import pytest
 from reporting.test_results import both, cells, row, write
 
-from hf_memaug.reporting.results import main, read_results, results_table
+from hf_memaug.reporting.results import read_results, results_table
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "figures"))
+from tables import main
 
 
 def of_head(rows, head):
