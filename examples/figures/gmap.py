@@ -16,14 +16,14 @@ from pathlib import Path
 
 
 def figure1(encoders: dict, path: Path) -> None:
-    from hf_memaug.reporting.plots import plot_bars
+    from charts import plot_bars
 
     bars = {name: encoders[name]["after"] for name in encoders if name == "general" or name.startswith("dapt-")}
     plot_bars(bars, path, "text", "masked-LM loss")
 
 
 def figure5(encoders: dict, path: Path) -> None:
-    from hf_memaug.reporting.plots import plot_bars
+    from charts import plot_bars
 
     pairs = [name.removeprefix("gmap-") for name in encoders if name.startswith("gmap-")]
     names = [f"{kind}-{of}" for of in pairs for kind in ("further", "gmap")]
@@ -33,7 +33,7 @@ def figure5(encoders: dict, path: Path) -> None:
 
 def by_layer(rows: list[dict], path: Path) -> None:
     """A curve for each method and set; where two layers read, by the higher of them."""
-    from hf_memaug.reporting.plots import plot_curve
+    from charts import plot_curve
 
     curves: dict = defaultdict(lambda: defaultdict(list))
     for row in rows:

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from charts import plot_bars, plot_curve
 
 from hf_memaug import load_domains
 from hf_memaug.inference import load_predictor
@@ -31,7 +32,7 @@ def memory_sizes(file: Path, path: Path) -> None:
             name = f"real memory of {row['real_memory_size']:,}" if row["real_memory_size"] else "no real memory"
             curves[name][row["synthetic_slots"]].append(row["value"])
     metric = row["metric"]
-    print(plots.plot_curve(curves, path, "synthetic slots of each class", metric, log_x=True))
+    print(plot_curve(curves, path, "synthetic slots of each class", metric, log_x=True))
 
 
 def memories(checkpoint: str, options: argparse.Namespace) -> None:
@@ -95,9 +96,7 @@ def memories(checkpoint: str, options: argparse.Namespace) -> None:
             for label, name in enumerate(names)
             if (labels == label).any()
         }
-        print(
-            plots.plot_bars(shares, options.output / "real_memory.png", "class of the slot", "share of the attention")
-        )
+        print(plot_bars(shares, options.output / "real_memory.png", "class of the slot", "share of the attention"))
 
 
 def main() -> None:

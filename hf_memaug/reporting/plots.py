@@ -8,14 +8,11 @@ drawing needs no display and leaves a notebook's own figures alone.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-
-from hf_memaug.evaluation.checks import as_numpy
-from hf_memaug.evaluation.statistics import summarise
 
 NEEDS_MATPLOTLIB = 'Charts need matplotlib: `pip install "hf_memaug[report]"`.'
 # Okabe and Ito's palette, without its yellow, which is invisible on white.
@@ -23,69 +20,6 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#4D4D4D", "#D
 MARKERS = ("o", "s", "^", "D", "v")
 DARK, GREY, PALE = "#333333", "#8C8C8C", "#E3E3E3"
 LEAST_ROWS = 5
-
-
-def plot_bars(bars: Mapping[str, Mapping[str, Any]], path: str | Path, xlabel: str, ylabel: str) -> Path:
-    """
-    Groups of bars, such as the A-distance of each method on each target domain (MIL, Figures 4 and 6).
-
-    Args:
-        bars: bar name -> group -> value, or one value per seed: the bar is their mean, the error bar their standard
-            deviation.
-        xlabel: what the groups are.
-        ylabel: what the values are.
-    """
-    groups = list(dict.fromkeys(str(group) for row in bars.values() for group in row))
-    figure, (axes,) = new_figure(min(max(5.0, 0.42 * len(groups) * (len(bars) + 1) + 0.8), 14.0), 3.8)
-    width = 0.8 / len(bars)
-    for index, (name, row) in enumerate(bars.items()):
-        places = [groups.index(str(group)) + (index - (len(bars) - 1) / 2) * width for group in row]
-        means, spread = zip(*map(mean_and_std, row.values()), strict=True)
-        style = {"color": COLOURS[index % len(COLOURS)], "hatch": "///" * (index // len(COLOURS)), "ecolor": DARK}
-        drawn = axes.bar(places, means, 0.92 * width, yerr=spread, label=plain(name), capsize=2.5, **style)
-        axes.bar_label(drawn, [f"{mean:.2f}" for mean in means], fontsize=7, padding=2)
-    axes.grid(False, axis="x")
-    axes.margins(y=0.1)
-    name_ticks(axes, groups)
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-    return save(figure, path, axes.get_legend_handles_labels()[0])
-
-
-def plot_curve(
-    curves: Mapping[str, Mapping[float, Any]],
-    path: str | Path,
-    xlabel: str,
-    ylabel: str,
-    log_x: bool = False,
-    baseline: Mapping[str, float] | None = None,
-) -> Path:
-    """
-    A score against a setting, such as the memory size or the memory's learning rate (MIL, Figures 5 and 7).
-
-    Args:
-        curves: name -> x -> score, or one score per seed: the line is their mean, the band their standard deviation.
-        xlabel: what x is.
-        ylabel: what the score is.
-        log_x: whether x is on a logarithmic scale of base 2, on which 0 keeps a place.
-        baseline: name -> score, as a dashed line; under the name of a curve it takes that curve's colour.
-    """
-    figure, (axes,) = new_figure(5.6, 4.0)
-    for index, (name, curve) in enumerate(curves.items()):
-        x = np.array(sorted(curve), dtype=float)
-        means, spread = np.array([mean_and_std(curve[place]) for place in sorted(curve)]).T
-        style = series_style(index, name)
-        axes.errorbar(x, means, np.nan_to_num(spread), markersize=5, linewidth=1.6, elinewidth=1, **style)
-        axes.fill_between(x, means - spread, means + spread, color=style["color"], alpha=0.18, linewidth=0)
-    for index, (name, level) in enumerate((baseline or {}).items()):
-        colour = COLOURS[list(curves).index(name) % len(COLOURS)] if name in curves else GREY
-        dashes = (0, (5, 2 + 2 * index))
-        axes.axhline(mean_and_std(level)[0], color=colour, linestyle=dashes, label=plain(f"{name}, baseline"))
-    places = sorted({float(x) for curve in curves.values() for x in curve})
-    if log_x:
-        axes.set_xscale("symlog", base=2, linthresh=min(x for x in places if x > 0), linscale=0.5)
-        axes.set_xticks(places, [f"{x:g}" for x in places])
-    axes.set(xlabel=xlabel, ylabel=ylabel)
-    return save(figure, path, axes.get_legend_handles_labels()[0])
 
 
 def plot_meta_training(log_history: Sequence[dict], path: str | Path) -> Path:
@@ -143,11 +77,6 @@ def t_sne(array: np.ndarray, seed: int = 0) -> np.ndarray:
         return np.zeros((len(array), 2))
     # The perplexity counts neighbours and must stay well below the number of rows.
     return TSNE(perplexity=min(30.0, (len(array) - 1) / 3), init="pca", random_state=seed).fit_transform(array)
-
-
-def mean_and_std(values: Any) -> tuple[float, float]:
-    summary = summarise(np.atleast_1d(np.asarray(as_numpy(values), dtype=np.float64)))
-    return summary.mean, math.nan if summary.std is None else summary.std
 
 
 def plain(name: Any) -> str:
