@@ -7,6 +7,7 @@ import shutil
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from hf_memaug.files import render
 from hf_memaug.inference import load_predictor
 from hf_memaug.inference.checkpoints import adapter_base, beside_checkpoint, checked_kind, read_config
 from hf_memaug.registry import FAMILIES
@@ -57,23 +58,24 @@ def write_space(
     is_copy = os.path.isdir(name)
     if is_copy:
         _copy(Path(name), folder / COPY, rows, is_adapter=adapter_base(name) is not None)
-    served = f'Path(__file__).parent / "{COPY}"' if is_copy else repr(name)
-    arguments = [served, *([f"baseline={os.fspath(baseline)!r}"] if baseline is not None else [])]
+    values = {
+        "config": config,
+        "architecture": (config.architectures or [config.model_type])[0],
+        "family": FAMILIES.get(config.model_type),
+        "title": _title(Path(name).resolve() if is_copy else Path(name)),
+        "name": None if is_copy else name,
+        "copy": COPY,
+        "baseline": None if baseline is None else os.fspath(baseline),
+        "gradio": _installed("gradio") or _GRADIO,
+    }
     (folder / "requirements.txt").write_text(_requirements(config), encoding="utf-8")
-    (folder / "README.md").write_text(_readme(config, name, is_copy, baseline), encoding="utf-8")
-    (folder / "app.py").write_text(
-        _APP.format(path="from pathlib import Path\n\n" if is_copy else "", arguments=", ".join(arguments)),
-        encoding="utf-8",
-    )
+    for file in ("README.md", "app.py"):
+        (folder / file).write_text(render(__package__, f"space.{file}.jinja", **values), encoding="utf-8")
     return folder
 
 
-_APP = '''"""Made by hf_memaug: serves a checkpoint, and shows what its memory answered."""
-
-{path}from hf_memaug.app import launch
-
-launch({arguments})
-'''
+def _title(path: Path) -> str:
+    return path.parent.name if path.name == COPY else path.name
 
 
 def _check_folder(folder: Path) -> None:
@@ -123,38 +125,3 @@ def _requirements(config) -> str:
             # "+cpu" and its like are builds that the index may not have.
             lines.append(f"{package}=={number.split('+')[0]}")
     return "\n".join(lines) + "\n"
-
-
-def _readme(config, name: str, is_copy: bool, baseline) -> str:
-    import json
-
-    family = FAMILIES.get(config.model_type)
-    path = Path(name).resolve() if is_copy else Path(name)
-    title = path.parent.name if path.name == COPY else path.name
-    head = [
-        "---",
-        f"title: {json.dumps(title)}",
-        "emoji: 🧠",
-        "colorFrom: blue",
-        "colorTo: gray",
-        "sdk: gradio",
-        f'sdk_version: "{_installed("gradio") or _GRADIO}"',
-        "app_file: app.py",
-        *([] if is_copy else ["models:", f"  - {name}", *([f"  - {baseline}"] if baseline is not None else [])]),
-        "tags:",
-        "  - hf_memaug",
-        f"  - {config.model_type}",
-        "---",
-    ]
-    where = (
-        f"a copy of it lies in `{COPY}/`" if is_copy else f"it is loaded from [{name}](https://huggingface.co/{name})"
-    )
-    architecture = (config.architectures or [config.model_type])[0]
-    text = [
-        f"# {title}",
-        f"Serves a `{architecture}`; {where}. The page shows the prediction, the memory slots or experts that were "
-        "read, and the prediction without the memory.",
-        *([f"Method: {family.paper.what} ([paper]({family.paper.url}))."] if family else []),
-        "To run it here: `pip install -r requirements.txt`, then `python app.py`.",
-    ]
-    return "\n".join(head) + "\n\n" + "\n\n".join(text) + "\n"
