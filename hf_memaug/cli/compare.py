@@ -171,8 +171,14 @@ def targets_of(given: Sequence[str], domains: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(given))
 
 
-def resolved_path(name: str | None) -> str | None:
-    return str(Path(name).resolve()) if name is not None and Path(name).exists() else name
+def make_job(options: Any, source: Mapping[str, Any], **fields: Any) -> Job:
+    """A job with what all jobs of a command share: the rows, the checkpoints, and how it runs."""
+    given = {name: getattr(options, name, None) for name in ("backbone", "general", "vectors", "keep", "processes")}
+    for name in ("backbone", "general", "vectors"):
+        if given[name] is not None and Path(given[name]).exists():
+            given[name] = str(Path(given[name]).resolve())
+    given = {name: value for name, value in given.items() if value is not None}
+    return Job(source=dict(source), data=data.fingerprint(source)[:16], **{**given, **fields})
 
 
 def _plan(
@@ -189,19 +195,15 @@ def _plan(
     protocol = {name: getattr(options, name) for name in names}
     extra = 0 if getattr(options, "own_steps", True) else _meta_steps(several, settings)
     return [
-        Job(
+        make_job(
+            options,
+            source,
             name=f"{file_name(name, target)}-seed{seed}",
             method=name,
             target=target,
             seed=seed,
-            source=dict(source),
-            data=data.fingerprint(source)[:16],
-            backbone=resolved_path(options.backbone),
-            general=resolved_path(options.general),
             settings=dict(settings[name]),
             protocol={**protocol, **({"extra_steps": extra} if extra and one.method.trainer != "bilevel" else {})},
-            keep=options.keep,
-            processes=options.processes,
         )
         for seed in seeds
         for target in targets

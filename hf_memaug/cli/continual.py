@@ -10,8 +10,8 @@ from hf_memaug.cli.compare import (
     check_arguments,
     check_options,
     check_two_classes,
+    make_job,
     metrics_of,
-    resolved_path,
     seeds_of,
 )
 from hf_memaug.cli.display import Display
@@ -246,20 +246,15 @@ def _plan(
     names = ("metric", "holdout", "dev_fraction", "on_overlap", "max_length")
     protocol = {"model": options.method, **{name: getattr(options, name) for name in names}, "order": list(order)}
     return [
-        Job(
+        make_job(
+            options,
+            source,
             kind="continual",
             name=f"{file_name(strategy)}-seed{seed}",
             method=strategy,
             seed=seed,
-            source=dict(source),
-            data=data.fingerprint(source)[:16],
-            backbone=resolved_path(options.backbone),
-            general=resolved_path(options.general),
-            vectors=resolved_path(options.vectors),
             settings=dict(settings[strategy]),
             protocol=protocol,
-            keep=options.keep,
-            processes=options.processes,
         )
         for seed in seeds_of(options.seeds)
         for strategy in strategies

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli.compare import check_arguments, check_options, resolved_path, targets_of
+from hf_memaug.cli.compare import check_arguments, check_options, make_job, targets_of
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.results import end_run, finish, list_jobs
@@ -95,14 +95,13 @@ def _plan(
                     protocol |= {"left_out": list(domains), "draw": number, "hparams": hparams, "weights": weights}
                     protocol["model"] = _model_name(one, options.backbone)
                     jobs.append(
-                        Job(
+                        make_job(
+                            options,
+                            source,
                             name=f"{file_name(method, *domains)}-trial{trial}-draw{number}",
                             method=method,
                             target="+".join(domains),
                             seed=trial,
-                            source=dict(source),
-                            data=data.fingerprint(source)[:16],
-                            backbone=resolved_path(options.backbone),
                             settings={name: value for name, value in settings[method].items() if name not in fixed},
                             protocol=protocol,
                             keep="none",

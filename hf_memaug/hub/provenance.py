@@ -13,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 # Metrics that `Trainer` logs as fractions, and that are reported in points.
 FRACTIONS = ("accuracy", "macro_f1", "micro_f1", "f1", "precision", "recall", "mcc", "auroc", "exact_match")
+# What run folders and result files say of the process that made them.
+MADE_WITH = ("device", "python", "torch", "transformers", "hf_memaug")
 
 
 def record_run(
@@ -66,6 +68,18 @@ def library_versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
+
+
+def here() -> dict[str, str]:
+    """The device and the versions of this process."""
+    import torch
+
+    from hf_memaug import __version__
+
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
+    # A checkout that is not installed has a version too.
+    found = {**library_versions(), "hf_memaug": __version__, "device": device}
+    return {name: found[name] for name in MADE_WITH}
 
 
 def config_of(model):

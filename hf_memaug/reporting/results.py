@@ -13,16 +13,14 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from hf_memaug import __version__
 from hf_memaug.evaluation.checks import check_name
 from hf_memaug.evaluation.continual import LOWER_IS_BETTER
 from hf_memaug.evaluation.per_domain import score_table
 from hf_memaug.evaluation.statistics import PairedTest, paired_t_test
 from hf_memaug.files import write_atomically
-from hf_memaug.hub.provenance import library_versions
+from hf_memaug.hub.provenance import MADE_WITH, here
 
 FIELDS = ("method", "data", "target", "backbone", "seed", "metric", "value")
-MADE_WITH = ("device", "python", "torch", "transformers", "hf_memaug")
 # Test sets that are not domains of the training data: they have columns, but no part in the average over domains.
 CROSS = ("imdb", "sst2", "snli", "sick")
 PAIRED = ("seeds", "targets")
@@ -78,15 +76,6 @@ def read_results(path: str | os.PathLike) -> dict:
     except (AttributeError, ValueError) as error:
         raise ValueError(f"`path` {path} is not a result file: {error}") from error
     return result
-
-
-def here() -> dict[str, str]:
-    """The device and the versions of this process."""
-    import torch
-
-    device = torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU"
-    found = {**library_versions(), "hf_memaug": __version__, "device": device}
-    return {name: found[name] for name in MADE_WITH}
 
 
 def _checked_row(row: Mapping) -> dict:

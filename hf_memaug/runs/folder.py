@@ -124,21 +124,17 @@ class RunFolder:
 
     def begin(self, command: str, recipe: Mapping[str, Any], **facts: Any) -> None:
         """Writes recipe.yaml and run.json. Methods, targets and seeds of earlier calls stay listed."""
-        import torch
-
-        from hf_memaug import __version__
-        from hf_memaug.hub.provenance import library_versions
+        from hf_memaug.hub.provenance import here
 
         before = self.read(RUN_FILE)
         for name in ("methods", "targets", "seeds"):
             facts[name] = list(dict.fromkeys([*before.get(name, ()), *facts.get(name, ())]))
-        # A checkout that is not installed has a version too.
-        versions = {**library_versions(), "hf_memaug": __version__}
+        versions = here()
         run = {
             "command": command,
             **facts,
-            "versions": {name: versions[name] for name in ("python", "torch", "transformers", "hf_memaug")},
-            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "CPU",
+            "device": versions.pop("device"),
+            "versions": versions,
             "git": git_state(),
             "begun": before.get("begun") or now(),
             "finished": None,
