@@ -32,6 +32,8 @@ def app(call) -> int:
         launch(call.arguments["checkpoint"], port=options.port, share=options.share, baseline=options.baseline)
     except ImportError as error:
         raise CommandError(f"The app needs Gradio ({error}). Run `pip install 'hf_memaug[app]'`.") from None
+    except OSError as error:
+        raise CommandError(str(error)) from None
     return 0
 
 

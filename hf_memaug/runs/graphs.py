@@ -9,6 +9,8 @@ from hf_memaug.configuration.configuration_graph_network import GraphNetworkConf
 from hf_memaug.data import DomainDataset, feature_sizes
 from hf_memaug.data.graphs import FeatureSizes
 from hf_memaug.data.molecules import ATOM_VOCAB_SIZES, BOND_VOCAB_SIZES
+from hf_memaug.inference.checkpoints import read_config
+from hf_memaug.inference.errors import InferenceError
 from hf_memaug.registry import BACKBONES, graph_family
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.settings import graph_settings, option_name
@@ -56,13 +58,9 @@ def check_backbone(name: str, kind: str, several: Sequence[DomainDataset], setti
         return
     if is_network(name) or name == SMALL:
         return
-    from transformers import AutoConfig
-
-    import hf_memaug  # noqa: F401  (registers the families)
-
     try:
-        config = AutoConfig.from_pretrained(name)
-    except (OSError, ValueError):
+        config = read_config(name)
+    except InferenceError:
         config = None
     if getattr(config, "model_type", None) != GraphNetworkConfig.model_type:
         found = "not a checkpoint of a graph network" if config is None else f"a {config.model_type}"

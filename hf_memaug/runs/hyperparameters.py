@@ -22,24 +22,20 @@ def _power(low: float, high: float, base: float = 10) -> Draw:
     return lambda rng, scale: base ** rng.uniform(low, high)
 
 
-def _whole_power(low: float, high: float, base: float = 10) -> Draw:
-    return lambda rng, scale: int(base ** rng.uniform(low, high))
+def _between(low: float, high: float) -> Draw:
+    return lambda rng, scale: rng.uniform(low, high)
 
 
 def _one_of(*values: Any) -> Draw:
     return lambda rng, scale: rng.choice(values)
 
 
-def _between(low: float, high: float) -> Draw:
-    return lambda rng, scale: rng.uniform(low, high)
+def _whole(draw: Draw) -> Draw:
+    return lambda rng, scale: int(draw(rng, scale))
 
 
-def _steps_by_power(low: float, high: float) -> Draw:
-    return lambda rng, scale: int(scale * 10 ** rng.uniform(low, high))
-
-
-def _steps_between(low: float, high: float) -> Draw:
-    return lambda rng, scale: int(scale * rng.uniform(low, high))
+def _steps(draw: Draw) -> Draw:
+    return lambda rng, scale: int(scale * draw(rng, scale))
 
 
 # name: (default, how it is drawn). `batch_size` is rows of each domain.
@@ -47,15 +43,15 @@ COMMON: dict[str, tuple[Any, Draw]] = {
     "learning_rate": (5e-5, _power(-5, -3.5)),
     "weight_decay": (0.0, _power(-6, -2)),
     "dropout": (0.0, _one_of(0.0, 0.1, 0.5)),
-    "batch_size": (32, _whole_power(3, 5.5, base=2)),
+    "batch_size": (32, _whole(_power(3, 5.5, base=2))),
 }
 # What an algorithm adds. The defaults are those of its class.
 OWN: dict[str, dict[str, Draw]] = {
-    "irm": {"penalty_weight": _power(-1, 5), "penalty_anneal_steps": _steps_by_power(0, 4)},
-    "vrex": {"penalty_weight": _power(-1, 5), "penalty_anneal_steps": _steps_by_power(0, 4)},
+    "irm": {"penalty_weight": _power(-1, 5), "penalty_anneal_steps": _steps(_power(0, 4))},
+    "vrex": {"penalty_weight": _power(-1, 5), "penalty_anneal_steps": _steps(_power(0, 4))},
     "fishr": {
         "penalty_weight": _power(1, 4),
-        "penalty_anneal_steps": _steps_between(0, 5000),
+        "penalty_anneal_steps": _steps(_between(0, 5000)),
         "decay": _between(0.9, 0.99),
     },
     "coral": {"penalty_weight": _power(-1, 1)},
@@ -64,7 +60,7 @@ OWN: dict[str, dict[str, Draw]] = {
     "dann": {
         "penalty_weight": _power(-2, 2),
         "discriminator_learning_rate": _power(-4.5, -2.5),
-        "discriminator_hidden_size": _whole_power(6, 10, base=2),
+        "discriminator_hidden_size": _whole(_power(6, 10, base=2)),
     },
     "group_dro": {"rate": _power(-3, -1)},
     "mixup": {"alpha": _power(-1, 1)},

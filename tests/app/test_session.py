@@ -145,13 +145,3 @@ assert os.environ["GRADIO_ANALYTICS_ENABLED"] == "False"
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-def test_the_command_reports_errors_without_a_traceback(tmp_path, capsys, monkeypatch):
-    from hf_memaug.app import page
-    from hf_memaug.app.__main__ import main
-
-    monkeypatch.setattr(page, "_gradio", lambda: None)
-    with pytest.raises(SystemExit) as end:
-        main([str(tmp_path / "missing")])
-    assert end.value.code == 2 and "cannot be loaded" in capsys.readouterr().err
