@@ -21,13 +21,13 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 _WRITE_ERRORS = ("unexpected pos", "PytorchStreamWriter failed")
 
 
-def write_atomically(path: str | os.PathLike, text: str) -> None:
+def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
     """Writes a file in one step, so that it holds the old or the new content. Creates missing folders."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_bytes(content.encode("utf-8") if isinstance(content, str) else content)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

@@ -77,7 +77,10 @@ def write_facts(
     written = []
     if not is_tokenized:
         arrays = _arrays(rows, torch.cat(features).numpy(), torch.cat(predicted).numpy(), model)
-        written.append(_write_arrays(folder / FEATURES_FILE, arrays))
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]  # no array is called "allow_pickle"
+        write_atomically(folder / FEATURES_FILE, buffer.getvalue())
+        written.append(folder / FEATURES_FILE)
     found = None if memory is None else memory.content()
     if found is not None:
         write_atomically(folder / MEMORY_FILE, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
@@ -197,17 +200,6 @@ def _small_picture(image: Any) -> str:
     buffer = io.BytesIO()
     small.save(buffer, format="JPEG", quality=75)
     return base64.b64encode(buffer.getvalue()).decode("ascii")
-
-
-def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> Path:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # "allow_pickle" is no name of ours
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
 
 
 def _draw_patches(path: Path, processor, rows: DomainDataset, experts: np.ndarray) -> Path:

@@ -89,7 +89,7 @@ class RunFolder:
         done = {record["name"]: record["job"] for record in self.records()}
         for job in jobs:
             asked = json.loads(json.dumps(job.identity))
-            before = done.get(job.name) or self._started(job.name) or asked
+            before = done.get(job.name) or self.read(f"jobs/{job.name}/{JOB_FILE}").get("job") or asked
             differs = differing(asked, before)
             for other in done.values():
                 if differs is not None:
@@ -106,12 +106,6 @@ class RunFolder:
                     f"{before.get(differs)!r}. Use the same value, or another `--output`."
                 )
         return {job.name for job in jobs if job.name in done}
-
-    def _started(self, name: str) -> dict | None:
-        try:
-            return json.loads((self.job_folder(name) / JOB_FILE).read_text(encoding="utf-8"))["job"]
-        except (OSError, ValueError, KeyError):
-            return None
 
     def write(self, name: str, content: Any) -> None:
         write_atomically(self.path / name, json.dumps(content, indent=2, ensure_ascii=False, default=str) + "\n")
