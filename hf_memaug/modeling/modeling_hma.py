@@ -31,11 +31,7 @@ from hf_memaug.modeling.modeling_utils import config_of_backbone, split_argument
 
 logger = logging.get_logger(__name__)
 
-SUPPORT_ARGS = r"""
-support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
-    Further rows that all rows read, beside the synthetic slots. `model.features(...)` makes them.
-support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
-    Their labels. Left out, they are unknown.
+WEIGHTS_ARG = r"""
 output_memory_weights (`bool`, *optional*):
     Whether to return how much each row reads of each slot.
 """
@@ -179,7 +175,7 @@ class HMAForClassification(HMAPreTrainedModel):
         return embeddings
 
     def features(self, main_input: torch.Tensor | None = None, /, **inputs) -> torch.Tensor:
-        """`h^1` of section 4.1, for example for a support set. Takes the inputs of the model."""
+        """`h^1` of section 4.1. Takes the inputs of the model."""
         if main_input is not None:
             inputs = {self.main_input_name: main_input, **inputs}
         return self._features(self.backbone, inputs)[0]
@@ -197,7 +193,7 @@ class HMAForClassification(HMAPreTrainedModel):
         pooled = pooled_feature(output, pooling_for(self.config), self.config.hidden_size, inputs.get("attention_mask"))
         return pooled, output
 
-    def _classify(self, inputs: dict, labels, support_features, support_classes, output_memory_weights) -> HMAOutput:
+    def _classify(self, inputs: dict, labels, output_memory_weights) -> HMAOutput:
         # The outputs are taken by their names.
         inputs = {name: value for name, value in inputs.items() if value is not None} | {"return_dict": True}
         follows = self.training and self.momentum_backbone is not None and torch.is_grad_enabled()
@@ -208,15 +204,7 @@ class HMAForClassification(HMAPreTrainedModel):
         if follows:
             with torch.no_grad():
                 momentum_features, _ = self._features(self.momentum_backbone, inputs)
-        found = self.head(
-            features,
-            labels,
-            momentum_features,
-            support_features,
-            support_classes,
-            output_memory_weights,
-            return_dict=True,
-        )
+        found = self.head(features, labels, momentum_features, output_memory_weights, return_dict=True)
         found.hidden_states = getattr(output, "hidden_states", None)
         found.attentions = getattr(output, "attentions", None)
         return found
@@ -278,20 +266,18 @@ class HMAForImageClassification(HMAForClassification):
     main_input_name = "pixel_values"
 
     @can_return_tuple
-    @auto_docstring(custom_args=SUPPORT_ARGS)
+    @auto_docstring(custom_args=WEIGHTS_ARG)
     def forward(
         self,
         pixel_values: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        support_features: torch.Tensor | None = None,
-        support_classes: torch.Tensor | None = None,
         output_memory_weights: bool | None = None,
         **kwargs,
     ) -> HMAOutput:
         if pixel_values is None:
             raise ValueError("`pixel_values` is missing. The checkpoint's image processor makes it from images.")
         inputs = {"pixel_values": pixel_values, **kwargs}
-        return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)
+        return self._classify(inputs, labels, output_memory_weights)
 
 
 @auto_docstring
@@ -299,7 +285,7 @@ class HMAForSequenceClassification(HMAForClassification):
     main_input_name = "input_ids"
 
     @can_return_tuple
-    @auto_docstring(custom_args=SUPPORT_ARGS)
+    @auto_docstring(custom_args=WEIGHTS_ARG)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -309,8 +295,6 @@ class HMAForSequenceClassification(HMAForClassification):
         inputs_embeds: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
         labels: torch.Tensor | None = None,
-        support_features: torch.Tensor | None = None,
-        support_classes: torch.Tensor | None = None,
         output_memory_weights: bool | None = None,
         **kwargs,
     ) -> HMAOutput:
@@ -327,7 +311,7 @@ class HMAForSequenceClassification(HMAForClassification):
             "past_key_values": past_key_values,
             **kwargs,
         }
-        return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)
+        return self._classify(inputs, labels, output_memory_weights)
 
 
 @auto_docstring
@@ -337,7 +321,7 @@ class HMAForGraphClassification(HMAForClassification):
     supports_gradient_checkpointing = False
 
     @can_return_tuple
-    @auto_docstring(custom_args=GRAPH_ARGS + SUPPORT_ARGS)
+    @auto_docstring(custom_args=GRAPH_ARGS + WEIGHTS_ARG)
     def forward(
         self,
         node_features: torch.Tensor | None = None,
@@ -346,8 +330,6 @@ class HMAForGraphClassification(HMAForClassification):
         edge_features: torch.Tensor | None = None,
         num_graphs: int | None = None,
         labels: torch.Tensor | None = None,
-        support_features: torch.Tensor | None = None,
-        support_classes: torch.Tensor | None = None,
         output_memory_weights: bool | None = None,
         **kwargs,
     ) -> HMAOutput:
@@ -364,4 +346,4 @@ class HMAForGraphClassification(HMAForClassification):
             "num_graphs": num_graphs,
             **kwargs,
         }
-        return self._classify(inputs, labels, support_features, support_classes, output_memory_weights)
+        return self._classify(inputs, labels, output_memory_weights)

@@ -127,7 +127,7 @@ class HMAHead(HMAPreTrainedModel):
         self._pending: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._is_updated = False
         # On a GPU, only the labels of the first batch are checked.
-        self._checked: set[str] = set()
+        self._labels_checked = False
         self.post_init()
 
     @classmethod
@@ -147,8 +147,6 @@ class HMAHead(HMAPreTrainedModel):
         features: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         momentum_features: torch.Tensor | None = None,
-        support_features: torch.Tensor | None = None,
-        support_classes: torch.Tensor | None = None,
         output_memory_weights: bool | None = None,
     ) -> HMAOutput:
         r"""
@@ -158,41 +156,23 @@ class HMAHead(HMAPreTrainedModel):
             The class of each row. In training, rows are written to the real memory with their labels.
         momentum_features (`torch.FloatTensor` of shape `(batch_size, feature_size)`, *optional*):
             Features of a momentum encoder, for the real memory. Left out, `features`.
-        support_features (`torch.FloatTensor` of shape `(support_size, feature_size)`, *optional*):
-            Further rows that all rows read, beside the synthetic slots.
-        support_classes (`torch.LongTensor` of shape `(support_size,)`, *optional*):
-            Their labels. Left out, they are unknown.
         output_memory_weights (`bool`, *optional*):
             Whether to return how much each row reads of each slot.
         """
         if features is None:
             raise ValueError("`features` are missing: a tensor of shape (batch, feature_size).")
-        given = {"features": features, "momentum_features": momentum_features, "support_features": support_features}
-        for name, rows in given.items():
+        for name, rows in (("features", features), ("momentum_features", momentum_features)):
             if rows is not None and (rows.ndim != 2 or rows.shape[-1] != self.config.hidden_size):
                 raise ValueError(
                     f"`{name}` has the shape {tuple(rows.shape)}; it must be (rows, {self.config.hidden_size}). Pool "
                     "it to one vector a row, or set `feature_size` to its width."
                 )
-        if support_features is not None and not self.config.has("between rows"):
-            raise ValueError(
-                "`support_features` need attention between datapoints, which "
-                f'`augmentation="{self.config.augmentation}"` does not have. Leave them out.'
-            )
-        if support_classes is not None and support_features is None:
-            raise ValueError("`support_classes` needs `support_features`.")
-        for name, given, of in (("labels", labels, features), ("support_classes", support_classes, support_features)):
-            if given is not None and not torch.compiler.is_compiling():
-                check_labels(name, given, len(of), self.config.num_labels, wait=name not in self._checked)
-                self._checked.add(name)
+        if labels is not None and not torch.compiler.is_compiling():
+            check_labels(labels, len(features), self.config.num_labels, wait=not self._labels_checked)
+            self._labels_checked = True
         rows, weights = features.to(self.classifier.weight.dtype), []
         if self.memory is not None:
-            rows, weights = self.memory(
-                rows,
-                support_features,
-                support_classes,
-                between_rows=self.training or self.config.inference == "batch",
-            )
+            rows, weights = self.memory(rows, between_rows=self.training or self.config.inference == "batch")
             if self._pending and not (self.training or self._is_updated):
                 self._warn_of_missing_updates()
             if self.training and self.config.has("real") and torch.is_grad_enabled():

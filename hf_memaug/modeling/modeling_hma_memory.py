@@ -79,34 +79,22 @@ class HeterogenousMemory(nn.Module):
         slots, filled = (rows[:0], None) if memory is None else (memory.slots, memory.filled)
         return self.real_reader(rows, slots, filled)  # Eq. 5
 
-    def forward(
-        self,
-        features: torch.Tensor,
-        support_features: torch.Tensor | None = None,
-        support_classes: torch.Tensor | None = None,
-        between_rows: bool = True,
-    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        # By its shape: `len` would be a constant in an exported program.
-        rows, weights, count = self.aggregate(features), [], features.shape[0]
-        if support_features is not None:
-            rows = torch.cat([rows, self.aggregate(support_features.to(features.dtype), support_classes)])
-        rows, real_weights = self.after_real_memory(rows)
-        if real_weights is not None:
-            weights.append(real_weights[:count])
-        rows, support = rows[:count], rows[count:]
+    def forward(self, features: torch.Tensor, between_rows: bool = True) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        rows, real_weights = self.after_real_memory(self.aggregate(features))
+        weights = [] if real_weights is None else [real_weights]
         if self.synthetic_reader is not None:
-            slots = torch.cat([self.synthetic_memory(rows), support])
             between_rows = between_rows and self.config.has("between rows") and not self.is_off
+            slots = self.synthetic_memory(rows)
             rows, synthetic_weights = self.synthetic_reader(rows, slots, between_rows=between_rows)  # Eq. 6
             weights.append(synthetic_weights)
         return rows, weights
 
 
-def check_labels(name: str, labels: torch.Tensor, rows: int, num_labels: int, wait: bool = False) -> None:
+def check_labels(labels: torch.Tensor, rows: int, num_labels: int, wait: bool = False) -> None:
     """On a CPU; with `wait` on a GPU too, which has to be waited for. Unasked it stops by itself, and says little."""
     if labels.is_floating_point() or labels.numel() != rows:
         raise ValueError(
-            f"`{name}` of {rows} rows have the shape {tuple(labels.shape)} and the type {labels.dtype}. Give one class "
+            f"`labels` of {rows} rows have the shape {tuple(labels.shape)} and the type {labels.dtype}. Give one class "
             "for each row, a whole number: of scores of all classes, their `argmax(-1)`."
         )
     if not labels.numel() or not (wait or labels.device.type == "cpu"):
@@ -115,6 +103,6 @@ def check_labels(name: str, labels: torch.Tensor, rows: int, num_labels: int, wa
     if len(wrong):
         more = f"Build it with `num_labels={int(wrong.max()) + 1}`, or mend the labels."
         raise ValueError(
-            f"`{name}` has the label {int(wrong[0])}, and the model embeds the labels 0 to {num_labels - 1}. "
+            f"`labels` has the label {int(wrong[0])}, and the model embeds the labels 0 to {num_labels - 1}. "
             f"{more if wrong.max() >= 0 else 'Every row has a class here: leave rows without one out.'}"
         )

@@ -134,31 +134,11 @@ class TestInference:
         model.config.inference = "independent"
         assert torch.equal(model(rows, labels=labels).logits, batch)
 
-    def test_a_support_set_is_read_beside_the_slots(self):
-        model, rows, support = head("hma"), features(2), features(4, seed=9)
-        model.config.inference = "independent"
-        plain = model(rows).logits
-        unknown = model(rows, support_features=support).logits
-        known = model(rows, support_features=support, support_classes=torch.tensor([0, 1, 2, 0])).logits
-        assert unknown.shape == plain.shape == (2, 3)
-        assert not torch.allclose(plain, unknown) and not torch.allclose(unknown, known)
-        # Rows of unknown labels that support are what rows of the same batch are.
-        model.config.inference = "batch"
-        together = model(torch.cat([rows, support])).logits[:2]
-        torch.testing.assert_close(model(rows, support_features=support).logits, together, rtol=0, atol=1e-12)
-
     @pytest.mark.parametrize("shape", [(5, 31), (32,), (5, 7, 32)])
     def test_features_of_another_shape_are_refused(self, shape):
         model = HEAD.model()
         with pytest.raises(ValueError, match=r"`features` has the shape .*must be \(rows, 32\)"):
             model(torch.randn(shape))
-        with pytest.raises(ValueError, match="`support_features` has the shape"):
-            model(torch.randn(5, 32), support_features=torch.randn(shape))
-
-    def test_a_support_set_needs_a_reader(self):
-        for augmentation in ("none", "rma", "param"):
-            with pytest.raises(ValueError, match=f'`support_features` .*`augmentation="{augmentation}"` does not have'):
-                head(augmentation)(features(), support_features=features())
 
     @pytest.mark.parametrize("inference", ["batch", "independent"])
     def test_an_exported_program_takes_any_number_of_rows(self, inference):

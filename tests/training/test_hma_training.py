@@ -137,19 +137,12 @@ class TestRefusals:
         model, inputs = empty(), IMAGES.inputs()
         with pytest.raises(ValueError, match="`labels` has the label 3, .* 0 to 2.*`num_labels=4`"):
             model(**inputs, labels=torch.tensor([0, 3, 1]))
-        support = torch.randn(2, 32)
-        with pytest.raises(ValueError, match="`support_classes` has the label 5"):
-            model(**inputs, support_features=support, support_classes=torch.tensor([0, 5]))
 
     def test_labels_that_are_no_classes_of_the_rows(self):
-        model, inputs, support = empty(), IMAGES.inputs(), torch.randn(2, 32)
+        model, inputs = empty(), IMAGES.inputs()
         for labels in (torch.rand(3), torch.eye(3), torch.eye(3).long(), torch.tensor([0, 1])):
             with pytest.raises(ValueError, match="`labels` of 3 rows have the shape .*one class for each row"):
                 model(**inputs, labels=labels)
-        with pytest.raises(ValueError, match="`support_classes` of 2 rows have the shape"):
-            model(**inputs, support_features=support, support_classes=torch.tensor([0, 1, 1]))
-        with pytest.raises(ValueError, match="`support_classes` needs `support_features`"):
-            model(**inputs, support_classes=torch.tensor([0, 1]))
 
     def test_a_batch_that_does_not_fit(self):
         with pytest.raises(ValueError, match="`real_memory_size=24` is less than a batch of 25.*`real_memory_size=25`"):
