@@ -53,14 +53,14 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     check_variants(several, call.resolved.method_settings)
     settings = used_settings(call.resolved, several, {name: one.settings() for name, one in several.items()})
     source = data.source_of(options)
-    rows, held_out = data.load(source)
+    rows, held_out, dev = data.load(source)
     targets, kind = targets_of(targets, (held_out or rows).domains), kind_of(rows)
     if len(rows.domains) < 2 and targets != [NONE]:
         raise UsageError(
             f"`--data` has one domain only, {rows.domains[0]!r}, so that none is left to train on. Name the column of "
             "domains with `--domain`, or use `--target none`, with `--test-split` for the rows to test on."
         )
-    every = [part for part in (rows, held_out, data.load_dev(source)) if part is not None]
+    every = [part for part in (rows, held_out, dev) if part is not None]
     check_backbone(options.backbone, kind, every, settings)
     for one in several.values():
         check_method(one, kind, len(rows.domains) - (targets != [NONE]), options.general)

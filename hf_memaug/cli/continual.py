@@ -67,7 +67,7 @@ def continual(call) -> int:
         )
     settings = _settings(call, one, strategies)
     source = data.source_of(options)
-    rows, held_out = data.load(source)
+    rows, held_out, _ = data.load(source)
     order = list(options.order or rows.domains)
     for name in order:
         if name not in rows.domains:

@@ -38,7 +38,7 @@ def sweep(call) -> int:
     check_variants(several, call.resolved.method_settings)
     settings = used_settings(call.resolved, several, {name: one.settings() for name, one in several.items()})
     source = data.source_of(options)
-    rows, _ = data.load(source)
+    rows = data.load(source)[0]
     kind = kind_of(rows)
     # `--dropout` belongs to every sweep, and is also a field of graph networks.
     shapes = {name: {key: one[key] for key in one if key != "dropout"} for name, one in settings.items()}

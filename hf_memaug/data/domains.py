@@ -8,7 +8,7 @@ import hashlib
 import operator
 import os
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hf_memaug.data.hashing import feed, image_bytes
@@ -109,7 +109,11 @@ class DomainDataset:
         """The rows of one domain."""
         if name not in self._domains:
             raise ValueError(f"`name` is {name!r}, which is not a domain here. {did_you_mean(name, self._domains)}")
-        return self.select(row for row, domain in enumerate(self._columns["domain"]) if domain == name)
+        return self.of_domains([name])
+
+    def of_domains(self, names: Collection[str]) -> DomainDataset:
+        """The rows of these domains, as far as they are here, in the order of the rows."""
+        return self.select(row for row, domain in enumerate(self._columns["domain"]) if domain in names)
 
     def by_domain(self) -> dict[str, DomainDataset]:
         """One dataset per domain, in the order of `domains`."""
@@ -219,7 +223,7 @@ class DomainDataset:
             _check_length(batch["input_ids"], max_length)
             for name, values in batch.items():
                 encoded.setdefault(name, []).extend(values)
-            if replies:
+            if replies and pairs is not None:
                 said = tokenizer(text_target=pairs[start:stop], **limits)["input_ids"]
                 encoded.setdefault("labels", []).extend(said)
         if "label" in self._columns and not replies:

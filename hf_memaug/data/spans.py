@@ -25,8 +25,15 @@ def check_tags(rows: Iterable[dict], column: str = "ner_tags") -> None:
     for number, row in enumerate(rows):
         words, tags = row["tokens"], row[column]
         for name, given in (("tokens", words), (column, tags)):
-            if isinstance(given, str) or not hasattr(given, "__len__"):
-                raise ValueError(f"`rows`: row {number} has no list in `{name}` ({given!r:.40}). Give each word a tag.")
+            if (
+                isinstance(given, str)
+                or not hasattr(given, "__len__")
+                or any(not isinstance(one, str) for one in given)
+            ):
+                raise ValueError(
+                    f"`rows`: `{name}` must hold a list of strings, and is {given!r:.40} in row {number}. Give each "
+                    "word a tag by its name, such as B-Disease."
+                )
         if len(words) != len(tags):
             raise ValueError(f"`rows`: row {number} has {len(words)} words and {len(tags)} tags. Give each word a tag.")
         try:
@@ -103,16 +110,6 @@ def check_questions(rows: Iterable[dict]) -> None:
     """Raises an error for answers that are not in SQuAD's form, or not at their place in the context."""
     for number, row in enumerate(rows):
         _answer_span(number, row)
-
-
-def are_answers(one: Any) -> bool:
-    """Whether it is a dict with `text` (strings) and `answer_start` (as many integers)."""
-    if not isinstance(one, Mapping) or not {"text", "answer_start"} <= set(one):
-        return False
-    texts, starts = one["text"], one["answer_start"]
-    if not all(isinstance(several, (list, tuple)) for several in (texts, starts)) or len(texts) != len(starts):
-        return False
-    return all(isinstance(text, str) for text in texts) and all(isinstance(start, Integral) for start in starts)
 
 
 def tokenize_questions(rows: Iterable[dict], tokenizer, max_length: int = 384, stride: int = 128) -> list[dict]:
@@ -222,9 +219,19 @@ def _byte_level(tokenizer):
     return before if isinstance(before, ByteLevel) else None
 
 
+def _are_answers(one: Any) -> bool:
+    """Whether it is a dict with `text` (strings) and `answer_start` (as many integers)."""
+    if not isinstance(one, Mapping) or not {"text", "answer_start"} <= set(one):
+        return False
+    texts, starts = one["text"], one["answer_start"]
+    if not all(isinstance(several, (list, tuple)) for several in (texts, starts)) or len(texts) != len(starts):
+        return False
+    return all(isinstance(text, str) for text in texts) and all(isinstance(start, Integral) for start in starts)
+
+
 def _answer_span(number: int, row: dict) -> tuple[int, int] | None:
     """The characters of the first answer in the context."""
-    if not are_answers(row["answers"]):
+    if not _are_answers(row["answers"]):
         raise ValueError(
             f"`rows`: row {number}: `answers` must hold `text` (strings) and `answer_start` (as many integers); it is "
             f"{row['answers']!r:.80}. Write them as in SQuAD, empty for no answer."

@@ -109,14 +109,14 @@ def leave_one_domain_out(
     _check_domains(train, held_out, target)
     sources = [name for name in train.domains if name != target]
     target_rows = held_out.domain(target)
-    source_rows = _of(train, sources)
+    source_rows = train.of_domains(sources)
     if test is None:
         train_part, dev_part = _split_dev(source_rows, dev_fraction, seed)
     else:
-        train_part, dev_part = source_rows, _of(test, sources)
+        train_part, dev_part = source_rows, test.of_domains(sources)
     # Before the overlap check, which would otherwise complain about a missing part.
     _check_parts(train_part, dev_part, target_rows, sources, target)
-    train_part, dev_part = _without_overlap(train_part, dev_part, target_rows, on_overlap)
+    train_part, dev_part = _all_without_overlap(train_part, dev_part, target_rows, on_overlap)
     if on_overlap == "drop":
         _check_parts(train_part, dev_part, target_rows, sources, target, " once the overlap is dropped")
     return DomainSplit(train=train_part, dev=dev_part, test=target_rows, sources=sources, target=target)
@@ -145,13 +145,8 @@ def check_given_splits(
                 f"`{name}` has rows of the domain {listed(unseen)}, missing from `train`, which has "
                 f"{listed(train.domains)}. Remove them, or leave that domain out as the target."
             )
-        labels = sorted(set(part.labels or ()) - set(train.labels or ()))
-        if labels:
-            raise ValueError(
-                f"`{name}` has the label {listed(train.label_names[label] for label in labels)}, which no row of "
-                "`train` has, so no model can learn it. Remove those rows."
-            )
-    train, dev = _without_overlap(train, dev, test, on_overlap)
+        _check_labels(train, part, f"`{name}`")
+    train, dev = _all_without_overlap(train, dev, test, on_overlap)
     for name, part in (("train", train), ("dev", dev)):
         if not len(part):
             raise ValueError(f"`{name}` has no row once the overlap is dropped. Add rows to it.")
@@ -176,26 +171,36 @@ def _check_on_overlap(on_overlap: str, *also: str) -> None:
         raise ValueError(f"`on_overlap` is {on_overlap!r}; here it must be one of {listed(allowed)}.")
 
 
-def _without_overlap(
+def without_overlap(
+    rows: DomainDataset, others: DomainDataset, on_overlap: str, names: tuple[str, str]
+) -> DomainDataset:
+    """`rows` without those that are also in `others` (`"drop"`), or an error if there are some (`"raise"`)."""
+    if on_overlap == "raise":
+        check_overlap(rows, others, names, 'Pass `on_overlap="drop"` to leave them out.')
+    shared = {row for row, _ in find_overlap(rows, others)} if on_overlap == "drop" else set()
+    if not shared:
+        return rows
+    logger.warning("%d of %d rows of `%s` are also in `%s` and were dropped.", len(shared), len(rows), *names)
+    return rows.select(row for row in range(len(rows)) if row not in shared)
+
+
+def _all_without_overlap(
     train: DomainDataset, dev: DomainDataset, test: DomainDataset, on_overlap: str
 ) -> tuple[DomainDataset, DomainDataset]:
     """`train` and `dev`, as `on_overlap` says."""
-    if on_overlap == "drop":
-        dev = _dropped(dev, test, "dev", "test")
-        train = _dropped(train, test, "train", "test")
-        return _dropped(train, dev, "train", "dev"), dev
     if on_overlap == "drop_dev":
-        return train, _dropped(dev, train, "dev", "train")
-    if on_overlap == "raise":
-        for name, part in (("train", train), ("dev", dev)):
-            check_overlap(part, test, (name, "test"), 'Pass `on_overlap="drop"` to leave them out.')
-        shared = len(find_overlap(train, dev))
-        if shared:
-            logger.warning(
-                '%d of %d rows of `train` are also in `dev`, which flatters it; `on_overlap="drop"` leaves them out.',
-                shared,
-                len(train),
-            )
+        return train, without_overlap(dev, train, "drop", ("dev", "train"))
+    train = without_overlap(train, test, on_overlap, ("train", "test"))
+    dev = without_overlap(dev, test, on_overlap, ("dev", "test"))
+    if on_overlap == "drop":
+        train = without_overlap(train, dev, on_overlap, ("train", "dev"))
+    shared = len(find_overlap(train, dev)) if on_overlap == "raise" else 0
+    if shared:
+        logger.warning(
+            '%d of %d rows of `train` are also in `dev`, which flatters it; `on_overlap="drop"` leaves them out.',
+            shared,
+            len(train),
+        )
     return train, dev
 
 
@@ -209,8 +214,6 @@ def _check_domains(train: DomainDataset, held_out: DomainDataset, target: str) -
         raise ValueError(
             f"`target` is {target!r}, but there is no such domain to test on. {did_you_mean(target, held_out.domains)}"
         )
-    if len({*train.domains, *held_out.domains}) < 2:
-        raise ValueError(f"`train` has one domain only, {listed(train.domains)}. Give rows of at least two.")
     if set(train.domains) <= {target}:
         raise ValueError(f"`train` has no source domain beside the target {target!r}. Add rows of another domain.")
 
@@ -228,18 +231,16 @@ def _check_parts(
                 f"the domain {name!r} has no dev row{when}. Add rows of it to `test` (or to `train`, if no `test` is "
                 "given: a label needs at least two rows), or leave the domain out."
             )
-    if train.labels is not None and test.labels is not None:
-        unseen = sorted(set(test.labels) - set(train.labels))
-        if unseen:
-            raise ValueError(
-                f"`target` {target!r} has the label {listed(train.label_names[label] for label in unseen)}, which no "
-                f"source domain has{when}, so no model can learn it. Remove those rows, or choose another target."
-            )
+    _check_labels(train, test, f"`target` {target!r}", when)
 
 
-def _of(dataset: DomainDataset, domains: list[str]) -> DomainDataset:
-    wanted = set(domains)
-    return dataset.select(row for row, name in enumerate(dataset["domain"]) if name in wanted)
+def _check_labels(train: DomainDataset, other: DomainDataset, name: str, when: str = "") -> None:
+    unseen = sorted(set(other.labels or ()) - set(train.labels or ()))
+    if unseen:
+        raise ValueError(
+            f"{name} has the label {listed(train.label_names[label] for label in unseen)}, which no row of `train` "
+            f"has{when}, so no model can learn it. Remove those rows, or choose another target."
+        )
 
 
 def _split_dev(rows: DomainDataset, dev_fraction: float, seed: int) -> tuple[DomainDataset, DomainDataset]:
@@ -261,11 +262,3 @@ def _split_dev(rows: DomainDataset, dev_fraction: float, seed: int) -> tuple[Dom
                 dev.update(unit)
                 taken += len(unit)
     return rows.select(row for row in range(len(rows)) if row not in dev), rows.select(sorted(dev))
-
-
-def _dropped(rows: DomainDataset, others: DomainDataset, name: str, other_name: str) -> DomainDataset:
-    shared = {row for row, _ in find_overlap(rows, others)}
-    if not shared:
-        return rows
-    logger.warning("%d of %d rows of `%s` are also in `%s` and were dropped.", len(shared), len(rows), name, other_name)
-    return rows.select(row for row in range(len(rows)) if row not in shared)

@@ -7,9 +7,9 @@ import functools
 import hashlib
 import io
 import json
-import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -106,14 +106,18 @@ def source_of(options: Any) -> dict[str, Any]:
     return {"data": where, **found, **own, **({"broken": broken} if broken != "refuse" else {})}
 
 
-def load(source: Mapping[str, Any]) -> tuple[DomainDataset, DomainDataset | None]:
-    """The rows to train on, and those of `test_split`, if there is one."""
-    return _loaded(as_key(source))[:2]
+@contextlib.contextmanager
+def told_as_options(errors: tuple[type[Exception], ...] = (ValueError, OSError)):
+    """Errors about rows, with the options' names in place of the arguments'."""
+    try:
+        yield
+    except errors as error:
+        raise DataRefused(as_options(error)) from error
 
 
-def load_dev(source: Mapping[str, Any]) -> DomainDataset | None:
-    """The rows of `dev_split`, if there is one."""
-    return _loaded(as_key(source))[2]
+def load(source: Mapping[str, Any]) -> tuple[DomainDataset, DomainDataset | None, DomainDataset | None]:
+    """The rows to train on, and those of `test_split` and of `dev_split`, if there are any."""
+    return _loaded(as_key(source))
 
 
 def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDataset:
@@ -141,21 +145,17 @@ def kept_for_a_command(most: int):
 
 
 @kept_for_a_command(4)
+@told_as_options(ROW_ERRORS)
 def _loaded(key: str) -> tuple[DomainDataset, DomainDataset | None, DomainDataset | None]:
     source = json.loads(key)
-    try:
-        rows = _checked(_read(source, source["split"]), source)
-        # A tag may occur in one split alone.
-        labels = None if source.get("task") == TAGS else rows.label_names
-        others = [
-            None if source.get(name) is None else _checked(_read(source, source[name], labels), source)
-            for name in ("test_split", "dev_split")
-        ]
-        if labels is None:
-            rows, *others = with_all_tags([rows, *others])
-    except ROW_ERRORS as error:
-        raise DataRefused(as_options(error)) from error
-    return rows, *others
+    rows = _checked(_read(source, source["split"]), source)
+    # A tag may occur in one split alone.
+    labels = None if source.get("task") == TAGS else rows.label_names
+    test, dev = (
+        None if source.get(name) is None else _checked(_read(source, source[name], labels), source)
+        for name in ("test_split", "dev_split")
+    )
+    return (rows, test, dev) if labels is not None else with_all_tags(rows, test, dev)
 
 
 def _checked(rows: DomainDataset, source: Mapping[str, Any]) -> DomainDataset:
@@ -174,7 +174,9 @@ def as_options(error: Exception) -> str:
     for written, option in _AS_OPTIONS.items():
         text = text.replace(written, option)
     of_data = dict.fromkeys(("source", "rows", "dataset", "train_dataset"), "--data")
-    return in_options(text, ("target", "max_length", "labels"), on_empty="--broken", **of_data)
+    return in_options(
+        text, ("target", "max_length", "labels", "tokens", "tags", "answers"), on_empty="--broken", **of_data
+    )
 
 
 def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | None = None) -> DomainDataset:
@@ -214,9 +216,7 @@ def shuffled(rows: DomainDataset) -> DomainDataset:
     The rows in a random order. Files are often sorted by class, and a model whose rows read each other would otherwise
     be scored on batches of one class, which it never saw in training.
     """
-    order = list(range(len(rows)))
-    random.Random(0).shuffle(order)
-    return rows.select(order)
+    return rows.shuffle(0)
 
 
 def is_generated(where: str) -> bool:
@@ -231,7 +231,7 @@ def data_name(source: str) -> str:
 
 def describe(source: Mapping[str, Any], splits: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """data.json: the rows of each domain in each part, those that stand in two domains, and a hash of all rows."""
-    rows, held_out = load(source)
+    rows, held_out, _ = load(source)
     task = TASKS.get(kind_of(rows))
     empty = {"train": 0, "dev": 0, "test": 0, "labels": {}}
     counts = rows.counts() if task is None else task.counts(rows)
@@ -266,11 +266,9 @@ def _overlap(rows: DomainDataset, held_out: DomainDataset | None) -> dict[str, A
     seen: dict[str, set[str]] = {}
     for value, domain in zip(hashes, rows["domain"], strict=True):
         seen.setdefault(domain, set()).add(value)
-    names = list(seen)
     pairs = [
         {"domains": [first, second], "rows": len(seen[first] & seen[second])}
-        for number, first in enumerate(names)
-        for second in names[number + 1 :]
+        for first, second in combinations(seen, 2)
         if seen[first] & seen[second]
     ]
     found: dict[str, Any] = {"between_domains": pairs, "repeated_rows": len(hashes) - len(set(hashes))}

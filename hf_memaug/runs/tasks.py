@@ -13,7 +13,7 @@ from typing import Any
 
 from hf_memaug.data import DomainDataset, load_domains
 from hf_memaug.data.messages import did_you_mean, listed, some_rows
-from hf_memaug.data.spans import are_answers, check_questions, check_tags, tag_names, tokenize_questions, tokenize_tags
+from hf_memaug.data.spans import check_questions, check_tags, tag_names, tokenize_questions, tokenize_tags
 from hf_memaug.iob2 import entities
 from hf_memaug.runs.errors import UsageError
 
@@ -28,26 +28,12 @@ def _read_tags(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequ
     names = _names_of_ids(where, source["tags"])
     if names is not None:
         columns["tags"] = [[names[tag] if isinstance(tag, int) else tag for tag in tags] for tags in columns["tags"]]
-    for name, values in columns.items():
-        if name == "domain":
-            continue
-        wrong = [
-            row
-            for row, several in enumerate(values)
-            if not isinstance(several, (list, tuple)) or not all(isinstance(one, str) for one in several)
-        ]
-        if wrong:
-            raise ValueError(
-                f"`--{name}` {source[name]!r} must hold a list of strings in each row, and {some_rows(wrong)} of "
-                f"`--data` do not ({str(values[wrong[0]])[:40]!r}). Write JSON lines or Parquet, and tags by their "
-                "names, such as B-Disease."
-            )
+    rows = DomainDataset(columns)
+    check_tags(rows, "tags")
     empty = [row for row, words in enumerate(columns["tokens"]) if not words]
     if empty:
         raise ValueError(f"`--tokens` {source['tokens']!r} is empty in {some_rows(empty)} of `--data`. Leave them out.")
-    pairs = [{"tokens": words, "tags": tags} for words, tags in zip(columns["tokens"], columns["tags"], strict=True)]
-    check_tags(pairs, "tags")
-    found = tag_names(pairs, "tags")
+    found = tag_names(rows, "tags")
     unknown = [tag for tag in found if tag not in labels] if labels is not None else []
     if unknown and unknown != ["O"]:
         raise ValueError(
@@ -71,15 +57,7 @@ def _read_questions(where: Any, source: Mapping[str, Any], shared: dict, labels:
         wrong = [row for row, text in enumerate(columns[name]) if not isinstance(text, str) or not text.strip()]
         if wrong:
             raise ValueError(f"`--{name}` {source[name]!r} has no text in {some_rows(wrong)} of `--data`. Fill it in.")
-    wrong = [row for row, one in enumerate(columns["answers"]) if not are_answers(one)]
-    if wrong:
-        raise ValueError(
-            f"`--answers` {source['answers']!r} must hold `text`, strings, and `answer_start`, as many whole numbers, "
-            f"and {some_rows(wrong)} of `--data` do not. Write them as SQuAD does, empty where there is no answer."
-        )
-    names = ("question", "context", "answers")
-    values = zip(*(columns[name] for name in names), strict=True)
-    check_questions(dict(zip(names, row, strict=True)) for row in values)
+    check_questions(DomainDataset(columns))
     # As pairs of texts, by which rows are compared.
     named = {"text": columns["question"], "text_pair": columns["context"], "answers": columns["answers"]}
     return DomainDataset({**named, "domain": columns["domain"]}, [])
@@ -226,15 +204,14 @@ def check_task(name: str) -> None:
 
 def check_columns(options: Any) -> None:
     """The name of a column that the task does not read is an error."""
-    own = TASKS[options.task].columns if options.task in TASKS else ("smiles", "text", "text_pair", "label")
+    columns = {name: task.columns for name, task in TASKS.items()}
+    columns[CLASSES] = ("smiles", "text", "text_pair", "label")
     for one in dataclasses.fields(options):
-        reads = [task for task, row in TASKS.items() if one.name in row.columns]
-        is_column = bool(reads) or one.name in ("smiles", "label")
-        if is_column and one.name not in own and getattr(options, one.name) != one.default:
-            named = " or ".join([*reads, *([CLASSES] if one.name in ("smiles", "text", "text_pair", "label") else [])])
+        readers = [task for task, names in columns.items() if one.name in names]
+        if readers and options.task not in readers and getattr(options, one.name) != one.default:
             raise UsageError(
-                f"`--{one.name.replace('_', '-')}` is a column of {named}, and the task is {options.task}. Leave it "
-                "out, or choose another `--task`."
+                f"`--{one.name.replace('_', '-')}` is a column of {' or '.join(readers)}, and the task is "
+                f"{options.task}. Leave it out, or choose another `--task`."
             )
 
 
@@ -258,19 +235,23 @@ def trainer_of(kind: str, continual: bool = False) -> type:
     return ContinualTrainer if continual else DomainTrainer
 
 
-def with_all_tags(several: Sequence[DomainDataset | None]) -> list[DomainDataset | None]:
+def with_all_tags(*splits: DomainDataset | None) -> tuple[DomainDataset | None, ...]:
     """The splits of tagged rows, with the tags of all splits as labels."""
-    names = tag_names(({"tags": part.label_names} for part in several if part is not None), "tags")
-    return [part and DomainDataset({name: part[name] for name in part.column_names}, names) for part in several]
+    names = tag_names(({"tags": part.label_names} for part in splits if part is not None), "tags")
+    return tuple(part and DomainDataset({name: part[name] for name in part.column_names}, names) for part in splits)
 
 
 def check_types(train: DomainDataset, **others: DomainDataset | None) -> None:
     """Types of entities that only occur outside the training rows are an error: no model can learn them."""
-    known = {kind for counts in _entity_counts(train).values() for kind in counts}
+    known = _entity_types(train)
     for name, part in others.items():
-        found = {kind for counts in _entity_counts(part).values() for kind in counts} if part is not None else set()
-        if found - known:
+        unknown = sorted(_entity_types(part) - known) if part is not None else []
+        if unknown:
             raise ValueError(
-                f"`{name}` has entities of the type {listed(sorted(found - known))}, which is missing from `train`. "
-                "Remove those rows, or choose another target."
+                f"`{name}` has entities of the type {listed(unknown)}, which is missing from `train`. Remove those "
+                "rows, or choose another target."
             )
+
+
+def _entity_types(rows: DomainDataset) -> set[str]:
+    return {kind for tags in rows["tags"] for kind, _, _ in entities(tags)}

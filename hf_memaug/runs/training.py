@@ -23,7 +23,7 @@ from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import Chosen, chosen
 from hf_memaug.runs.progress import Steps, report_to
 from hf_memaug.runs.small_models import SMALL, small_backbone
-from hf_memaug.runs.splits import of_domains, prepared, split_for_sweep, split_rows
+from hf_memaug.runs.splits import prepared, split_for_sweep, split_rows
 from hf_memaug.runs.tasks import REPLIES, TASKS, kind_of, trainer_of
 from hf_memaug.training import BilevelTrainer
 from hf_memaug.training.resuming import last_complete_checkpoint
@@ -87,9 +87,9 @@ def sweep_parts(job: Job) -> dict[str, DomainDataset]:
     inside, outside = split_for_sweep(job.source, left_out, protocol["holdout"], job.seed, protocol["on_overlap"])
     sources = [name for name in inside.domains if name not in left_out]
     return {
-        "train": of_domains(inside, sources),
-        "dev": of_domains(outside, sources),
-        "test": of_domains(outside, left_out),
+        "train": inside.of_domains(sources),
+        "dev": outside.of_domains(sources),
+        "test": outside.of_domains(left_out),
         "inside": inside,
     }
 

@@ -236,7 +236,7 @@ class TestTags:
             (["--task", "tag"], 2, "Did you mean 'tags'?"),
             (["--tokens", "word"], 3, "`--tokens` is 'word', but `--data` has no such column. Did you mean 'words'?"),
             (["--tags", "words"], 3, "row 0: the tag 'north' at place 0 is not IOB2"),
-            (["--tags", "number"], 3, "`--tags` 'number' must hold a list of strings"),
+            (["--tags", "number"], 3, "`--tags` must hold a list of strings, and is 1 in row 0"),
             (["--backbone", "gin-3x64"], 2, "is for graphs, and the rows are tags"),
         ],
     )
@@ -329,7 +329,7 @@ class TestQuestions:
             ),
             (["--tags", "right"], 2, "`--tags` is a column of tags, and the task is questions"),
             (["--context", "reports"], 3, "`--context` is 'reports', but `--data` has no such column. Did you mean"),
-            (["--answers", "asked"], 3, "must hold `text`, strings, and `answer_start`"),
+            (["--answers", "asked"], 3, "`--answers` must hold `text` (strings) and `answer_start`"),
             (["--context", "asked"], 3, "`--data`: row 0: the answer 'flu' is not at"),
             (["--max-length", "8", "--max-steps", "1"], 1, "Raise `--max-length` (8)."),
             (["--label-smoothing-factor", "0.1", "--max-steps", "1"], 1, "not supported for questions. Leave it out."),

@@ -121,10 +121,10 @@ def test_tags_that_are_not_iob2_are_refused():
 @pytest.mark.parametrize(
     ("tags", "message"),
     [
-        ([0, 3], "row 1: the tag 0 at place 0 is no name.*Convert the tags"),
-        (["O", None], "row 1: the tag None at place 1 is no name"),
-        (None, r"row 1 has no list in `ner_tags` \(None\)"),
-        ("OO", r"row 1 has no list in `ner_tags` \('OO'\)"),
+        ([0, 3], r"`ner_tags` must hold a list of strings, and is \[0, 3\] in row 1.*by its name"),
+        (["O", None], r"`ner_tags` must hold a list of strings, and is \['O', None\] in row 1"),
+        (None, "`ner_tags` must hold a list of strings, and is None in row 1"),
+        ("OO", "`ner_tags` must hold a list of strings, and is 'OO' in row 1"),
     ],
 )
 def test_tags_that_are_no_names_are_refused(tags, message):
