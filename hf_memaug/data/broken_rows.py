@@ -5,11 +5,27 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from hf_memaug.data.messages import listed
 
 logger = logging.getLogger(__name__)
+
+
+def check_column(dataset, column: str, check: Callable[[Any], Any], broken: str, what: str):
+    """`without_broken` for the rows whose value in `column` makes `check` raise an error."""
+    from tqdm.auto import tqdm
+
+    if column not in dataset.column_names:
+        raise ValueError(f"`dataset` has no column {column!r}; it has: {listed(dataset.column_names)}.")
+    reasons: dict[int, str] = {}
+    for row in tqdm(range(len(dataset)), desc=f"Checking {column}s", unit=column, disable=len(dataset) <= 2000):
+        try:
+            check(dataset[row][column])
+        except Exception as error:  # `datasets` decodes images by itself, and raises what Pillow raises.
+            reasons[row] = str(error)
+    return without_broken(dataset, reasons, broken, what)
 
 
 def without_broken(dataset, reasons: Mapping[int, str], broken: str, what: str):

@@ -3,6 +3,7 @@
 """Batches that know which domain each row comes from."""
 
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -69,7 +70,7 @@ class DomainCollator:
 
     def __init__(self, collator: Callable, domains: Sequence[str], columns: Collection[str] | None = None):
         self.collator = collator
-        self.ids = {name: index for index, name in enumerate(domains)}
+        self.ids: dict[Any, int] = {name: index for index, name in enumerate(domains)}
         self.columns = None if columns is None else frozenset(columns)
 
     def __call__(self, rows: list[dict]) -> dict:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from hf_memaug.files import write_atomically
 
@@ -169,19 +170,12 @@ class GeneralStatesCollator:
         padded = rows[0][COLUMN].new_zeros(len(rows), layers, ids.shape[1], width)
         for number, row in enumerate(rows):
             tokens = torch.as_tensor(row["input_ids"])
-            count = len(tokens)
-            if not torch.equal(ids[number, :count], tokens):
-                # Position embeddings may count padding on the left, so that its states would be others.
-                if torch.equal(ids[number, ids.shape[1] - count :], tokens):
-                    raise ValueError(
-                        "`collator` pads on the left, and cached states need padding on the right. Set "
-                        '`tokenizer.padding_side = "right"`.'
-                    )
+            if not torch.equal(ids[number, : len(tokens)], tokens):
                 raise ValueError(
-                    "`collator` changes the tokens, as masking does, and the cached states are of the tokens before. "
-                    "Train without a cache, or with a collator that only pads."
+                    "`collator` pads on the left or changes the tokens, as masking does, and the cached states are of "
+                    'the tokens before. Set `tokenizer.padding_side = "right"`, or train without a cache.'
                 )
-            padded[number, :, :count] = row[COLUMN]
+            padded[number, :, : len(tokens)] = row[COLUMN]
         return {**batch, COLUMN: padded}
 
 
@@ -194,21 +188,17 @@ def _states_of(encoders, rows, some: range, batch_size: int) -> torch.Tensor:
     order = sorted(some, key=lambda row: len(rows[row]["input_ids"]))
     for start in range(0, len(order), batch_size):
         chosen = order[start : start + batch_size]
-        length = max(len(rows[row]["input_ids"]) for row in chosen)
-        inputs = {
-            name: torch.full((len(chosen), length), pad if name == "input_ids" else 0)
-            for name in _ENCODER_INPUTS
-            if name in rows[0] or name == "attention_mask"
-        }
-        for place, row in enumerate(chosen):
-            count = len(rows[row]["input_ids"])
-            for name, values in inputs.items():
-                values[place, :count] = torch.as_tensor(rows[row].get(name, [1] * count))
+        ids = [torch.as_tensor(rows[row]["input_ids"]) for row in chosen]
+        inputs = {"input_ids": pad_sequence(ids, True, pad)}
+        inputs["attention_mask"] = pad_sequence([torch.ones_like(one) for one in ids], True)
+        for name in ("attention_mask", "token_type_ids"):
+            if name in rows[0]:
+                inputs[name] = pad_sequence([torch.as_tensor(rows[row][name]) for row in chosen], True)
         states = encoders.general_states(**{name: value.to(device) for name, value in inputs.items()})
         stacked = torch.stack([states[layer - 1] for layer in encoders.config.states_read], dim=2)
         stacked = stacked.to("cpu", torch.float16)
-        for place, row in enumerate(chosen):
-            found[row] = stacked[place, : len(rows[row]["input_ids"])]
+        for row, tokens, state in zip(chosen, ids, stacked, strict=True):
+            found[row] = state[: len(tokens)]
             if not found[row].isfinite().all():
                 raise ValueError(
                     f"The general encoder's states of row {row} are not finite in fp16, the precision of the cache. "

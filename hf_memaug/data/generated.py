@@ -103,7 +103,8 @@ def _opinion(rng: random.Random, words: Vocabulary, aspect: str, sentiment: int)
     # Some sentences contradict the sentiment of the review.
     polarity = sentiment if rng.random() < 0.95 else 1 - sentiment
     negated = rng.random() < 0.1
-    kind = rng.choices((SHARED, words.own, words.flipped), weights=(0.55, 0.28, 0.17))[0]
+    own, flipped = (words.blame, words.praise), (words.blame_here, words.praise_here)
+    kind = rng.choices((SHARED, own, flipped), weights=(0.55, 0.28, 0.17))[0]
     word = rng.choice(kind[polarity if not negated else 1 - polarity])
     if negated:
         return rng.choice((f"the {aspect} was not {word}", f"nobody would call the {aspect} {word}"))

@@ -13,7 +13,7 @@ from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.graphs import Graph, check_graphs, degree_features, undirected_graph
 from hf_memaug.data.loading import load_domains
 from hf_memaug.data.messages import listed
-from hf_memaug.data.readers import json_rows, table_suffix, visible
+from hf_memaug.data.readers import json_rows, table_stem, table_suffix, visible
 
 _EDGE_COLUMNS = ("num_nodes", "edges", "node_labels")
 
@@ -45,7 +45,7 @@ def load_graphs(source: Any, *, max_degree: int = 64, broken: str = "refuse", **
     if holds_edges(source) and Path(source).is_file():
         path = Path(source)
         if kwargs.get("domain", "domain") not in next(json_rows(path)):
-            source = {path.name[: -len(table_suffix(path))]: path}
+            source = {table_stem(path): path}
     rows = load_domains(source, text=None, **kwargs)
     if "graph" not in rows.column_names:
         columns = [name for name in _EDGE_COLUMNS if name in rows.column_names]
@@ -86,7 +86,8 @@ def _graphs_of_edges(rows: Sequence[Mapping[str, Any]], max_degree: int) -> list
     if max_degree < 1:
         raise ValueError(f"`max_degree` is {max_degree}; it must be at least 1.")
     labels = [row.get("node_labels") for row in rows]
-    degrees = any(one is None for one in labels) or len({label for one in labels for label in one}) < 2
+    given = [one for one in labels if one is not None]
+    degrees = len(given) < len(labels) or len({label for one in given for label in one}) < 2
     graphs = []
     for number, row in enumerate(rows):
         try:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hf_memaug.data.broken_rows import without_broken
+from hf_memaug.data.broken_rows import check_column
 from hf_memaug.data.labels import how_named, labels_of
 from hf_memaug.data.messages import listed
 
@@ -35,13 +35,13 @@ def undirected_graph(
         edges (`Iterable[Sequence[int]]`): pairs of nodes, counted from 0.
         edge_features (`Sequence[Sequence[int]]`, *optional*): the features of each of these edges.
     """
-    pairs: dict[tuple[int, int], list[int] | None] = {}
-    edges = [tuple(edge) for edge in edges]
+    pairs: dict[tuple[int, int], list[int]] = {}
+    edges = list(edges)
     if edge_features is not None and len(edge_features) != len(edges):
         raise ValueError(f"`edge_features` has {len(edge_features)} rows, and there are {len(edges)} `edges`.")
     for number, edge in enumerate(edges):
         pair = (min(edge), max(edge))
-        features = None if edge_features is None else list(edge_features[number])
+        features = [] if edge_features is None else list(edge_features[number])
         if pairs.setdefault(pair, features) != features:
             raise ValueError(f"`edges` has the edge {pair} twice, with features that differ. Keep one of them.")
     # A node's edge to itself is the same in both directions.
@@ -50,7 +50,7 @@ def undirected_graph(
     targets = [other for _, other in pairs] + [one for one, _ in back]
     graph: Graph = {"node_features": [list(row) for row in node_features], "edge_index": [sources, targets]}
     if edge_features is not None:
-        graph["edge_features"] = [list(pairs[pair]) for pair in (*pairs, *back)]
+        graph["edge_features"] = [list(pairs[pair]) for pair in [*pairs, *back]]
     check_graph(graph)
     return graph
 
@@ -79,7 +79,7 @@ def check_graph(graph: Any) -> None:
     edge_features = graph.get("edge_features")
     if edge_features is not None and len(edge_features) != len(index[0]):
         raise ValueError(f"`edge_features` has {len(edge_features)} rows, and there are {len(index[0])} edges.")
-    for name, rows in (("node_features", nodes), ("edge_features", edge_features or ())):
+    for name, rows in (("node_features", nodes), ("edge_features", edge_features or [])):
         if len({len(row) for row in rows}) > 1 or (name == "node_features" and not len(rows[0])):
             raise ValueError(f"`{name}` must hold the same number of features in every row, at least 1.")
         wrong = next((v for row in rows for v in row if not hasattr(v, "__index__") or v < 0), None)
@@ -96,13 +96,7 @@ def check_graphs(dataset, broken: str = "refuse"):
         broken (`str`, *optional*, defaults to `"refuse"`): `"refuse"` raises an error that names the broken rows;
             `"skip"` returns the dataset without them and logs a warning.
     """
-    found = {}
-    for row, graph in enumerate(_graphs(dataset)):
-        try:
-            check_graph(graph)
-        except (TypeError, ValueError) as error:
-            found[row] = str(error)
-    return without_broken(dataset, found, broken, "rows are no graphs")
+    return check_column(dataset, "graph", check_graph, broken, "rows are no graphs")
 
 
 class FeatureSizes(NamedTuple):
@@ -119,7 +113,7 @@ def feature_sizes(*datasets) -> FeatureSizes:
     """
     sizes: dict[str, list[int]] = {"node_features": [], "edge_features": []}
     for dataset in datasets:
-        for row, graph in enumerate(_graphs(dataset)):
+        for row, graph in enumerate(dataset["graph"]):
             for name, largest in sizes.items():
                 values = graph.get(name)
                 if values is None or not len(values):
@@ -165,8 +159,8 @@ class GraphCollator:
             graph_index.append(torch.full((count,), number))
             start += count
             if index.numel():
-                described = graph.get("edge_features")
-                edge_features.append(None if described is None else _integers(described))
+                of_edges = graph.get("edge_features")
+                edge_features.append(None if of_edges is None else _integers(of_edges))
         batch: dict[str, torch.Tensor | int] = {}
         labels = labels_of(rows)
         if labels is not None:
@@ -175,10 +169,11 @@ class GraphCollator:
         batch["node_features"] = torch.cat(nodes)
         batch["edge_index"] = torch.cat(indices, dim=1)
         batch["graph_index"] = torch.cat(graph_index)
-        if any(features is not None for features in edge_features):
-            if any(features is None for features in edge_features):
+        described = [features for features in edge_features if features is not None]
+        if described:
+            if len(described) < len(edge_features):
                 raise ValueError("`graph`: some graphs of a batch have `edge_features`, and some do not.")
-            batch["edge_features"] = torch.cat(edge_features)
+            batch["edge_features"] = torch.cat(described)
         batch["num_graphs"] = len(rows)
         return batch
 
@@ -188,9 +183,3 @@ def _integers(values) -> torch.Tensor:
     import torch
 
     return torch.from_numpy(np.asarray(values, dtype=np.int64))
-
-
-def _graphs(dataset) -> list:
-    if "graph" not in dataset.column_names:
-        raise ValueError(f"`dataset` has no column 'graph'; it has: {listed(dataset.column_names)}.")
-    return dataset["graph"]

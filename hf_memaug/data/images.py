@@ -9,7 +9,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hf_memaug.data.augmentation import SEED_COLUMN, augment_image
-from hf_memaug.data.broken_rows import without_broken
+from hf_memaug.data.broken_rows import check_column
 from hf_memaug.data.labels import how_named, labels_of
 from hf_memaug.data.messages import listed
 
@@ -71,17 +71,7 @@ def check_images(dataset, broken: str = "refuse"):
         broken (`str`, *optional*, defaults to `"refuse"`): `"refuse"` raises an error that names the broken images;
             `"skip"` returns the dataset without them and logs a warning.
     """
-    from tqdm.auto import tqdm
-
-    if "image" not in dataset.column_names:
-        raise ValueError(f"`dataset` has no column 'image'; it has: {listed(dataset.column_names)}.")
-    reasons: dict[int, str] = {}
-    for row in tqdm(range(len(dataset)), desc="Checking images", unit="image", disable=len(dataset) <= 2000):
-        try:
-            decode_image(dataset[row]["image"])
-        except Exception as error:  # `datasets` decodes by itself, and raises what Pillow raises.
-            reasons[row] = str(error)
-    return without_broken(dataset, reasons, broken, "images cannot be decoded")
+    return check_column(dataset, "image", decode_image, broken, "images cannot be decoded")
 
 
 class ImageCollator:

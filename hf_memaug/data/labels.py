@@ -39,9 +39,12 @@ def labels_of(rows: Sequence[Mapping[str, Any]]) -> list[int] | None:
     name = next((name for name in LABEL_COLUMNS if name in rows[0]), None)
     if name is None:
         return None
-    found = [as_id(row[name]) for row in rows]
-    if None in found:
-        raise ValueError(f"`{name}` is {rows[found.index(None)][name]!r}, which is no class. Give integers.")
+    found = []
+    for row in rows:
+        label = as_id(row[name])
+        if label is None:
+            raise ValueError(f"`{name}` is {row[name]!r}, which is no class. Give integers.")
+        found.append(label)
     return found
 
 
@@ -105,7 +108,7 @@ def _names_of_values(values: list) -> list[str]:
         )
     if named:
         return sorted(ids)
-    numbers = sorted(set(ids.values()))
+    numbers = sorted({number for number in ids.values() if number is not None})
     if numbers != list(range(len(numbers))):
         raise ValueError(
             f"`label` holds the ids {listed(numbers)}, which do not run from 0 to {len(numbers) - 1} without a gap. "
@@ -139,15 +142,18 @@ def _ids(origin: str, values: list, own: list[str], names: list[str], are_names:
             f"`labels` is [{listed(names)}], but {origin} names its labels {listed(own)}. Give all of these names, or "
             "as many new ones in the same order."
         )
-    known: dict[Any, int | None] = {}
+    known: dict[Any, int] = {}
     for value in set(values):
         number = as_id(value)
         if number is not None and not are_names:
-            known[value] = target[own[number]] if 0 <= number < len(own) else None
+            name = own[number] if 0 <= number < len(own) else None
         else:
             name = _as_name(value, own)
-            known[value] = target[name] if name in target else names.index(name) if name in names else None
-    unknown = [row for row, value in enumerate(values) if known[value] is None]
+        if name in target:
+            known[value] = target[name]
+        elif name in names:
+            known[value] = names.index(name)
+    unknown = [row for row, value in enumerate(values) if value not in known]
     if unknown:
         value = values[unknown[0]]
         raise ValueError(

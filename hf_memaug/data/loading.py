@@ -56,9 +56,9 @@ def load_domains(
     """
     if on_empty not in ("raise", "drop"):
         raise ValueError(f"`on_empty` is {on_empty!r}; it must be 'raise' or 'drop'.")
-    names = ColumnNames(text, text_pair, label, domain)
     if domain is None:
-        source, names = source if type(source) is dict else {"all": source}, replace(names, domain="domain")
+        source, domain = source if type(source) is dict else {"all": source}, "domain"
+    names = ColumnNames(text, text_pair, label, domain)
     pieces = [_finish(piece, names, split, on_empty) for piece in find_pieces(source, names, split)]
     columns = _joined(pieces)
     if label is None:

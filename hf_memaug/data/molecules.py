@@ -42,7 +42,10 @@ def graph_from_smiles(smiles: str) -> Graph:
     The graph of a molecule: atoms without their hydrogens as nodes, bonds as edges. `ATOM_FEATURES` and `BOND_FEATURES`
     say what the features mean, `ATOM_VOCAB_SIZES` and `BOND_VOCAB_SIZES` how many values they have.
     """
-    Chem, rdBase = _rdkit()
+    try:
+        from rdkit import Chem, rdBase
+    except ImportError as error:
+        raise ImportError("`smiles` are read by RDKit; run `pip install hf_memaug[graph]`.") from error
     if not isinstance(smiles, str):
         raise ValueError(f"`smiles` is a {type(smiles).__name__}; it must be a text.")
     # RDKit writes its own complaint to the terminal otherwise.
@@ -95,7 +98,8 @@ def molecule_graphs(dataset: DomainDataset, smiles: str = "smiles", broken: str 
     if smiles not in dataset.column_names:
         hint = did_you_mean(smiles, dataset.column_names)
         raise ValueError(f"`smiles` is {smiles!r}, but `dataset` has no such column. {hint}")
-    graphs, found = [], {}
+    graphs: list[Graph | None] = []
+    found: dict[int, str] = {}
     for row, text in enumerate(tqdm(dataset[smiles], desc="Reading molecules", disable=len(dataset) <= 5000)):
         try:
             graphs.append(graph_from_smiles(text))
@@ -121,11 +125,3 @@ def load_molecules(source: Any, *, smiles: str = "smiles", broken: str = "refuse
     text = "text" if smiles == "text" else None
     rows = molecule_graphs(load_domains(source, text=text, **kwargs), smiles, broken)
     return rows if smiles == "smiles" else rows.with_columns(smiles=rows[smiles]).without_columns(smiles)
-
-
-def _rdkit():
-    try:
-        from rdkit import Chem, rdBase
-    except ImportError as error:
-        raise ImportError("`smiles` are read by RDKit; run `pip install hf_memaug[graph]`.") from error
-    return Chem, rdBase

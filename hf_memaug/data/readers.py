@@ -28,6 +28,11 @@ def table_suffix(path: Path) -> str | None:
     return next((suffix for suffix in TABLE_SUFFIXES if path.name.lower().endswith(suffix)), None)
 
 
+def table_stem(path: Path) -> str:
+    """The name of a file without the suffix of its kind."""
+    return path.name[: len(path.name) - len(table_suffix(path) or "")]
+
+
 def read_table(path: Path) -> Columns:
     """Reads one file into columns; missing cells are `None`."""
     suffix = table_suffix(path)
@@ -61,20 +66,10 @@ def readable(path: Path, option: str):
 
 
 def columns_of(rows: Iterable[Mapping[str, Any]]) -> Columns:
-    """Turns rows into columns, one row at a time."""
-    columns: Columns = {}
-    count = 0
-    for row in rows:
-        for name, value in row.items():
-            if name not in columns:
-                columns[name] = [None] * count
-            columns[name].append(value)
-        count += 1
-        if len(row) != len(columns):
-            for values in columns.values():
-                if len(values) < count:
-                    values.append(None)
-    return columns
+    """Turns rows into columns, with `None` where a row lacks one."""
+    rows = list(rows)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
 def columns_of_frame(frame: Any) -> Columns:
@@ -84,12 +79,6 @@ def columns_of_frame(frame: Any) -> Columns:
         cells = zip(frame[name].tolist(), frame[name].isna(), strict=True)
         columns[str(name)] = [None if missing else value for value, missing in cells]
     return columns
-
-
-def columns_of_dataset(dataset: Any) -> Columns:
-    """The columns of a `datasets.Dataset`; images stay encoded."""
-    # Through arrow: it honours selected and shuffled rows, and decodes no image.
-    return dataset.with_format("arrow")[:].to_pydict()
 
 
 def class_names(dataset: Any, column: str) -> list[str] | None:
@@ -109,10 +98,8 @@ def label_file_names(folder: Path) -> list[str] | None:
     if isinstance(content, list):
         return [str(name) for name in content]
     if isinstance(content, dict):
-        pairs = content.items()
-        if all(isinstance(value, int) for value in content.values()):
-            pairs = ((value, name) for name, value in content.items())
-        names = {str(key): str(name) for key, name in pairs}
+        turned = all(isinstance(value, int) for value in content.values())
+        names = {str(value if turned else key): str(key if turned else value) for key, value in content.items()}
         if set(names) == {str(label) for label in range(len(content))}:
             return [names[str(label)] for label in range(len(names))]
     raise ValueError(f"`source`: {path} must hold a list of label names, or a dict between names and ids 0 to n-1.")
@@ -147,7 +134,7 @@ def json_rows(path: Path, option: str = "source") -> Iterator[Mapping[str, Any]]
                 rows: Iterable = json.load(file)
             except ValueError as error:
                 raise ValueError(f"`{option}`: {path} is not valid JSON ({error}).") from error
-            numbered = ((f"entry {number}", row) for number, row in enumerate(rows))
+            numbered: Iterable[tuple[str, Any]] = ((f"entry {number}", row) for number, row in enumerate(rows))
         else:
             numbered = _json_lines(path, file, option)
         for place, row in numbered:

@@ -173,7 +173,7 @@ class SeededRowsSampler(Sampler[tuple[int, int]]):
             self.sampler.set_epoch(epoch)
 
     def __len__(self) -> int:
-        return len(self.sampler)
+        return len(self.sampler)  # type: ignore[arg-type]
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         if hasattr(self.sampler, "generator"):

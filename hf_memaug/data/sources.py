@@ -18,11 +18,11 @@ from hf_memaug.data.readers import (
     Columns,
     class_names,
     columns_of,
-    columns_of_dataset,
     columns_of_frame,
     image_files,
     label_file_names,
     read_table,
+    table_stem,
     table_suffix,
     visible,
 )
@@ -55,8 +55,7 @@ class ColumnNames:
     text: str | None
     text_pair: str | None
     label: str | None
-    # None: all rows are of one domain.
-    domain: str | None
+    domain: str
 
 
 def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piece]:
@@ -67,8 +66,8 @@ def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piec
         columns = {name: source[name] for name in source.column_names}
         return [Piece(columns, "the DomainDataset", label_names=source.label_names)]
     if library == "datasets" and isinstance(source, Mapping):
-        check_split(split, list(source), "the DatasetDict")
-        return [replace(_dataset_piece(source[split], names), split_done=True)]
+        chosen = source[check_split(split, list(source), "the DatasetDict")]
+        return [replace(_dataset_piece(chosen, names), split_done=True)]
     if library == "datasets" and hasattr(source, "with_format") and hasattr(source, "__len__"):
         return [_dataset_piece(source, names)]
     if isinstance(source, Mapping):
@@ -102,7 +101,8 @@ def _domain_pieces(source: Mapping, names: ColumnNames, split: str | None) -> li
 
 
 def _dataset_piece(dataset: Any, names: ColumnNames) -> Piece:
-    columns = columns_of_dataset(dataset)
+    # Through arrow: it honours selected and shuffled rows, and decodes no image.
+    columns = dataset.with_format("arrow")[:].to_pydict()
     domains = class_names(dataset, names.domain)
     if domains is not None:
         columns[names.domain] = [domains[one] if isinstance(one, int) else one for one in columns[names.domain]]
@@ -123,12 +123,13 @@ def _path_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piec
     if not files:
         return [_image_piece(path, names, split)]
     # Files are called `<domain>.<split>`, `<split>` or `<domain>`.
-    stems = {file: file.name[: -len(table_suffix(file))] for file in files}
+    stems = {file: table_stem(file) for file in files}
     dotted = {file: stem.rpartition(".") for file, stem in stems.items() if "." in stem}
+    domains: dict[Path, str | None]
     if dotted:
         check_split(split, [part for _, _, part in dotted.values()], str(path))
-        domains: dict[Path, str | None] = {file: name for file, (name, _, part) in dotted.items() if part == split}
-        missing = sorted({name for name, _, _ in dotted.values()} - set(domains.values()))
+        domains = {file: name for file, (name, _, part) in dotted.items() if part == split}
+        missing = sorted({name for name, _, _ in dotted.values()} - {*domains.values()})
         if missing:
             raise ValueError(
                 f"`split`: in {path} there is no {split!r} file for {listed(missing)}. Choose a split that every "
@@ -149,8 +150,7 @@ def _path_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piec
 def _image_piece(path: Path, names: ColumnNames, split: str | None) -> Piece:
     folders = [folder for folder in visible(path) if folder.is_dir()]
     if folders and (split is not None or all(folder.name in SPLIT_NAMES for folder in folders)):
-        check_split(split, [folder.name for folder in folders], str(path))
-        path = path / split
+        path = path / check_split(split, [folder.name for folder in folders], str(path))
         folders = [folder for folder in visible(path) if folder.is_dir()]
     found = {
         folder.name: [
@@ -197,12 +197,14 @@ def check_class_folders(columns: Columns, origin: str) -> None:
             )
 
 
-def check_split(split: str | None, present: Sequence[str], where: str) -> None:
+def check_split(split: str | None, present: Sequence[str], where: str) -> str:
+    """The split, which must be one of those that are there."""
     present = list(dict.fromkeys(present))
     if split is None:
         raise ValueError(f"`split` is needed: {where} has the splits {listed(present)}. Name one of them.")
     if split not in present:
         raise ValueError(f"`split` is {split!r}, which {where} does not have. {did_you_mean(split, present)}")
+    return split
 
 
 def is_hub_name(name: str) -> bool:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
 def _words(text: str) -> list[str]:
@@ -50,25 +50,25 @@ CUES = {
 }
 
 
-@dataclass(frozen=True)
-class Vocabulary:
+class Vocabulary(NamedTuple):
     """
     Args:
         things (`list[str]`): what a review is about.
         aspects (`list[str]`): the parts of it that are praised or blamed.
-        own (`dict[int, list[str]]`): words of praise (1) and of blame (0) that only this domain, or one like it, uses.
-        flipped (`dict[int, list[str]]`): words that praise here and blame in another domain, or the other way round.
+        praise, blame (`list[str]`): words that only this domain, or one like it, uses.
+        praise_here, blame_here (`list[str]`): words that in another domain mean the opposite.
     """
 
     things: list[str]
     aspects: list[str]
-    own: dict[int, list[str]]
-    flipped: dict[int, list[str]]
+    praise: list[str]
+    blame: list[str]
+    praise_here: list[str]
+    blame_here: list[str]
 
 
-def _vocabulary(things: str, aspects: str, praise: str, blame: str, praise_here: str, blame_here: str) -> Vocabulary:
-    own, flipped = {1: _words(praise), 0: _words(blame)}, {1: _words(praise_here), 0: _words(blame_here)}
-    return Vocabulary(_words(things), _words(aspects), own, flipped)
+def _vocabulary(**texts: str) -> Vocabulary:
+    return Vocabulary(**{name: _words(text) for name, text in texts.items()})
 
 
 VOCABULARIES = {

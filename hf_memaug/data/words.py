@@ -105,7 +105,7 @@ def _vector_lines(path: str | Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _count(backend, texts: Iterable[str]) -> Counter:
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for text in texts:
         counts.update(parted(backend, text))
     return counts

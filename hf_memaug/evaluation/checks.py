@@ -30,14 +30,22 @@ def label_array(name: str, values: Any) -> np.ndarray:
         )
     if array.size == 0:
         raise ValueError(f"`{name}` is empty: a score needs at least one example.")
-    if array.dtype.kind in "biu":
-        return array.astype(np.int64)
-    if array.dtype.kind == "f" and np.all(array == np.round(array)):
+    if array.dtype.kind in "biu" or (array.dtype.kind == "f" and np.all(array == np.round(array))):
         return array.astype(np.int64)
     # np.asarray turns a list that mixes numbers and strings into strings without a word, hence the look at the items.
     if array.dtype.kind in "UO" and all(isinstance(value, str) for value in values):
         return array.astype(str)
     raise ValueError(f"`{name}` must hold label ids or label names, not {array.dtype} values: map each to its label.")
+
+
+def float_array(name: str, values: Any, shape: str, axes: int = 1, least: int = 1) -> np.ndarray:
+    """`values` as a finite array of float64. `shape` says in words what `axes` and `least`, the items, demand."""
+    array = np.asarray(as_numpy(values), dtype=np.float64)
+    if array.ndim != axes or len(array) < least:
+        raise ValueError(f"`{name}` has shape {array.shape}: pass {shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError(f"`{name}` holds NaN or infinite values: leave them out, or run again what made them.")
+    return array
 
 
 def score_numbers(scores: Any) -> dict[str, float]:

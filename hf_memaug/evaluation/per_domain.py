@@ -80,17 +80,16 @@ def score_table(
         for column in names:
             check_name(argument, column, seen)
 
-    best = {}
     summaries = {
         (row, column): _summary(row, column, cells.get(column), points)
         for row, cells in rows.items()
         for column in columns
         if not isinstance(cells.get(column), str)
     }
+    best = {}
     for column in columns:
-        found = [summary for row in rows if (summary := summaries.get((row, column))) is not None]
-        means = [summary.mean for summary in found]
-        means = [round(mean, digits) for mean in means if not math.isnan(mean)]
+        found = [summary for (_, name), summary in summaries.items() if name == column and summary is not None]
+        means = [round(summary.mean, digits) for summary in found if not math.isnan(summary.mean)]
         if len(means) > 1:
             best[column] = min(means) if column in lower_is_better else max(means)
 
@@ -98,12 +97,10 @@ def score_table(
     for row, cells in rows.items():
         line = [escape(str(row), style)]
         for column in columns:
-            if isinstance(cells.get(column), str):
+            if (row, column) in summaries:
+                line.append(_cell(summaries[row, column], digits, best.get(column), style))
+            else:
                 line.append(escape(cells[column], style))
-                continue
-            summary = summaries[row, column]
-            is_best = summary is not None and column in best and round(summary.mean, digits) == best[column]
-            line.append(_cell(summary, digits, is_best, style))
         lines.append(line)
     return lay_out(lines, style)
 
@@ -125,11 +122,12 @@ def _summary(row: str, column: str, cell: Any, points: bool) -> Summary | None:
     return summarise(values * 100 if points else values)
 
 
-def _cell(summary: Summary | None, digits: int, is_best: bool, style: str) -> str:
+def _cell(summary: Summary | None, digits: int, best: float | None, style: str) -> str:
     if summary is None:
         return "-"
     if math.isnan(summary.mean):
         return "nan"
+    is_best = round(summary.mean, digits) == best
     mean = f"{summary.mean:.{digits}f}"
     spread = "" if summary.std is None else f"{summary.std:.{digits}f}"
     if style == "latex":

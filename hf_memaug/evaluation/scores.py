@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_memaug.evaluation.checks import as_numpy, check_same_length, label_array, label_arrays
+from hf_memaug.evaluation.checks import as_numpy, check_same_length, float_array, label_array, label_arrays
 
 
 def accuracy(predictions: Any, references: Any) -> float:
@@ -65,15 +65,9 @@ def auroc(scores: Any, references: Any) -> float:
     """
     from sklearn.metrics import roc_auc_score
 
-    scores = np.asarray(as_numpy(scores), dtype=np.float64)
+    scores = float_array("scores", scores, "one number per example (of two logits, their difference)")
     references = label_array("references", references)
-    if scores.ndim != 1:
-        raise ValueError(
-            f"`scores` has {scores.ndim} dimensions: pass one number per example (of two logits, their difference)."
-        )
     check_same_length(scores=scores, references=references)
-    if not np.isfinite(scores).all():
-        raise ValueError("`scores` holds NaN or infinite values: check the model that made them.")
     if set(references.tolist()) != {0, 1}:
         raise ValueError(
             f"`references` holds the labels {sorted(set(references.tolist()))}: it must hold 0 and 1, and no other."
@@ -101,8 +95,10 @@ def a_distance(source_features: Any, target_features: Any, *, seed: int = 0, tes
 
     if not 0 < test_fraction < 1:
         raise ValueError(f"`test_fraction` is {test_fraction}: choose a value between 0 and 1, such as 0.5.")
-    source = _feature_array("source_features", source_features)
-    target = _feature_array("target_features", target_features)
+    source, target = (
+        float_array(name, values, "(examples, features), with 2 examples or more", axes=2, least=2)
+        for name, values in (("source_features", source_features), ("target_features", target_features))
+    )
     if source.shape[1] != target.shape[1]:
         raise ValueError(
             f"`source_features` has width {source.shape[1]} and `target_features` has width {target.shape[1]}: "
@@ -134,12 +130,3 @@ def _f1(average: str, predictions: Any, references: Any, labels: Sequence | None
     if averaged is not None and (predictions.dtype.kind == "U") != isinstance(averaged[0], str):
         raise ValueError("`labels` and `references` mix label ids and label names: write both the same way.")
     return float(f1_score(references, predictions, labels=averaged, average=average, zero_division=0))
-
-
-def _feature_array(name: str, values: Any) -> np.ndarray:
-    features = np.asarray(as_numpy(values), dtype=np.float64)
-    if features.ndim != 2 or len(features) < 2:
-        raise ValueError(f"`{name}` has shape {features.shape}: pass (examples, features), with 2 examples or more.")
-    if not np.isfinite(features).all():
-        raise ValueError(f"`{name}` holds NaN or infinite values: drop those rows.")
-    return features

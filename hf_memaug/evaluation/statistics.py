@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hf_memaug.evaluation.checks import as_numpy, check_same_length
+from hf_memaug.evaluation.checks import check_same_length, float_array
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Summary:
 
 def summarise(values: Any) -> Summary:
     """Mean, std = sqrt(Σ(x - mean)² / (n - 1)) and standard error = std / sqrt(n) of the scores of several seeds."""
-    values = _score_array("values", values)
+    values = float_array("values", values, "one score per seed")
     if values.size == 1:
         return Summary(float(values[0]), None, None, 1)
     std = float(values.std(ddof=1))
@@ -64,7 +64,7 @@ def paired_t_test(a: Any, b: Any, *, confidence: float = 0.95) -> PairedTest:
     """
     if not 0 < confidence < 1:
         raise ValueError(f"`confidence` is {confidence}: choose a value between 0 and 1, such as 0.95.")
-    a, b = _score_array("a", a), _score_array("b", b)
+    a, b = (float_array(name, values, "one score per seed") for name, values in (("a", a), ("b", b)))
     check_same_length(a=a, b=b)
     if a.size < 2:
         raise ValueError("`paired_t_test` needs at least 2 pairs and `a` has 1: run more seeds.")
@@ -81,12 +81,3 @@ def paired_t_test(a: Any, b: Any, *, confidence: float = 0.95) -> PairedTest:
         p_value, (low, high) = float(found.pvalue), found.confidence_interval(confidence)
     mean_a, mean_b = float(a.mean()), float(b.mean())
     return PairedTest(a.size, mean_a, mean_b, mean_a - mean_b, p_value, float(low), float(high))
-
-
-def _score_array(name: str, values: Any) -> np.ndarray:
-    array = np.asarray(as_numpy(values), dtype=np.float64)
-    if array.ndim != 1 or array.size == 0:
-        raise ValueError(f"`{name}` has shape {array.shape}: pass one score per seed.")
-    if not np.isfinite(array).all():
-        raise ValueError(f"`{name}` holds NaN or infinite scores: leave out that pair on both sides, or rerun it.")
-    return array

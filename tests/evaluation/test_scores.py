@@ -135,7 +135,7 @@ def test_auroc_takes_logits_of_any_kind():
     [
         ([0.1, 0.2], [1, 1], r"`references` holds the labels \[1\]: it must hold 0 and 1"),
         ([0.1, 0.2, 0.3], [0, 1, 2], "and no other"),
-        ([[0.1, 0.9], [0.2, 0.8]], [0, 1], "`scores` has 2 dimensions: pass one number per example"),
+        ([[0.1, 0.9], [0.2, 0.8]], [0, 1], r"`scores` has shape \(2, 2\): pass one number per example"),
         ([0.1], [0, 1], "`scores` has 1 items and `references` has 2"),
         ([0.1, float("nan")], [0, 1], "`scores` holds NaN"),
     ],
