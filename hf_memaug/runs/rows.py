@@ -8,7 +8,7 @@ import hashlib
 import io
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ COLUMNS = ("text", "text_pair", "label", "domain")
 BROKEN = ("refuse", "skip")
 # What tables call the mean over the domains.
 AVERAGE = "average"
-GENERATED = {
+GENERATED: dict[str, Callable[[], DomainDataset]] = {
     "generated_reviews": generated_reviews,
     "generated_digits": generated_digits,
     "coloured_digits": lambda: generated_digits("coloured"),
@@ -189,7 +189,7 @@ def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | 
             return GENERATED[where]()
         kind, _, folder = where.partition(":")
         return mnist_domains(folder, MNIST[kind])
-    task = TASKS.get(source.get("task"))
+    task = TASKS.get(source.get("task") or "")
     has_edges = task is None and source.get("smiles") is None and holds_edges(where)
     if not Path(where).exists() and is_hub_name(where):
         try:

@@ -54,7 +54,7 @@ def _split(key: str, target: str, dev_fraction: float, on_overlap: str) -> dict[
     if target != NONE:
         split = leave_one_domain_out(train, target, test=test, dev_fraction=dev_fraction, on_overlap=on_overlap)
         train, dev, test = split.train, split.dev, split.test
-    elif dev is not None:
+    elif dev is not None and test is not None:
         train, dev = check_given_splits(train, dev, test, on_overlap=on_overlap)
     elif test is not None:
         train, dev, test = without_overlap(train, test, on_overlap, OPTIONS), test, None

@@ -34,12 +34,14 @@ def _read_tags(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequ
     if empty:
         raise ValueError(f"`--tokens` {source['tokens']!r} is empty in {some_rows(empty)} of `--data`. Leave them out.")
     found = tag_names(rows, "tags")
-    unknown = [tag for tag in found if tag not in labels] if labels is not None else []
+    if labels is None:
+        return DomainDataset(columns, found)
+    unknown = [tag for tag in found if tag not in labels]
     if unknown and unknown != ["O"]:
         raise ValueError(
             f"`--data` has the tags {listed(unknown)}, missing from those of `checkpoint`: {listed(labels)}."
         )
-    return DomainDataset(columns, found if labels is None else labels)
+    return DomainDataset(columns, labels)
 
 
 def _names_of_ids(where: Any, column: str) -> list[str] | None:
@@ -235,7 +237,7 @@ def trainer_of(kind: str, continual: bool = False) -> type:
     return ContinualTrainer if continual else DomainTrainer
 
 
-def with_all_tags(*splits: DomainDataset | None) -> tuple[DomainDataset | None, ...]:
+def with_all_tags(*splits: DomainDataset | None) -> tuple[Any, ...]:
     """The splits of tagged rows, with the tags of all splits as labels."""
     names = tag_names(({"tags": part.label_names} for part in splits if part is not None), "tags")
     return tuple(part and DomainDataset({name: part[name] for name in part.column_names}, names) for part in splits)

@@ -2,15 +2,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The figures of R show the numbers they are given."""
 
-import logging
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hf_memaug.reporting import continual_plots
 from hf_memaug.training.continual.record import ContinualRecord
 
 pytest.importorskip("matplotlib", reason="figures need matplotlib: pip install hf_memaug[report]")
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "examples" / "figures"))
+import continual
 
 NAMES = ["fiction", "government", "slate"]
 TABLE_3 = [[65.41, 58.87, 55.83], [67.55, 70.82, 61.04], [67.04, 71.55, 63.29]]
@@ -33,7 +36,7 @@ def record(stages=3, known=3, **kwargs):
 
 
 def test_the_matrix_shows_r(tmp_path, drawn):
-    path = continual_plots.plot_matrix(record(), tmp_path / "matrix.png")
+    path = continual.plot_matrix(record(), tmp_path / "matrix.png")
     assert path.read_bytes().startswith(b"\x89PNG")
     axes = drawn[0].axes[0]
     assert [text.get_text() for text in axes.texts] == [f"{value:.1f}" for row in TABLE_3 for value in row]
@@ -43,27 +46,15 @@ def test_the_matrix_shows_r(tmp_path, drawn):
 
 
 def test_the_curves_are_dotted_before_the_turn(tmp_path, drawn):
-    continual_plots.plot_curves(record(), tmp_path / "curves.png")
+    continual.plot_curves(record(), tmp_path / "curves.png")
     lines = drawn[0].axes[0].get_lines()
     before, after = lines[2], lines[3]
     assert before.get_linestyle() == ":" and before.get_ydata() == pytest.approx([58.87, 70.82])
     assert after.get_linestyle() == "-" and after.get_ydata() == pytest.approx([70.82, 71.55])
 
 
-def test_a_run_can_be_watched(tmp_path, drawn):
-    class Arguments:
-        output_dir = str(tmp_path)
-
-    continual_plots.ContinualPlots().on_stage_end(Arguments(), None, None, record=record(1, 2))
+def test_a_domain_without_a_score_is_a_dash(tmp_path, drawn):
+    continual.plot_matrix(record(1, 2), tmp_path / "matrix.png")
     assert [text.get_text() for text in drawn[0].axes[0].texts] == ["65.4", "58.9", "–"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["continual_curves.png", "continual_matrix.png"]
     with pytest.raises(ValueError, match="`record` has no stage that was scored"):
-        continual_plots.plot_matrix(record(0), tmp_path / "none.png")
-
-
-def test_without_matplotlib_it_warns_and_draws_nothing(monkeypatch, tmp_path, caplog):
-    monkeypatch.setattr(continual_plots.importlib.util, "find_spec", lambda name: None)
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True, raising=False)
-    callback = continual_plots.ContinualPlots(tmp_path)
-    callback.on_stage_end(None, None, None, record=record())
-    assert not callback.can_draw and not list(tmp_path.iterdir())
+        continual.plot_matrix(record(0), tmp_path / "none.png")

@@ -1,42 +1,19 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of continual training: the matrix R, and a curve for each domain."""
+"""
+The matrix R of continual training and a curve for each domain, as PNG, from the folder of a run.
 
-import importlib.util
+    python examples/figures/continual.py runs/shops
+"""
+
+import argparse
 from pathlib import Path
 
 import numpy as np
-from transformers import TrainerCallback
-from transformers.utils import logging
 
 from hf_memaug.hub.provenance import FRACTIONS
 from hf_memaug.reporting import plots
 from hf_memaug.training.continual.record import ContinualRecord
-
-logger = logging.get_logger(__name__)
-MATRIX_FILE, CURVES_FILE = "continual_matrix.png", "continual_curves.png"
-
-
-class ContinualPlots(TrainerCallback):
-    """
-    Draws the matrix and the curves after each domain, so that a run can be watched:
-    `ContinualTrainer(..., callbacks=[ContinualPlots()])`. Without matplotlib it warns and draws nothing.
-
-    Args:
-        folder (`str`, *optional*): where to write them. Default: the trainer's `output_dir`.
-    """
-
-    def __init__(self, folder: str | Path | None = None):
-        self.folder = folder
-        self.can_draw = importlib.util.find_spec("matplotlib") is not None
-        if not self.can_draw:
-            logger.warning(plots.NEEDS_MATPLOTLIB)
-
-    def on_stage_end(self, args, state, control, record=None, **kwargs):
-        if self.can_draw:
-            folder = Path(self.folder or args.output_dir)
-            plot_matrix(record, folder / MATRIX_FILE)
-            plot_curves(record, folder / CURVES_FILE)
 
 
 def plot_matrix(record: ContinualRecord, path: str | Path) -> Path:
@@ -112,3 +89,16 @@ def _title(record: ContinualRecord) -> str:
     scale = 100 if _scores(record)[1] else 1
     figures = [f"{name.upper()} {value * scale:.1f}" for name, value in record.figures().items() if value is not None]
     return f"{record.stages[-1]['strategy']}: {', '.join(figures)}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", help="`output_dir` of a `ContinualTrainer`")
+    folder = Path(parser.parse_args().folder)
+    record = ContinualRecord.load(folder)
+    print(plot_matrix(record, folder / "continual_matrix.png"))
+    print(plot_curves(record, folder / "continual_curves.png"))
+
+
+if __name__ == "__main__":
+    main()
