@@ -24,6 +24,7 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
     HALVES,
     augment,
     check_config,
+    layer_states,
     make_encoder,
     own_precision,
     seen_memory,
@@ -99,14 +100,8 @@ class GMAPModel(GMAPPreTrainedModel):
             # The domain encoder may have another precision.
             inputs["inputs_embeds"] = inputs["inputs_embeds"].to(self.general.dtype)
         given = inputs["input_ids"] if inputs.get("inputs_embeds") is None else inputs["inputs_embeds"]
-        mask = inputs.get("attention_mask")
-        if mask is not None and mask.ndim == 2:
-            # The mask of prefix tuning begins with the prefix.
-            inputs["attention_mask"] = mask[:, -given.shape[1] :]
         with torch.set_grad_enabled(learns and torch.is_grad_enabled()), own_precision(self.general, given.device):
-            found = self.general(**inputs, output_hidden_states=True, use_cache=False, return_dict=True)
-        # The first are those of the embeddings.
-        return list(found.hidden_states[1 : 1 + max(self.config.states_read)])
+            return layer_states(self.general, max(self.config.states_read), **inputs)
 
     def _checked(self, states: torch.Tensor | list[torch.Tensor], rows: int, tokens: int) -> torch.Tensor:
         depth, width = self.config.num_hidden_layers, self.config.hidden_size

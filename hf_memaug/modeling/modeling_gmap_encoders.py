@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The two encoders of G-MAP: building, checking and storing them."""
+"""The two encoders of G-MAP: building, checking and storing them, and reading their hidden states."""
 
 import copy
 from contextlib import nullcontext
@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import torch
 from torch import nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel
-from transformers.masking_utils import create_bidirectional_mask
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
 from hf_memaug.modeling.modeling_utils import located
@@ -185,3 +185,47 @@ def shared_mask(domain, general, input_ids=None, attention_mask=None, inputs_emb
         return attention_mask
     like = torch.empty(*given.shape[:2], 0, dtype=domain.dtype, device=given.device)
     return create_bidirectional_mask(domain.config, inputs_embeds=like, attention_mask=attention_mask)
+
+
+def layer_states(
+    encoder: PreTrainedModel,
+    depth: int,
+    input_ids=None,
+    attention_mask=None,
+    token_type_ids=None,
+    position_ids=None,
+    inputs_embeds=None,
+) -> list[torch.Tensor]:
+    """The hidden states of the first `depth` layers, without those of the embeddings."""
+    given = input_ids if inputs_embeds is None else inputs_embeds
+    if attention_mask is not None and attention_mask.ndim == 2:
+        # The mask of prefix tuning begins with the prefix.
+        attention_mask = attention_mask[:, -given.shape[1] :]
+    if encoder.config.model_type in DECODERS:
+        hidden = encoder.wte(input_ids) if inputs_embeds is None else inputs_embeds
+        if position_ids is None:
+            position_ids = torch.arange(hidden.shape[1], device=hidden.device).unsqueeze(0)
+        mask = create_causal_mask(
+            config=encoder.config,
+            inputs_embeds=hidden,
+            attention_mask=attention_mask,
+            past_key_values=None,
+            position_ids=position_ids,
+        )
+        hidden = hidden + encoder.wpe(position_ids)
+        if token_type_ids is not None:
+            hidden = hidden + encoder.wte(token_type_ids)
+        hidden, masks = encoder.drop(hidden), (None, mask)
+    else:
+        hidden = encoder.embeddings(
+            input_ids=input_ids, token_type_ids=token_type_ids, position_ids=position_ids, inputs_embeds=inputs_embeds
+        )
+        masks = (create_bidirectional_mask(encoder.config, inputs_embeds=hidden, attention_mask=attention_mask),)
+    states = []
+    for layer in layers_of(encoder)[:depth]:
+        hidden = layer(hidden, *masks)
+        states.append(hidden)
+    if encoder.config.model_type in DECODERS and len(states) == len(layers_of(encoder)):
+        # The last norm of a decoder follows its layers; that of an encoder is part of its last layer.
+        states[-1] = encoder.ln_f(hidden)
+    return states
