@@ -1,13 +1,11 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-Figures of trained models and their training, as image files.
+What figures share: colours, projections, and a figure that is saved to a file.
 
-Every function writes one figure to `path`, whose suffix chooses the format, and returns the path. pyplot is not used:
-drawing needs no display and leaves a notebook's own figures alone.
+pyplot is not used: drawing needs no display and leaves a notebook's own figures alone.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,46 +18,6 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#4D4D4D", "#D
 MARKERS = ("o", "s", "^", "D", "v")
 DARK, GREY, PALE = "#333333", "#8C8C8C", "#E3E3E3"
 LEAST_ROWS = 5
-
-
-def plot_meta_training(log_history: Sequence[dict], path: str | Path) -> Path:
-    """
-    Task loss, domain loss, discriminator accuracy and use of the memory during meta-training, against the step.
-
-    Args:
-        log_history: `trainer.state.log_history` of a `BilevelTrainer`.
-    """
-    panels = {
-        "Task loss": ("task_loss",),
-        "Domain loss (dotted: ln 2, chance)": ("domain_loss_",),
-        "Discriminator accuracy (dotted: 0.5, chance)": ("discriminator_accuracy_",),
-        "Slot entropy": ("slot_entropy",),
-    }
-    figure, all_axes = new_figure(9.6, 6.4, list(panels), columns=2, sharex=True)
-    handles: dict[str, Any] = {}
-    for axes, (title, (prefix,)) in zip(all_axes, panels.items(), strict=True):
-        series: dict[str, list] = {}
-        for entry in log_history:
-            for name in (name for name in entry if name.startswith(prefix)):
-                series.setdefault(name.removeprefix(prefix), []).append((entry["step"], entry[name]))
-        for domain, points in sorted(series.items()):
-            place = len(handles) if domain and domain not in handles else list(handles).index(domain) if domain else 5
-            (line,) = axes.plot(
-                *zip(*points, strict=True), **series_style(place, f"meta-target {domain}"), markersize=3
-            )
-            if domain:
-                handles.setdefault(domain, line)
-        if not series:
-            axes.text(0.5, 0.6, "not logged", transform=axes.transAxes, ha="center", color=GREY)
-        if "dotted" in title:
-            axes.axhline(math.log(2) if "ln 2" in title else 0.5, color=DARK, linestyle=":")
-    if all(axes.texts for axes in all_axes):
-        raise ValueError(
-            "`log_history` has no `task_loss` or `slot_entropy`: pass that of a trainer that meta-trained."
-        )
-    for axes in all_axes[2:]:
-        axes.set_xlabel("step")
-    return save(figure, path, list(handles.values()))
 
 
 def principal_components(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

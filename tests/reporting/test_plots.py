@@ -60,20 +60,6 @@ def test_curves_are_means_with_bands(tmp_path, drawn):
     assert axes.get_xscale() == "symlog" and entries(drawn[0]) == ["mil", "erm"]
 
 
-def test_meta_training_has_a_panel_for_each_part(tmp_path, drawn):
-    log = [{"step": step, "task_loss": 1 / step, "loss": 3.0} for step in (1, 2)]
-    log += [{"step": 2, "domain_loss_books": 0.7, "discriminator_accuracy_books": 0.5, "domain_loss_dvd": 0.6}]
-    plots.plot_meta_training([*log, {"step": 2, "eval_loss": 1.0}], tmp_path / "meta.png")
-    task, loss, accuracy, entropy = drawn[0].axes
-    assert task.get_lines()[0].get_ydata().tolist() == [1.0, 0.5]
-    assert [list(line.get_ydata()) for line in loss.get_lines()[:2]] == [[0.7], [0.6]]
-    assert accuracy.get_lines()[0].get_color() == loss.get_lines()[0].get_color()
-    assert entropy.texts[0].get_text() == "not logged"
-    assert entries(drawn[0]) == ["meta-target books", "meta-target dvd"]
-    with pytest.raises(ValueError, match="`log_history` has no `task_loss`"):
-        plots.plot_meta_training([{"step": 1, "loss": 3.0}], tmp_path / "meta.png")
-
-
 def test_a_missing_matplotlib_is_named(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install \"hf_memaug\[report\]\""):
