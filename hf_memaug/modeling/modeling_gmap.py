@@ -2,6 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """G-MAP: a domain encoder that reads the memory of a frozen general encoder (Wan et al., 2022, section 2)."""
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import nn
 from transformers.cache_utils import Cache
@@ -72,7 +75,7 @@ class GMAPModel(GMAPPreTrainedModel):
         """Casts the general encoder to `dtype`, by default to `config.general_dtype`."""
         dtype = dtype or getattr(torch, self.config.general_dtype or "", None)
         if dtype not in (None, self.general.dtype):
-            self.general.to(dtype)
+            self.general.to(dtype)  # type: ignore[arg-type]
 
     def found_general_dtype(self) -> str | None:
         """The half precision of a frozen general encoder, if the domain encoder has another type."""
@@ -134,7 +137,7 @@ class GMAPModel(GMAPPreTrainedModel):
     ) -> tuple[torch.Tensor] | GMAPOutput:
         if input_ids is not None and inputs_embeds is not None:
             raise ValueError("Give `input_ids` or `inputs_embeds`, not both.")
-        inputs = {
+        inputs: dict[str, Any] = {
             "input_ids": input_ids,
             "attention_mask": attention_mask,
             "token_type_ids": token_type_ids,
@@ -144,9 +147,9 @@ class GMAPModel(GMAPPreTrainedModel):
         if general_hidden_states is None:
             if past_key_values is None:
                 inputs["attention_mask"] = shared_mask(self.domain, self.general, **inputs)
-            states = self.general_states(**inputs)
+            states: torch.Tensor | list[torch.Tensor] = self.general_states(**inputs)
         else:
-            given = input_ids if inputs_embeds is None else inputs_embeds
+            given = inputs["input_ids"] if inputs_embeds is None else inputs_embeds
             states = self._checked(general_hidden_states, *given.shape[:2])
         memories, memory_weights = self.memory(states)
         del states  # frees the states of all layers
@@ -156,7 +159,7 @@ class GMAPModel(GMAPPreTrainedModel):
             if "flash" in self.domain.config._attn_implementation:
                 raise ValueError('Flash attention has no `memory_mask`. Use `set_attn_implementation("sdpa")`.')
             memory_mask = seen_memory(memory_mask, attention_mask, memories[0])
-            memory_mask = create_bidirectional_mask(
+            memory_mask = create_bidirectional_mask(  # type: ignore[assignment]
                 config=self.domain.config,
                 inputs_embeds=memories[0].to(self.domain.dtype),
                 attention_mask=memory_mask,
@@ -167,7 +170,7 @@ class GMAPModel(GMAPPreTrainedModel):
         for name in ("output_hidden_states", "output_attentions"):
             if getattr(self.config, name):
                 kwargs.setdefault(name, True)
-        if self.config.domain.model_type in DECODERS:
+        if self.config.domain.model_type in DECODERS:  # type: ignore[union-attr]
             kwargs["use_cache"] = False
         # Eq. 2
         outputs = self.domain(
@@ -188,6 +191,9 @@ class GMAPModel(GMAPPreTrainedModel):
 
 class GMAPHead(GMAPPreTrainedModel):
     """A head on the domain encoder; subclasses define `_logits` and `_loss`."""
+
+    _logits: Callable[..., torch.Tensor]
+    _loss: Callable[..., torch.Tensor]
 
     def __init__(self, config):
         super().__init__(config)
@@ -215,7 +221,7 @@ class GMAPHead(GMAPPreTrainedModel):
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         outputs = self.gmap(*inputs, general_hidden_states, memory_mask, **{**kwargs, "return_dict": True})
-        is_decoder = self.config.domain.model_type in DECODERS
+        is_decoder = self.config.domain.model_type in DECODERS  # type: ignore[union-attr]
         if is_decoder and attention_mask is None and input_ids is not None and self.config.pad_token_id is not None:
             # Only to find the last token.
             attention_mask = input_ids.ne(self.config.pad_token_id).long()
@@ -242,7 +248,7 @@ class GMAPForSequenceClassification(GMAPHead):
 
     @property
     def reads_last(self) -> bool:
-        return self.config.domain.model_type in DECODERS
+        return self.config.domain.model_type in DECODERS  # type: ignore[union-attr]
 
     def _logits(self, hidden_states, attention_mask):
         # Of an encoder the first token; of a decoder the last that is not padding.

@@ -2,8 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The memory-augmented layer of G-MAP (Wan et al., 2022, section 2.2), and the two it is compared with (4.2)."""
 
+from typing import Any
+
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertAttention, BertLayer, BertSelfAttention
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention, GPT2Block
@@ -18,6 +21,12 @@ from transformers.models.roberta.modeling_roberta import (
 
 class MemoryReading:
     """A base before a self-attention of transformers, whose projections it reuses."""
+
+    config: PreTrainedConfig
+    dropout: nn.Dropout
+    attention_head_size: int
+    scaling: float
+    training: bool
 
     def _heads(self, states: torch.Tensor) -> torch.Tensor:
         return states.view(*states.shape[:-1], -1, self.attention_head_size).transpose(1, 2)
@@ -124,7 +133,7 @@ class RobertaGateAttention(GateAttention, RobertaSelfAttention):
     pass
 
 
-class RobertaMemoryCrossAttention(CrossAttention, RobertaAttention):
+class RobertaMemoryCrossAttention(CrossAttention, RobertaAttention):  # type: ignore[misc]
     block = RobertaAttention
 
 
@@ -136,11 +145,11 @@ class BertGateAttention(GateAttention, BertSelfAttention):
     pass
 
 
-class BertMemoryCrossAttention(CrossAttention, BertAttention):
+class BertMemoryCrossAttention(CrossAttention, BertAttention):  # type: ignore[misc]
     block = BertAttention
 
 
-class MemoryLayer:
+class MemoryLayer(nn.Module):
     """
     A base before a layer of transformers, whose weights keep their names.
 
@@ -266,4 +275,4 @@ class GPT2MemoryLayer(GPT2Block):
 
 
 # By the domain encoder's `model_type`.
-MEMORY_LAYERS = {"roberta": RobertaMemoryLayer, "bert": BertMemoryLayer, "gpt2": GPT2MemoryLayer}
+MEMORY_LAYERS: dict[str, Any] = {"roberta": RobertaMemoryLayer, "bert": BertMemoryLayer, "gpt2": GPT2MemoryLayer}

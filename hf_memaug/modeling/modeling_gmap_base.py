@@ -45,10 +45,10 @@ class GMAPOutput(MemoryOutput):
         gate add up to 1. Strategies without a gate have none.
     """
 
-    last_hidden_state: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    last_hidden_state: torch.Tensor | None = None
+    memory_weights: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 @dataclass
@@ -62,11 +62,11 @@ class GMAPHeadOutput(MemoryOutput):
         As in [`GMAPOutput`].
     """
 
-    loss: torch.FloatTensor | None = None
-    logits: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    memory_weights: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 @dataclass
@@ -80,12 +80,12 @@ class GMAPQuestionAnsweringOutput(MemoryOutput):
         As in [`GMAPOutput`].
     """
 
-    loss: torch.FloatTensor | None = None
-    start_logits: torch.FloatTensor | None = None
-    end_logits: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    loss: torch.Tensor | None = None
+    start_logits: torch.Tensor | None = None
+    end_logits: torch.Tensor | None = None
+    memory_weights: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 @auto_docstring
@@ -104,7 +104,7 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
     _supports_attention_backend = True
 
     @property
-    def attention_reads_memory(self) -> bool:
+    def attention_reads_memory(self) -> bool:  # type: ignore[override]
         return self.config.fusion == "memory_attention"
 
     def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
@@ -196,9 +196,10 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         return embeddings
 
     @property
-    def pads_right(self) -> bool:
+    def pads_right(self) -> bool:  # type: ignore[override]
         # BERT's positions include padding, and classifiers on encoders read the first token.
-        return self.config.domain.model_type == "bert" or getattr(self, "reads_last", None) is False
+        kind = self.config.domain.model_type  # type: ignore[union-attr]
+        return kind == "bert" or getattr(self, "reads_last", None) is False
 
     @classmethod
     def how_to_begin_with(cls, model_type: str) -> str | None:
@@ -258,6 +259,6 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
 
 
 def check_masked(config: GMAPConfig) -> None:
-    found = config.domain.model_type
+    found = config.domain.model_type  # type: ignore[union-attr]
     if found not in LM_HEADS:
         raise ValueError(f"`domain` is a `{found}`, which has no masked-LM head. Supported: {', '.join(LM_HEADS)}.")

@@ -112,7 +112,7 @@ def copy_weights(source: nn.Module, into: nn.Module, name: str) -> None:
     into.load_state_dict({key: value for key, value in stored.items() if key in wanted}, strict=False)
 
 
-def layers_of(encoder: PreTrainedModel) -> nn.ModuleList:
+def layers_of(encoder) -> nn.ModuleList:
     return encoder.h if encoder.config.model_type in DECODERS else encoder.encoder.layer
 
 
@@ -188,7 +188,7 @@ def shared_mask(domain, general, input_ids=None, attention_mask=None, inputs_emb
 
 
 def layer_states(
-    encoder: PreTrainedModel,
+    encoder,
     depth: int,
     input_ids=None,
     attention_mask=None,
@@ -215,7 +215,8 @@ def layer_states(
         hidden = hidden + encoder.wpe(position_ids)
         if token_type_ids is not None:
             hidden = hidden + encoder.wte(token_type_ids)
-        hidden, masks = encoder.drop(hidden), (None, mask)
+        hidden = encoder.drop(hidden)
+        masks: tuple = (None, mask)
     else:
         hidden = encoder.embeddings(
             input_ids=input_ids, token_type_ids=token_type_ids, position_ids=position_ids, inputs_embeds=inputs_embeds

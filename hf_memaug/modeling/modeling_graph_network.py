@@ -96,7 +96,7 @@ class GraphNetworkModel(GraphNetworkPreTrainedModel):
         node_features: torch.LongTensor,
         edge_index: torch.LongTensor,
         graph_index: torch.LongTensor,
-        edge_features: torch.LongTensor | None = None,
+        edge_features: torch.Tensor | None = None,
         num_graphs: int | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
@@ -136,7 +136,7 @@ class GraphNetworkModel(GraphNetworkPreTrainedModel):
             states = sum(seen, start=states)
         return BaseModelOutputWithPooling(
             last_hidden_state=states,
-            pooler_output=pool_nodes(states, graph_index, num_graphs, self.config.pooling),
+            pooler_output=pool_nodes(states, graph_index, num_graphs, self.config.pooling),  # type: ignore[arg-type]
         )
 
     def _check_features(self, node_features, edge_features) -> None:
@@ -228,5 +228,6 @@ class PooledGraphModule(nn.Module):
                 f"`hidden_size` is {self.hidden_size}."
             )
         return BaseModelOutputWithPooling(
-            last_hidden_state=states, pooler_output=pool_nodes(states, graph_index, num_graphs, self.pooling)
+            last_hidden_state=states,
+            pooler_output=pool_nodes(states, graph_index, num_graphs, self.pooling),  # type: ignore[arg-type]
         )

@@ -4,8 +4,9 @@
 
 import copy
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 import torch
 from torch import nn
@@ -33,7 +34,13 @@ class GrownParameter:
         return into
 
 
-class GrowingModelMixin:
+if TYPE_CHECKING:
+    from hf_memaug.modeling.modeling_utils import MemoryModelMixin as _Base
+else:
+    _Base = object
+
+
+class GrowingModelMixin(_Base):
     """
     The verb that every model with a bank of slots has. Call it on the whole model, before an optimizer is made, or give
     what it returns to [`~training.growth.grow_optimizer`].
@@ -111,7 +118,7 @@ class GrowingModelMixin:
             path, _, name = entry.name.rpartition(".")
             mine[path]._parameters[name] = entry.new
         for own, numbers in sizes:
-            vars(own).update(numbers)
+            own.__dict__.update(numbers)
         for module in self.modules():
             for name, value in changes.items() if getattr(module, "config", None) is not None else ():
                 setattr(module.config, name, value)
@@ -148,8 +155,8 @@ class GrowingNetworkMixin(GrowingModelMixin):
             )
         rows, places = self._check_vectors(words, vectors)
         grown = self._grow(vocab_size=old + len(words))
-        if len(places):
-            table = self.get_input_embeddings().weight
+        if rows is not None:
+            table = cast(nn.Embedding, self.get_input_embeddings()).weight
             with torch.no_grad():
                 table[places.to(table.device) + old] = rows.to(table.device, table.dtype)
         if tokenizer is not None:
@@ -184,7 +191,7 @@ class GrowingNetworkMixin(GrowingModelMixin):
 
     def _check_vectors(self, words: list[str], vectors) -> tuple[torch.Tensor | None, torch.Tensor]:
         """The given vectors, and the places of their words in `words`."""
-        places = range(len(words))
+        places: Sequence[int] = range(len(words))
         if isinstance(vectors, Mapping):
             places = [place for place, word in enumerate(words) if word in vectors]
             vectors = [torch.as_tensor(vectors[words[place]]) for place in places] or None

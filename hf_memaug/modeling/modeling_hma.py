@@ -3,10 +3,11 @@
 """HMA: real and synthetic memory on top of any backbone (Qiu et al., 2023, section 4)."""
 
 import copy
+from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import Cache, PreTrainedModel
+from transformers import Cache, PreTrainedConfig, PreTrainedModel
 from transformers.utils import auto_docstring, can_return_tuple, logging
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
@@ -66,13 +67,13 @@ class HMAForClassification(HMAPreTrainedModel):
                 "`from_pretrained`."
             )
         if backbone is None:
-            backbone = make_backbone(config.backbone_config)
+            backbone = make_backbone(cast(PreTrainedConfig, config.backbone_config))
             check_input(backbone, self.main_input_name)  # the checkpoint may belong to another class
         else:
             backbone = keep_weights(backbone)
         self.backbone = with_prompt_tokens(backbone, config)
         follows = config.has("real") and config.momentum_encoder == "copy"
-        self.momentum_backbone = copy.deepcopy(self.backbone) if follows else None
+        self.momentum_backbone: Any = copy.deepcopy(self.backbone) if follows else None
         self.head = HMAHead(config)
         self._follows_yet = False
         self.post_init()
@@ -244,9 +245,9 @@ class HMAForClassification(HMAPreTrainedModel):
         if floating:
             ours, theirs = zip(*floating, strict=True)
             torch._foreach_lerp_(list(ours), [one.detach() for one in theirs], 1.0 - momentum)
-        for ours, theirs in pairs:
-            if not ours.is_floating_point():
-                ours.copy_(theirs)
+        for value, followed in pairs:
+            if not value.is_floating_point():
+                value.copy_(followed)
 
     def update_memory(self) -> None:
         """As in [`HMAHead`]; then the momentum encoder follows the backbone."""

@@ -5,6 +5,7 @@
 import copy
 import inspect
 from collections.abc import Iterable
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -25,6 +26,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES,
 )
 
+from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
 from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.layers.prompt_tokens import PromptTokens, add_prompt_tokens
 from hf_memaug.modeling.modeling_graph_network import GraphNetworkModel
@@ -40,8 +42,8 @@ _CLASSES = {
 
 def make_backbone(config: PreTrainedConfig) -> PreTrainedModel:
     """A new backbone without head and pooler."""
-    if config.model_type == GraphNetworkModel.config_class.model_type:
-        return GraphNetworkModel(config)
+    if config.model_type == GraphNetworkConfig.model_type:
+        return GraphNetworkModel(cast(GraphNetworkConfig, config))
     return _auto_class(config).from_config(config, **_without_pooler(config))
 
 
@@ -53,7 +55,7 @@ def load_backbone(name_or_path, how: dict) -> PreTrainedModel:
     return auto_class.from_pretrained(name_or_path, use_safetensors=True, **how, **_without_pooler(config))
 
 
-def _auto_class(config: PreTrainedConfig) -> type:
+def _auto_class(config: PreTrainedConfig) -> type[AutoModel | AutoModelForTextEncoding]:
     """For T5 and similar models, the class of the encoder alone."""
     encoder = MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.get(config.model_type, "")
     return AutoModelForTextEncoding if encoder.endswith("EncoderModel") else AutoModel
@@ -75,7 +77,7 @@ def take_backbone(backbone, how: dict) -> nn.Module:
     backbone = copy.deepcopy(_encoder_of(backbone))
     if isinstance(backbone, PreTrainedModel) and _without_pooler(backbone.config):
         # A checkpoint would be loaded without it, and predict something else.
-        backbone.pooler = None
+        backbone.pooler = None  # type: ignore[assignment]
     return _checked(backbone)
 
 
@@ -105,7 +107,7 @@ def check_input(backbone: nn.Module, wanted: str) -> None:
 def _classes_for(config: PreTrainedConfig) -> tuple[type, ...]:
     """The classes that `make_backbone` builds, if transformers knows the configuration."""
     is_encoder = _auto_class(config) is AutoModelForTextEncoding
-    found = (MODEL_FOR_TEXT_ENCODING_MAPPING if is_encoder else MODEL_MAPPING).get(type(config), ())
+    found: Any = (MODEL_FOR_TEXT_ENCODING_MAPPING if is_encoder else MODEL_MAPPING).get(type(config), ())
     return tuple(found) if isinstance(found, tuple | list) else (found,)
 
 
@@ -138,14 +140,14 @@ def _checked(backbone: nn.Module) -> nn.Module:
 
 def _without_pooler(config: PreTrainedConfig) -> dict:
     model_class = next(iter(_classes_for(config)), None)
-    takes = {} if model_class is None else inspect.signature(model_class.__init__).parameters
+    takes = {} if model_class is None else inspect.signature(model_class.__init__).parameters  # type: ignore[misc]
     return {"add_pooling_layer": False} if "add_pooling_layer" in takes else {}
 
 
 def keep_weights(module: nn.Module) -> nn.Module:
     """Marks a module as initialised, so that `post_init` keeps its weights."""
     for one in module.modules():
-        one._is_hf_initialized = True
+        one._is_hf_initialized = True  # type: ignore[assignment]
     return module
 
 
@@ -155,7 +157,7 @@ def with_prompt_tokens(backbone: nn.Module, config: HMAConfig) -> nn.Module:
         raise ValueError("The backbone has the prompt tokens of another model. Pass a plain backbone, or its folder.")
     if not config.prompt_tokens:
         return backbone
-    embeddings = getattr(backbone, "embeddings", None)
+    embeddings: Any = getattr(backbone, "embeddings", None)
     positions = getattr(embeddings, "position_embeddings", None)
     layers = _layers(backbone)
     encodes = isinstance(backbone, PreTrainedModel) and not getattr(backbone.config, "is_decoder", False)
@@ -165,11 +167,11 @@ def with_prompt_tokens(backbone: nn.Module, config: HMAConfig) -> nn.Module:
             f"`prompt_tokens={config.prompt_tokens}` is for encoders with learned positions, such as ViT, DINOv2, BERT "
             f"and RoBERTa; the backbone is a `{type(backbone).__name__}`. Leave `prompt_tokens` out."
         )
-    width = getattr(positions, "weight", positions).shape[-1]
+    width = cast(torch.Tensor, getattr(positions, "weight", positions)).shape[-1]
     # The first layer's own tokens are those at the input.
     add_prompt_tokens(embeddings, layers[1:] if config.prompt_depth == "all" else [], config.prompt_tokens, width)
     # Initialises the tokens alone, before the momentum encoder copies them.
-    backbone.init_weights()
+    cast(PreTrainedModel, backbone).init_weights()
     return backbone
 
 

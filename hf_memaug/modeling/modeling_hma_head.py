@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """HMA's head: features in, logits out (Qiu et al., 2023, section 4)."""
 
+from typing import Any, cast
+
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -51,9 +53,10 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
             return []
         config, reads = self.config, []
         weights = outputs.memory_weights.float().mean(dim=1)
-        classes = [str(config.id2label[number]) for number in range(config.num_labels)]
+        num_labels = cast(int, config.num_labels)
+        classes = [str(cast(dict, config.id2label)[number]) for number in range(num_labels)]
         if config.has("real"):
-            queue = getattr(self, "head", self).memory.queue
+            queue = cast(HMAHead, getattr(self, "head", self)).memory.queue
             about = f"The last {int(queue.filled.sum())} training rows, each a feature with its class."
             if not queue.filled.any():
                 about = "It is empty: no row was written into it in training."
@@ -75,8 +78,8 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
                 MemoryRead(
                     "Synthetic memory",
                     f"Slots that were learned in training, {per_class} for each class.",
-                    weights[:, : config.num_labels * per_class],
-                    names=[f"slot {number + 1} of {per_class}" for number in range(per_class)] * config.num_labels,
+                    weights[:, : num_labels * per_class],
+                    names=[f"slot {number + 1} of {per_class}" for number in range(per_class)] * num_labels,
                     owners=[name for name in classes for _ in range(per_class)],
                     elsewhere="itself and other rows of its batch",
                 )
@@ -121,8 +124,8 @@ class HMAHead(HMAPreTrainedModel):
 
     def __init__(self, config: HMAConfig):
         super().__init__(config)
-        self.memory = HeterogenousMemory(config) if config.reads_memory else None
-        self.classifier = nn.Linear(config.augmented_size, config.num_labels)
+        self.memory: Any = HeterogenousMemory(config) if config.reads_memory else None
+        self.classifier = nn.Linear(config.augmented_size, cast(int, config.num_labels))
         # Rows of this optimizer step, written to the real memory after it.
         self._pending: list[tuple[torch.Tensor, torch.Tensor]] = []
         self._is_updated = False
@@ -168,7 +171,7 @@ class HMAHead(HMAPreTrainedModel):
                     "it to one vector a row, or set `feature_size` to its width."
                 )
         if labels is not None and not torch.compiler.is_compiling():
-            check_labels(labels, len(features), self.config.num_labels, wait=not self._labels_checked)
+            check_labels(labels, len(features), cast(int, self.config.num_labels), wait=not self._labels_checked)
             self._labels_checked = True
         rows, weights = features.to(self.classifier.weight.dtype), []
         if self.memory is not None:

@@ -3,6 +3,7 @@
 """HMA's two memories (Qiu et al., 2023, section 4), and what its models give back."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -30,13 +31,13 @@ class HMAOutput(MemoryOutput):
         row itself), which add up to 1 again. Parts that the augmentation does not have are missing.
     """
 
-    loss: torch.FloatTensor | None = None
-    logits: torch.FloatTensor | None = None
-    features: torch.FloatTensor | None = None
-    augmented_features: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    features: torch.Tensor | None = None
+    augmented_features: torch.Tensor | None = None
+    memory_weights: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 class HeterogenousMemory(nn.Module):
@@ -47,15 +48,16 @@ class HeterogenousMemory(nn.Module):
         self.config = config
         # Set by `without_memory`: rows then read neither slots nor each other.
         self.is_off = False
-        width, self.unknown = config.memory_width, config.num_labels
+        num_labels = cast(int, config.num_labels)
+        width, self.unknown = config.memory_width, num_labels
         intermediate = config.memory_intermediate_size or 4 * width
         reader = (width, config.memory_heads, intermediate, config.memory_dropout, config.layer_norm_eps)
         # A row for each class, and one for rows whose class is to be found.
-        self.label_embedding = nn.Embedding(config.num_labels + 1, config.label_embedding_size)
+        self.label_embedding = nn.Embedding(num_labels + 1, config.label_embedding_size)
         self.real_reader = DatapointReader(*reader) if config.has("real reader") else None
         self.queue = RealMemory(config.real_memory_size, width) if config.has("real") else None
         self.synthetic_reader = DatapointReader(*reader) if config.has("synthetic reader") else None
-        shape = (config.num_labels, config.synthetic_slots, config.hidden_size)
+        shape = (num_labels, config.synthetic_slots, config.hidden_size)
         self.synthetic_slots = nn.Parameter(torch.empty(shape)) if config.has("synthetic") else None
 
     def aggregate(self, features: torch.Tensor, labels: torch.Tensor | None = None) -> torch.Tensor:

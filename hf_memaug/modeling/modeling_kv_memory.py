@@ -2,7 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """RoBERTa and BERT with a key-value memory (MIL: Jia and Zhang, 2023, section 3.1)."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -45,14 +47,14 @@ class KVMemoryOutput(MemoryOutput):
         The attention of each head over the slots, with `output_memory_weights=True`.
     """
 
-    last_hidden_state: torch.FloatTensor | None = None
-    pooler_output: torch.FloatTensor | None = None
-    augmented_features: torch.FloatTensor | None = None
-    features: torch.FloatTensor | None = None
-    memory_features: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
+    augmented_features: torch.Tensor | None = None
+    features: torch.Tensor | None = None
+    memory_features: torch.Tensor | None = None
+    memory_weights: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 @dataclass
@@ -66,25 +68,26 @@ class KVMemoryClassifierOutput(MemoryOutput):
         As in [`KVMemoryOutput`].
     """
 
-    loss: torch.FloatTensor | None = None
-    logits: torch.FloatTensor | None = None
-    augmented_features: torch.FloatTensor | None = None
-    features: torch.FloatTensor | None = None
-    memory_features: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    augmented_features: torch.Tensor | None = None
+    features: torch.Tensor | None = None
+    memory_features: torch.Tensor | None = None
+    memory_weights: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
     """What encoders and heads with a key-value memory share."""
 
+    base_model: Any
     memory_modules = (KeyValueMemory,)
     memory_shape_fields = ("memory_slots", "memory_key_size", "memory_heads", "memory_query", "hidden_size")
     without_memory_means = "λ is 0, so that the encoder's own feature goes to the head."
 
     @property
-    def pads_right(self) -> bool:
+    def pads_right(self) -> bool:  # type: ignore[override]
         # BERT's positions include padding, and "cls" reads the first token.
         return self.config.memory_pooling == "cls" or self.config.backbone_model_type == "bert"
 
@@ -130,6 +133,8 @@ class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
 
 class KVMemoryEncoderMixin(KVMemoryMixin):
     """`g_m`: a base before an encoder of transformers, which is `g`."""
+
+    pooler: nn.Module | None
 
     def __init__(self, config, add_pooling_layer=True):
         r"""
@@ -208,7 +213,8 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         if input_ids is not None:
             is_mask = input_ids == self.config.mask_token_id
         else:
-            is_mask = (inputs_embeds == self.get_input_embeddings().weight[self.config.mask_token_id]).all(dim=-1)
+            embeddings: Any = self.get_input_embeddings()
+            is_mask = (inputs_embeds == embeddings.weight[self.config.mask_token_id]).all(dim=-1)
         if not torch.compiler.is_compiling() and is_mask.device.type == "cpu" and not is_mask.any(dim=-1).all():
             logger.warning_once(
                 '`memory_pooling="mask"`, but an input has no mask token (`config.mask_token_id` = '
@@ -220,6 +226,8 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
 
 class KVMemoryClassifierMixin(KVMemoryMixin):
     """`h` after `g_m`: what both classification heads share."""
+
+    _classify: Callable[[KVMemoryOutput], torch.Tensor]
 
     def __init__(self, config):
         super().__init__(config)
@@ -296,7 +304,9 @@ class RobertaWithKVMemoryForSequenceClassification(KVMemoryClassifierMixin, Robe
 
 
 @auto_docstring
-class RobertaWithKVMemoryForPromptClassification(PromptMixin, KVMemoryClassifierMixin, RobertaPreTrainedModel):
+class RobertaWithKVMemoryForPromptClassification(  # type: ignore[misc]
+    PromptMixin, KVMemoryClassifierMixin, RobertaPreTrainedModel
+):
     config: RobertaWithKVMemoryConfig
     _tied_weights_keys = {
         "lm_head.decoder.weight": "roberta.embeddings.word_embeddings.weight",
@@ -344,7 +354,9 @@ class BertWithKVMemoryForSequenceClassification(KVMemoryClassifierMixin, BertPre
 
 
 @auto_docstring
-class BertWithKVMemoryForPromptClassification(PromptMixin, KVMemoryClassifierMixin, BertPreTrainedModel):
+class BertWithKVMemoryForPromptClassification(  # type: ignore[misc]
+    PromptMixin, KVMemoryClassifierMixin, BertPreTrainedModel
+):
     config: BertWithKVMemoryConfig
     _tied_weights_keys = {
         "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",

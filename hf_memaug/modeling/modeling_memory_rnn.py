@@ -3,6 +3,7 @@
 """Classification and generation with progressive memory banks (IDA: Asghar et al., 2020, section 4, appendix C)."""
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -32,10 +33,10 @@ class MemoryRNNClassifierOutput(MemoryOutput):
         As in [`MemoryRNNOutput`]. For pairs, the second axis is the text, padded to the longest of the batch.
     """
 
-    loss: torch.FloatTensor | None = None
-    logits: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    memory_weights: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
 
 
 class MemoryRNNClassificationHead(nn.Module):
@@ -48,7 +49,7 @@ class MemoryRNNClassificationHead(nn.Module):
         self.directions, self.hidden_size = 1 + config.bidirectional, config.hidden_size
         self.dense = nn.Linear(self.parts * self.directions * self.hidden_size, config.classifier_size)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
-        self.out_proj = nn.Linear(config.classifier_size, config.num_labels)
+        self.out_proj = nn.Linear(config.classifier_size, cast(int, config.num_labels))
 
     def unflattened(self) -> dict[str, tuple[int, ...]]:
         """As in [`MemoryRNN`]."""
@@ -151,16 +152,16 @@ class MemoryRNNGenerationOutput(MemoryOutput):
         slots)`. The first is left out where `encoder_outputs` were given without it.
     """
 
-    loss: torch.FloatTensor | None = None
-    logits: torch.FloatTensor | None = None
-    past_key_values: tuple[torch.FloatTensor, ...] | None = None
-    decoder_hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    decoder_attentions: tuple[torch.FloatTensor, ...] | None = None
-    cross_attentions: tuple[torch.FloatTensor, ...] | None = None
-    encoder_last_hidden_state: torch.FloatTensor | None = None
-    encoder_hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    memory_weights: torch.FloatTensor | None = None
-    decoder_memory_weights: torch.FloatTensor | None = None
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    past_key_values: tuple[torch.Tensor, ...] | None = None
+    decoder_hidden_states: tuple[torch.Tensor, ...] | None = None
+    decoder_attentions: tuple[torch.Tensor, ...] | None = None
+    cross_attentions: tuple[torch.Tensor, ...] | None = None
+    encoder_last_hidden_state: torch.Tensor | None = None
+    encoder_hidden_states: tuple[torch.Tensor, ...] | None = None
+    memory_weights: torch.Tensor | None = None
+    decoder_memory_weights: torch.Tensor | None = None
 
 
 class EncoderReader(nn.Module):
@@ -311,7 +312,7 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
         )
 
     def _first_state(self, encoder_outputs: MemoryRNNOutput) -> tuple[torch.Tensor, ...]:
-        ends = [encoder_outputs.pooler_output]
+        ends: list[Any] = [encoder_outputs.pooler_output]
         if self.config.cell == "lstm":
             ends.append(encoder_outputs.last_cell_state)
         return tuple(end.unsqueeze(0) for end in (ends if self.bridge is None else self.bridge(ends)))
@@ -319,7 +320,7 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """The labels, shifted right. Called by the collators of transformers, too."""
         shifted = labels.roll(1, dims=1)
-        shifted[:, 0] = self.config.decoder_start_token_id
+        shifted[:, 0] = self.config.decoder_start_token_id  # type: ignore[assignment]
         return shifted.masked_fill(shifted == -100, self.config.pad_token_id or 0)
 
     @classmethod

@@ -4,6 +4,7 @@
 
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import nn
@@ -35,18 +36,18 @@ class MemoryRNNOutput(MemoryOutput):
         The word vectors, and `last_hidden_state`.
     """
 
-    last_hidden_state: torch.FloatTensor | None = None
-    pooler_output: torch.FloatTensor | None = None
-    last_cell_state: torch.FloatTensor | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
+    last_cell_state: torch.Tensor | None = None
+    memory_weights: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
 
 
 class MemoryRNNLayer(GradientCheckpointingLayer, MemoryRNN):
     """The layer, with gradient checkpointing."""
 
     def __init__(self, config: MemoryRNNConfig, bidirectional: bool):
-        sizes = (config.embedding_size, config.hidden_size, config.total_slots, config.memory_value_size)
+        sizes = (config.embedding_size, config.hidden_size, config.total_slots, cast(int, config.memory_value_size))
         super().__init__(*sizes, config.cell, bidirectional)
 
     def forward(self, inputs, mask=None, *state, output_weights=False):
@@ -151,7 +152,7 @@ class MemoryRNNModel(MemoryRNNPreTrainedModel):
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Pass either `input_ids` or `inputs_embeds`.")
-        if inputs_embeds is None:
+        if input_ids is not None:
             if can_read_values(input_ids) and input_ids.shape[1]:
                 self.warn_if_padding_and_no_attention_mask(input_ids, attention_mask)
             inputs_embeds = self.embeddings(input_ids)
@@ -168,7 +169,7 @@ class MemoryRNNModel(MemoryRNNPreTrainedModel):
             pooler_output=pooled,
             last_cell_state=cell_state[0] if cell_state else None,
             memory_weights=weights,
-            hidden_states=(inputs_embeds, hidden) if output_hidden_states else None,
+            hidden_states=(inputs_embeds, hidden) if output_hidden_states else None,  # type: ignore[arg-type]
         )
 
 

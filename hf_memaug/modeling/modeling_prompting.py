@@ -52,8 +52,6 @@ class PromptMixin:
     the label words.
     """
 
-    words_head: nn.Module
-
     def get_output_embeddings(self):
         return self.words_head.decoder
 

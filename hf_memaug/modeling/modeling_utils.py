@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
@@ -119,7 +119,13 @@ def replaced(owner: object, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, kept)
 
 
-class MemoryModelMixin:
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel as _Base
+else:
+    _Base = object
+
+
+class MemoryModelMixin(_Base):
     """
     A base of every model of the library, before `PreTrainedModel`.
 
@@ -136,6 +142,9 @@ class MemoryModelMixin:
             Whether texts must be padded on the right.
     """
 
+    if TYPE_CHECKING:
+        config: Any
+        config_class: Any
     memory_modules: ClassVar[tuple[type[nn.Module], ...]] = ()
     memory_shape_fields: ClassVar[tuple[str, ...]] = ()
     without_memory_means: ClassVar[str | None] = None
@@ -253,7 +262,7 @@ class MemoryModelMixin:
             stored, _ = PreTrainedConfig.get_config_dict(name_or_path, **located(kwargs))
         except OSError:
             return  # Nothing there, or an adapter without a configuration: transformers handles both.
-        stored_type = stored.get("model_type")
+        stored_type: Any = stored.get("model_type")
         if stored_type != cls.config_class.model_type:
             mend = cls.how_to_begin_with(stored_type) or "An `Auto` class picks the right one."
             raise ValueError(
@@ -293,7 +302,7 @@ class MemoryModelMixin:
         config = cls.config_class.from_backbone_config(found, **kwargs)
         return cls.from_pretrained(name_or_path, config=config, _fresh_memory=True, **how)
 
-    def save_pretrained(
+    def save_pretrained(  # type: ignore[override]
         self, save_directory, is_main_process: bool = True, state_dict=None, push_to_hub: bool = False, **kwargs
     ) -> None:
         """As in transformers. `push_to_hub=True` takes the arguments of `push_to_hub` too."""
@@ -303,13 +312,13 @@ class MemoryModelMixin:
             hub |= {"token": kwargs["token"]} if "token" in kwargs else {}
             self.push_to_hub(hub.pop("repo_id", Path(save_directory).name), folder=save_directory, **hub)
 
-    def push_to_hub(self, repo_id: str, **kwargs) -> str:
+    def push_to_hub(self, repo_id: str, **kwargs) -> str:  # type: ignore[override]
         """As in transformers. The repository also gets a model card, and the tokenizer or image processor."""
         try:
             import hf_memaug.hub.publishing as publishing
         except ImportError:  # the code came with a checkpoint, and the library is not installed
             kwargs.pop("folder", None)
-            return super().push_to_hub(repo_id, **kwargs)
+            return super().push_to_hub(repo_id, **kwargs)  # type: ignore[arg-type]
         return publishing.push_model(self, repo_id, **kwargs)
 
 

@@ -4,6 +4,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -49,13 +50,13 @@ class ViTGMoEOutput(MemoryOutput):
         layers with experts, sequence_length, num_experts)`.
     """
 
-    last_hidden_state: torch.FloatTensor | None = None
-    pooler_output: torch.FloatTensor | None = None
-    aux_loss: torch.FloatTensor | None = None
-    router_logits: tuple[torch.FloatTensor, ...] | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
+    aux_loss: torch.Tensor | None = None
+    router_logits: tuple[torch.Tensor, ...] | None = None
+    memory_weights: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 @dataclass
@@ -69,13 +70,13 @@ class ViTGMoEClassifierOutput(MemoryOutput):
         As in [`ViTGMoEOutput`].
     """
 
-    loss: torch.FloatTensor | None = None
-    logits: torch.FloatTensor | None = None
-    aux_loss: torch.FloatTensor | None = None
-    router_logits: tuple[torch.FloatTensor, ...] | None = None
-    memory_weights: torch.FloatTensor | None = None
-    hidden_states: tuple[torch.FloatTensor, ...] | None = None
-    attentions: tuple[torch.FloatTensor, ...] | None = None
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    aux_loss: torch.Tensor | None = None
+    router_logits: tuple[torch.Tensor, ...] | None = None
+    memory_weights: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
 
 
 # The mixture (section 4.1)
@@ -89,7 +90,7 @@ class ViTGMoEExperts(Experts):
         super().__init__(config.num_experts, config.hidden_size, config.intermediate_size, ACT2FN[config.hidden_act])
 
 
-def grouped_experts_forward(experts: nn.Module, tokens, chosen, weights) -> torch.Tensor:
+def grouped_experts_forward(experts: Any, tokens, chosen, weights) -> torch.Tensor:
     """The default. Unlike `"grouped_mm"` of transformers it follows autocast."""
     if experts.has_gate or not experts.has_bias or experts.is_transposed:
         raise ValueError(
@@ -108,6 +109,7 @@ class MixtureOfExperts(nn.Module):
     def __init__(self, config: ViTGMoEConfig):
         super().__init__()
         self.config = config
+        self.router: CosineRouter | LinearRouter
         if config.router == "cosine":
             scales = (float(config.router_scale), float(config.router_max_scale))
             self.router = CosineRouter(config.hidden_size, config.num_experts, config.router_dim, *scales)
@@ -149,11 +151,12 @@ class ViTGMoELayer(ViTLayer):
 @auto_docstring
 class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
     config: ViTGMoEConfig
+    base_model: Any
     # Routers and experts take the place of a memory.
     memory_modules = (MixtureOfExperts,)
     memory_shape_fields = ("num_experts", "moe_placement", "moe_layers", "router", "router_dim", "distillation_token")
     # The class of transformers that loads a plain checkpoint.
-    plain_auto_class = AutoModel
+    plain_auto_class: Any = AutoModel
     _can_record_outputs = {
         **ViTPreTrainedModel._can_record_outputs,
         "router_logits": [OutputRecorder(CosineRouter), OutputRecorder(LinearRouter)],
@@ -270,7 +273,8 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
             Whether to add ViT's pooler.
         """
         super().__init__(config)
-        self.embeddings = DeiTEmbeddings(config) if config.distillation_token else ViTEmbeddings(config)
+        embeddings: Any = DeiTEmbeddings if config.distillation_token else ViTEmbeddings
+        self.embeddings = embeddings(config)
         with_experts = config.expert_layers
         self.layers = nn.ModuleList(
             ViTGMoELayer(config) if layer in with_experts else ViTLayer(config)
@@ -280,7 +284,7 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
         self.pooler = ViTPooler(config) if add_pooling_layer else None
         self.post_init()
 
-    def _upcycle(self, plain: nn.Module) -> None:
+    def _upcycle(self, plain: Any) -> None:
         stored, wanted = plain.state_dict(), self.state_dict()
         missing = [name for name in wanted if name not in stored and ".moe." not in name and "pooler." not in name]
         if missing:
@@ -289,7 +293,8 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
         for layer in self.config.expert_layers:
             # C.2: every expert starts as the pre-trained network of its layer.
             network = plain.layers[layer].mlp
-            self.layers[layer].moe.experts.copy_of(network.fc1, network.fc2)
+            ours: Any = self.layers[layer]
+            ours.moe.experts.copy_of(network.fc1, network.fc2)
 
     @merge_with_config_defaults
     @capture_outputs(tie_last_hidden_states=False)
@@ -343,9 +348,9 @@ class ViTGMoEForImageClassification(ViTGMoEPreTrainedModel):
 
     def __init__(self, config: ViTGMoEConfig):
         super().__init__(config)
-        self.num_labels = config.num_labels
+        self.num_labels = cast(int, config.num_labels)
         self.vit = ViTGMoEModel(config, add_pooling_layer=False)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels) if config.num_labels > 0 else nn.Identity()
+        self.classifier = nn.Linear(config.hidden_size, self.num_labels) if self.num_labels > 0 else nn.Identity()
         self.post_init()
 
     def _keep_head(self, plain: PreTrainedModel) -> None:
