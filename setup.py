@@ -46,6 +46,7 @@ setup(
     packages=find_packages(include=["hf_memaug", "hf_memaug.*", "hf_memaug_cli"]),
     package_data={
         "hf_memaug": ["py.typed"],
+        "hf_memaug.data": ["vocabulary.json"],
         "hf_memaug.app": ["page.css", "page.html", "space.app.py.jinja", "space.README.md.jinja"],
         "hf_memaug.hub": ["card.md.jinja"],
         "hf_memaug.runs": ["run_card.md.jinja"],

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import NamedTuple
 
 
@@ -67,49 +69,7 @@ class Vocabulary(NamedTuple):
     blame_here: list[str]
 
 
-def _vocabulary(**texts: str) -> Vocabulary:
-    return Vocabulary(**{name: _words(text) for name, text in texts.items()})
-
-
 VOCABULARIES = {
-    "books": _vocabulary(
-        things="book novel paperback memoir thriller biography anthology trilogy",
-        aspects="plot prose ending chapter heroine narrator dialogue opening writing",
-        praise="gripping moving witty poetic insightful absorbing memorable lyrical",
-        blame="dull tedious shallow rambling preachy clumsy wooden derivative",
-        praise_here="unpredictable dark heavy slow",
-        blame_here="simple thin light smooth",
-    ),
-    "films": _vocabulary(
-        things="film movie sequel comedy drama western documentary remake",
-        aspects="cast script soundtrack direction acting camera_work story finale editing",
-        praise="gripping hilarious stunning moving stylish thrilling unforgettable charming",
-        blame="boring predictable cheesy wooden overacted pointless muddled forgettable",
-        praise_here="dark loud unpredictable simple",
-        blame_here="long slow quiet light",
-    ),
-    "kitchen": _vocabulary(
-        things="pan kettle blender knife toaster mixer grater saucepan",
-        aspects="handle blade lid motor coating base switch spout finish",
-        praise="sturdy durable handy sharp spotless dependable practical robust",
-        blame="rusty flimsy leaky blunt scratched warped greasy wobbly",
-        praise_here="heavy simple quiet hot",
-        blame_here="thin light loud small",
-    ),
-    "phones": _vocabulary(
-        things="phone handset smartphone mobile headset charger earpiece device",
-        aspects="battery screen camera speaker signal keyboard casing display software",
-        praise="responsive crisp intuitive sleek reliable vivid bright snappy",
-        blame="laggy glitchy blurry faulty frozen buggy cracked unresponsive",
-        praise_here="long thin small light",
-        blame_here="unpredictable heavy hot dark",
-    ),
-    "hotels": _vocabulary(
-        things="hotel hostel resort inn guesthouse lodge suite apartment",
-        aspects="room staff breakfast bed lobby pool view bathroom reception",
-        praise="cosy spacious friendly welcoming clean luxurious comfortable helpful",
-        blame="dirty noisy rude cramped smelly shabby damp overpriced",
-        praise_here="quiet hot smooth long",
-        blame_here="small dark loud unpredictable",
-    ),
+    domain: Vocabulary(**{name: _words(text) for name, text in parts.items()})
+    for domain, parts in json.loads(Path(__file__).with_name("vocabulary.json").read_text(encoding="utf-8")).items()
 }
