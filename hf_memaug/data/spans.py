@@ -31,8 +31,8 @@ def check_tags(rows: Iterable[dict], column: str = "ner_tags") -> None:
                 or any(not isinstance(one, str) for one in given)
             ):
                 raise ValueError(
-                    f"`rows`: `{name}` must hold a list of strings, and is {given!r:.40} in row {number}. Give each "
-                    "word a tag by its name, such as B-Disease."
+                    f"`rows`: `{name}` must hold a list of strings, and is {given!r:.40} in row {number}. Write "
+                    "JSON lines or Parquet, and tags by their names, such as B-Disease."
                 )
         if len(words) != len(tags):
             raise ValueError(f"`rows`: row {number} has {len(words)} words and {len(tags)} tags. Give each word a tag.")

@@ -239,7 +239,7 @@ def _check_labels(train: DomainDataset, other: DomainDataset, name: str, when: s
     if unseen:
         raise ValueError(
             f"{name} has the label {listed(train.label_names[label] for label in unseen)}, which no row of `train` "
-            f"has{when}, so no model can learn it. Remove those rows, or choose another target."
+            f"has{when}, so no model can learn it. Remove those rows."
         )
 
 

@@ -24,7 +24,6 @@ DEFINITIONS = {
     "forgetting": "mean over j < T of max over l < T of R[l, j], less R[T, j]: how far a domain fell from its best",
 }
 LOWER_IS_BETTER = ("forgetting",)
-# These compare a domain with itself at another time.
 
 
 def continual_scores(matrix: Any, baseline: Sequence[float] | None = None) -> dict[str, float | None]:

@@ -69,6 +69,7 @@ def model_card(
     facts: Mapping[str, Any] | None = None,
     adapter: bool = False,
     carries_code: bool = False,
+    loaded_by: type | None = None,
     **metadata,
 ) -> ModelCard:
     """
@@ -79,6 +80,7 @@ def model_card(
         facts (*optional*): what `record_run` returns. Default: the configuration's `run_facts`.
         adapter (`bool`, *optional*): whether the repository holds only an adapter.
         carries_code (`bool`, *optional*): whether the repository has the code, so that hf_memaug is not needed.
+        loaded_by (`type`, *optional*): the class whose `from_pretrained` loads it, where no Auto class does.
         metadata (*optional*): further metadata: `license`, `language`, `tags`, `datasets`, `base_model`.
     """
     facts = facts or getattr(config, "run_facts", None) or {}
@@ -121,7 +123,8 @@ def model_card(
         data=data,
         adapter=adapter,
         base_model=base_model if adapter else None,
-        needs_package=paper is not None and not carries_code,
+        needs_package=(paper is not None or loaded_by is not None) and not carries_code,
+        loaded_by=loaded_by,
         needs_module=_needs_module(config, architecture),
         trust=", trust_remote_code=True" if carries_code else "",
         processor=_processor(config, architecture),
@@ -164,8 +167,9 @@ def _processor(config, architecture: str) -> dict[str, str] | None:
     import transformers
 
     family = FAMILIES.get(config.model_type)
-    model_class = family.load(architecture) if family else getattr(transformers, architecture)
-    return _PROCESSORS.get(model_class.main_input_name, _TOKENIZER)
+    # Other classes, such as the columns of a progressive network, take texts.
+    model_class = family.load(architecture) if family else getattr(transformers, architecture, None)
+    return _PROCESSORS.get(getattr(model_class, "main_input_name", "input_ids"), _TOKENIZER)
 
 
 def _tags(config, paper: Paper | None) -> list[str]:

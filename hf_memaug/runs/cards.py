@@ -61,7 +61,16 @@ def write_checkpoint_card(job: Job, trainer, folder: Path, facts: Mapping[str, A
     elif trainer.is_world_process_zero():
         model = trainer.accelerator.unwrap_model(trainer.model)
         facts = {"data": data_name(job.source["data"]), **facts}
-        model_card(model.config, type(model).__name__, job.name, facts=facts).save(folder / "README.md")
+        # Progressive networks are columns of another class, and no Auto class loads them.
+        column = getattr(model.config, "column_class", None)
+        card = model_card(
+            model.config,
+            column or type(model).__name__,
+            job.name,
+            facts=facts,
+            loaded_by=type(model) if column else None,
+        )
+        card.save(folder / "README.md")
 
 
 def write_winner_card(folder: Path, winner: Mapping[str, Any], job: Job) -> None:

@@ -337,7 +337,10 @@ class DomainTrainer(BaseTrainer):
         if labels.dtype.kind == "f":
             raise ValueError("There is no default score for float labels: give `compute_metrics`.")
         kept = labels != IGNORED
-        logits, labels = logits[kept], labels[kept]
+        if labels.ndim > 1:
+            logits, labels = logits[kept], labels[kept]
+        elif not kept.all():
+            raise ValueError(f"`eval_dataset` has {np.sum(~kept)} rows labelled {IGNORED}. Remove them.")
         if self.model.config.is_encoder_decoder:
             return {"accuracy": accuracy(logits if logits.ndim == 1 else logits.argmax(axis=-1), labels)}
         predicted, num_labels = logits.argmax(axis=-1), logits.shape[-1]

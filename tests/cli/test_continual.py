@@ -362,3 +362,16 @@ class TestQuestions:
         ):
             code, _, error = command("continual", *words, "--backbone", encoder, *more, "--dry-run")
             assert code == 2 and said in error
+
+
+@pytest.mark.slow
+def test_the_card_of_columns_says_how_to_load_them(finished, tmp_path):
+    words = ["--data", "generated_reviews", "--order", "books,films", "--method", "erm", "--max-steps", 2]
+    record = finished(*words, "--strategies", "progressive", "--seeds", 1)["progressive"]
+    kept = tmp_path / "run" / record["checkpoint"]
+    card = (kept / "README.md").read_text()
+    assert "pipeline_tag: text-classification" in card and "AutoModel" not in card
+    (line,) = [line for line in card.splitlines() if line.endswith("import ProgressiveColumns")]
+    names: dict = {}
+    exec(line, names)
+    assert names["ProgressiveColumns"].from_pretrained(kept).config.columns == 2

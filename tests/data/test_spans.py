@@ -121,7 +121,7 @@ def test_tags_that_are_not_iob2_are_refused():
 @pytest.mark.parametrize(
     ("tags", "message"),
     [
-        ([0, 3], r"`ner_tags` must hold a list of strings, and is \[0, 3\] in row 1.*by its name"),
+        ([0, 3], r"`ner_tags` must hold a list of strings, and is \[0, 3\] in row 1.*by their names"),
         (["O", None], r"`ner_tags` must hold a list of strings, and is \['O', None\] in row 1"),
         (None, "`ner_tags` must hold a list of strings, and is None in row 1"),
         ("OO", "`ner_tags` must hold a list of strings, and is 'OO' in row 1"),
