@@ -124,7 +124,7 @@ def report(
 
 
 def common_options(parser: argparse.ArgumentParser) -> None:
-    """The options that `results` and `differences` share."""
+    """The options that `tables.py` and `differences.py` share."""
     parser.add_argument("files", nargs="+", metavar="file", help="JSON files that `write_results` wrote")
     parser.add_argument("--metric", help="only this metric (default: all)")
     parser.add_argument("--seeds", nargs="+", type=int, help="only the models of these seeds (default: all)")

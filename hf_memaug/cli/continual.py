@@ -168,7 +168,7 @@ def _check_models(
         if options.vectors is not None and not one.makes_words:
             raise UsageError(f"`--vectors` is for memory-rnn, and `--method` is {name!r}. Leave it out.")
     for strategy in strategies:
-        check_strategy(strategy, STRATEGIES[strategy].needs, name, sorted(grows), kind)
+        check_strategy(strategy, STRATEGIES[strategy], name, sorted(grows), kind)
 
 
 def _check_trained_model(options, one: Chosen, kind: str, settings: Mapping[str, Mapping[str, Any]]):

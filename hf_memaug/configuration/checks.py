@@ -60,23 +60,23 @@ def refuse_misspelt_fields(config_class: type, kwargs: Iterable[str], own_prefix
         suggestion = nearest(name, own, cutoff=0.75) or nearest(name, known, cutoff=0.9)
         if suggestion is None and not name.startswith(own_prefixes):
             continue
-        mend = f"Did you mean `{suggestion}`?" if suggestion else f"There are {', '.join(f'`{n}`' for n in own)}."
-        raise TypeError(f"`{config_class.__name__}` has no field `{name}`. {mend}")
+        fix = f"Did you mean `{suggestion}`?" if suggestion else f"There are {', '.join(f'`{n}`' for n in own)}."
+        raise TypeError(f"`{config_class.__name__}` has no field `{name}`. {fix}")
 
 
-def check_at_least(config: PreTrainedConfig, least: int, *names: str, mend: str = "") -> None:
+def check_at_least(config: PreTrainedConfig, least: int, *names: str, fix: str = "") -> None:
     """Raises an error for a field below `least`. None passes."""
     for name in names:
         value = getattr(config, name)
         if value is not None and value < least:
-            raise ValueError(f"`{name}` must be at least {least}; got {value}.{mend}")
+            raise ValueError(f"`{name}` must be at least {least}; got {value}.{fix}")
 
 
-def check_not_negative(config: PreTrainedConfig, *names: str, mend: str = "") -> None:
+def check_not_negative(config: PreTrainedConfig, *names: str, fix: str = "") -> None:
     """Raises an error for a negative or infinite field. None passes."""
     for name in names:
         if not 0 <= (getattr(config, name) or 0) < float("inf"):
-            raise ValueError(f"`{name}` cannot be negative or infinite; got {getattr(config, name)}.{mend}")
+            raise ValueError(f"`{name}` cannot be negative or infinite; got {getattr(config, name)}.{fix}")
 
 
 def check_share(config: PreTrainedConfig, *names: str, below_one: bool = False) -> None:
@@ -87,10 +87,10 @@ def check_share(config: PreTrainedConfig, *names: str, below_one: bool = False) 
             raise ValueError(f"`{name}` lies between 0 and 1{', 1 excluded' * below_one}; got {value}.")
 
 
-def check_layers(name: str, layers: Sequence[int], of: str, first: int, last: int, mend: str) -> None:
+def check_layers(name: str, layers: Sequence[int], of: str, first: int, last: int, fix: str) -> None:
     """Raises an error for a list of layers that is empty, names one twice, or names one that is not there."""
     if not layers:
-        raise ValueError(f"`{name}` is empty. {mend}")
+        raise ValueError(f"`{name}` is empty. {fix}")
     wrong = [layer for layer in layers if not first <= layer <= last]
     if wrong:
         raise ValueError(

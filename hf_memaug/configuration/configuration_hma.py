@@ -176,7 +176,7 @@ class HMAConfig(PreTrainedConfig):
 
     def validate_memory(self):
         sizes = ("real_memory_size", "synthetic_slots", "label_embedding_size", "memory_heads")
-        check_at_least(self, 1, *sizes, mend=" `augmentation` turns parts off.")
+        check_at_least(self, 1, *sizes, fix=" `augmentation` turns parts off.")
         check_at_least(self, 1, "feature_size", "memory_intermediate_size")
         check_at_least(self, 0, "prompt_tokens")
         check_share(self, "momentum", "memory_dropout")

@@ -47,7 +47,7 @@ class MemoryRNNConfig(PreTrainedConfig):
         initializer_range (`float`, *optional*, defaults to 0.1):
             Standard deviation of fresh word vectors.
         use_cache (`bool`, *optional*, defaults to `True`):
-            Whether `generate` goes on from the decoder's last state instead of reading all words again.
+            Whether `generate` continues from the decoder's last state instead of reading all words again.
         run_facts (`dict`, *optional*):
             What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model
             card is written from it.

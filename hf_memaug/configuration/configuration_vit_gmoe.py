@@ -110,7 +110,7 @@ class ViTGMoEConfig(ViTConfig):
                 f"`num_experts_per_tok` ({self.num_experts_per_tok}) is more than `num_experts` ({self.num_experts}). "
                 f"Choose 1 to {self.num_experts}."
             )
-        check_not_negative(self, "router_noise", "aux_loss_weight", mend=" `0` turns it off.")
+        check_not_negative(self, "router_noise", "aux_loss_weight", fix=" `0` turns it off.")
         if not 0 < self.router_scale <= self.router_max_scale:
             raise ValueError(
                 f"`router_scale` ({self.router_scale}) must be above 0 and no more than `router_max_scale` "
@@ -119,8 +119,8 @@ class ViTGMoEConfig(ViTConfig):
 
     def validate_expert_layers(self):
         if self.moe_layers is not None:
-            mend = "That is a plain ViT: name layers, or leave it out and set `moe_placement`."
-            check_layers("moe_layers", self.moe_layers, "there are", 0, self.num_hidden_layers - 1, mend)
+            fix = "That is a plain ViT: name layers, or leave it out and set `moe_placement`."
+            check_layers("moe_layers", self.moe_layers, "there are", 0, self.num_hidden_layers - 1, fix)
 
     @classmethod
     def from_vit_config(cls, vit: PreTrainedConfig, **kwargs) -> "ViTGMoEConfig":

@@ -212,8 +212,8 @@ class HMAHead(HMAPreTrainedModel):
                 'without a real memory, such as "abd+syn".'
             )
         if len(features) > size:
-            mend = f"Choose `real_memory_size={len(features)}` or more, or smaller batches."
-            raise ValueError(f"`real_memory_size={size}` is less than a batch of {len(features)}. {mend}")
+            fix = f"Choose `real_memory_size={len(features)}` or more, or smaller batches."
+            raise ValueError(f"`real_memory_size={size}` is less than a batch of {len(features)}. {fix}")
         if sum(len(rows) for rows, _ in self._pending) + len(features) > size:
             if self._is_updated:
                 raise RuntimeError(

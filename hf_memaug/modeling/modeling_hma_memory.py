@@ -103,7 +103,7 @@ def check_labels(labels: torch.Tensor, rows: int, num_labels: int, wait: bool = 
         return
     wrong = labels[(labels < 0) | (labels >= num_labels)]
     if len(wrong):
-        more = f"Build it with `num_labels={int(wrong.max()) + 1}`, or mend the labels."
+        more = f"Build it with `num_labels={int(wrong.max()) + 1}`, or fix the labels."
         raise ValueError(
             f"`labels` has the label {int(wrong[0])}, and the model embeds the labels 0 to {num_labels - 1}. "
             f"{more if wrong.max() >= 0 else 'Every row has a class here: leave rows without one out.'}"

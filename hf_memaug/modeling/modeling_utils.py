@@ -264,10 +264,10 @@ class MemoryModelMixin(_Base):
             return  # Nothing there, or an adapter without a configuration: transformers handles both.
         stored_type: Any = stored.get("model_type")
         if stored_type != cls.config_class.model_type:
-            mend = cls.how_to_begin_with(stored_type) or "An `Auto` class picks the right one."
+            fix = cls.how_to_begin_with(stored_type) or "An `Auto` class picks the right one."
             raise ValueError(
                 f"`{name_or_path}` holds a `{stored_type}` model, and `{cls.__name__}` reads "
-                f"`{cls.config_class.model_type}`. {mend}"
+                f"`{cls.config_class.model_type}`. {fix}"
             )
         refuse_misspelt_fields(cls.config_class, set(kwargs) - _HOW, own_prefixes=("memory_",))
         # An Auto class has moved the keywords into `config`.

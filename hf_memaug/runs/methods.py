@@ -32,8 +32,6 @@ PLAIN = (
 ALIASES = dict.fromkeys(("vit", "backbone", "dapt", "tapt", "dapt+tapt"), ERM)
 # They split a batch by its rows, and a batch of graphs is one of nodes.
 NOT_FOR_GRAPHS = ("mixup", "mldg")
-# Strategies whose models have one prediction for each row or word.
-NOT_FOR_QUESTIONS = ("progressive",)
 
 
 def all_methods() -> dict[str, Method]:
@@ -154,22 +152,23 @@ def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> N
         )
 
 
-def check_strategy(strategy: str, verbs: Sequence[str], model: str, grows: Sequence[str], kind: str) -> None:
+def check_strategy(strategy: str, of: type[Any], model: str, grows: Sequence[str], kind: str) -> None:
     """
     Raises an error for a strategy that does not fit the model or the rows.
 
     Args:
-        verbs: what it calls to enlarge the model.
+        of: its class.
         model, grows: the model's name, and the verbs that it has.
         kind: what the rows are.
     """
-    if not set(verbs) <= set(grows):
-        fitting = " or ".join(name for name, method in all_methods().items() if set(verbs) <= set(method.grows))
+    verbs = set(of.needs)
+    if not verbs <= set(grows):
+        fitting = " or ".join(name for name, method in all_methods().items() if verbs <= set(method.grows))
         raise UsageError(
             f"`--strategies` has {strategy!r}, which enlarges the model, and models of `{model}` cannot grow. "
             f"Choose `--method` {fitting}, or another strategy, such as ewc."
         )
-    if kind == QUESTIONS and strategy in NOT_FOR_QUESTIONS:
+    if kind == QUESTIONS and not of.supports_questions:
         raise UsageError(
             f"`--strategies` has {strategy!r}, which does not support questions. Choose another, such as ewc."
         )

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Arguments that cannot hold are refused before anything runs, by name and with the mend."""
+"""Invalid arguments raise an error before anything runs, which names the argument and the fix."""
 
 from dataclasses import fields
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What `ContinualTrainer` cannot train as it stands is refused before training, with the mend."""
+"""What `ContinualTrainer` cannot train raises an error before training, which says the fix."""
 
 import pytest
 import torch

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What `DomainTrainer` could make nothing of, or nothing good, is refused in words that say the mend."""
+"""Rows that `DomainTrainer` cannot use raise an error that says the fix."""
 
 import warnings
 

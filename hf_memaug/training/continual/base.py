@@ -23,6 +23,8 @@ class FineTuning:
 
     # Verbs that the model must have.
     needs: ClassVar[tuple[str, ...]] = ()
+    # Whether it trains models that answer questions.
+    supports_questions: ClassVar[bool] = True
     # What `strategy_kwargs` may say, and what holds without.
     options: ClassVar[dict[str, Any]] = {}
     # As in an algorithm.
@@ -50,7 +52,11 @@ class FineTuning:
             setattr(self, name, value)
 
     def check_model(self, model: Any, processing_class, rows: DomainDataset) -> None:
-        """Refuses a model that lacks a verb, before anything is trained."""
+        """Raises an error for a model that lacks a verb, and for rows that the strategy cannot train on."""
+        if "start_positions" in rows.column_names and not self.supports_questions:
+            raise ValueError(
+                f'`strategy="{self.name}"` does not support questions. Choose another strategy, such as "ewc".'
+            )
         for verb in self.needs:
             if not hasattr(model, verb):
                 raise ValueError(

@@ -31,15 +31,13 @@ class ProgressiveNetworks(FineTuning):
     Rusu et al. do.
     """
 
+    # A column has one prediction for each row or word.
+    supports_questions = False
     options = {"column_start": "previous"}
     limits = {"column_start": ("previous", "random")}
 
     def check_model(self, model: Any, processing_class, rows: DomainDataset) -> None:
         super().check_model(model, processing_class, rows)
-        if "start_positions" in rows.column_names:
-            raise ValueError(
-                f'`strategy="{self.name}"` does not support questions. Choose another strategy, such as "ewc".'
-            )
         if not isinstance(model, ProgressiveColumns):
             find_head(model)
             find_class(type(model).__name__)
