@@ -64,7 +64,7 @@ def both_passes(layer, words):
 
 def graphed(layer, words):
     """The same, recorded once and replayed."""
-    from hf_memaug.kernels import GraphedFunction
+    from hf_memaug.kernels.cuda_graphs import GraphedFunction
 
     # The recording holds on to the words of its own: their gradient is taken as well.
     run = GraphedFunction(lambda inputs: _gradients(layer, inputs["words"]))

@@ -27,7 +27,7 @@ def training_step(model, inputs, labels, autocast, graphed: bool = False):
     """A function that makes one step of AdamW; `graphed`: forward and backward pass as a CUDA graph."""
     import torch
 
-    from hf_memaug.kernels import GraphedFunction
+    from hf_memaug.kernels.cuda_graphs import GraphedFunction
 
     learned = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = torch.optim.AdamW(learned, lr=1e-6, fused=True)
@@ -57,7 +57,7 @@ def inference(model, inputs, autocast, graphed: bool = False):
     """A function that makes one forward pass."""
     import torch
 
-    from hf_memaug.kernels import GraphedFunction
+    from hf_memaug.kernels.cuda_graphs import GraphedFunction
 
     model.eval()
 

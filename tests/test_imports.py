@@ -11,8 +11,9 @@ PACKAGE = Path(__file__).parents[1] / "hf_memaug"
 # A package may import those of lower levels and, except at the top, those of its own.
 LEVELS = (
     {"__init__", "registry", "registration", "suggestions", "files", "lazy"},
+    {"kernels"},
     {"configuration", "layers"},
-    {"kernels", "hub"},
+    {"hub"},
     {"modeling"},
     {"data", "evaluation"},
     {"training"},

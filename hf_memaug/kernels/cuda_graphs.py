@@ -11,6 +11,13 @@ from typing import Any
 
 import torch
 
+_recordings = 0
+
+
+def is_recording() -> bool:
+    """Whether a CUDA graph is being recorded or warmed up, in any thread: a backward pass has its own."""
+    return _recordings > 0
+
 
 class GraphedFunction:
     """
@@ -42,6 +49,14 @@ class GraphedFunction:
         return outputs
 
     def _record(self, inputs: dict[str, torch.Tensor]) -> tuple:
+        global _recordings
+        _recordings += 1
+        try:
+            return self._warm_up_and_record(inputs)
+        finally:
+            _recordings -= 1
+
+    def _warm_up_and_record(self, inputs: dict[str, torch.Tensor]) -> tuple:
         own = {name: value.clone() for name, value in inputs.items()}
         # A resumed run records again, and must draw the same random numbers as an uninterrupted one.
         numbers = torch.cuda.get_rng_state()

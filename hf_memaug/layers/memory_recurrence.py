@@ -7,10 +7,13 @@ Both give the same. Compilers, exporters and second derivatives use the plain on
 each weight as one product after the last step.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+
+from hf_memaug.kernels.cuda_graphs import is_recording
 
 
 class Setting(NamedTuple):
@@ -113,18 +116,35 @@ def plain_steps(
 # What lies between the products of a step. Results are written to the last arguments.
 
 
+def _compiled_in_graphs(function: Callable) -> Callable:
+    """
+    In a CUDA graph, Inductor makes one kernel of it. Elsewhere the calls of compiled functions take longer than they
+    save. Those of a GRU write to slices by `out=`, which Dynamo does not support.
+    """
+    compiled = torch.compile(function, dynamic=False)
+
+    @functools.wraps(function)
+    def call(*args):
+        return compiled(*args) if is_recording() else function(*args)
+
+    return call
+
+
+@_compiled_in_graphs
 def _attend(scores, has_read, weights) -> None:
     torch.softmax(scores, dim=-1, out=weights)
     if has_read is not None:
         weights *= has_read
 
 
+@_compiled_in_graphs
 def _attend_back(to_weights, asked, weights, to_scores) -> None:
     if asked is not None:
         to_weights = to_weights + asked
     to_scores.copy_(torch._softmax_backward_data(to_weights, weights, -1, weights.dtype))
 
 
+@_compiled_in_graphs
 def _lstm(from_words, from_hidden, before, word, gates, after, cell_before, cell_after) -> None:
     size = before.shape[-1]
     torch.add(from_words, from_hidden, out=gates)
@@ -151,6 +171,7 @@ def _gru(from_words, from_hidden, before, word, gates, after, candidate_bias, in
         torch.where(word, after, before, out=after)
 
 
+@_compiled_in_graphs
 def _lstm_back(to_hidden, asked, word, opened, to_gates, to_cell, cell_before, cell_after):
     """Returns the gradients of the cell before, and of the hidden state before without its products (or None)."""
     to_hidden, passed_hidden = _stopped(to_hidden if asked is None else to_hidden + asked, word)

@@ -273,3 +273,25 @@ class TestTheorem1:
         share = float(beta.square().sum(-1)[:, 0][holds].mean())
         assert float(by_memory.mean()) == pytest.approx(whole * share, rel=0.15)  # Eq. 20 and 34
         assert share <= float(after.square().sum(-1)[:, 0][holds].mean()) <= 1  # Eq. 35 and 36
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_a_recorded_recurrence_gives_the_same(cell, masked):
+    from hf_memaug.kernels import GraphedFunction
+
+    torch.manual_seed(0)
+    layer = MemoryRNN(64, 64, 100, 64, cell=cell).cuda()
+    for parameter in layer.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    mask = torch.arange(9)[None] < torch.tensor([9, 5, 3, 9])[:, None] if masked else None
+
+    def gradients(inputs):
+        hidden, state, _ = layer(inputs["words"], mask=inputs.get("mask"))
+        return torch.autograd.grad(hidden.pow(2).sum() + state[0].sum(), list(layer.parameters()))
+
+    inputs = {"words": torch.randn(4, 9, 64).cuda(), **({} if mask is None else {"mask": mask.cuda()})}
+    expected = [gradient.clone() for gradient in gradients(inputs)]
+    for found, gradient in zip(GraphedFunction(gradients)(inputs), expected, strict=True):
+        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=1e-5)
