@@ -220,6 +220,18 @@ IDA = Paper(
 )
 
 
+WRITABLE_MEMORY = Paper(
+    row="write",
+    title="Writable memory: adapt a classifier to a new domain by writing rows",
+    url="https://github.com/hf-memaug/hf_memaug",
+    tags=("memory", "domain-adaptation", "few-shot"),
+    what="a memory of labelled rows corrects the answers of a classifier, whose weights stay as they are",
+    how="Kernel ridge regression on the classifier's hidden states, from the written rows to the errors of the "
+    "classifier. A gate keeps the old domains as they are. All strengths are chosen by leave-one-out predictions.",
+    bibtex="",
+)
+
+
 # RoBERTa and BERT are two rows with one method.
 KV_MEMORY_METHODS = (
     Method("+memory", "a key-value memory, trained by the task loss", grows=("grow_memory",)),
@@ -326,6 +338,17 @@ FAMILIES: dict[str, Family] = {
                 grows=("grow_memory", "grow_vocabulary", "grow_hidden"),
             ),
         ),
+    ),
+    "writable_memory": Family(
+        configuration="hf_memaug.configuration.configuration_writable_memory",
+        modeling="hf_memaug.modeling.modeling_writable_memory",
+        config="WritableMemoryConfig",
+        backbone="bert",
+        paper=WRITABLE_MEMORY,
+        models={
+            "AutoModelForImageClassification": ("WritableMemoryForImageClassification",),
+            "AutoModelForSequenceClassification": ("WritableMemoryForSequenceClassification",),
+        },
     ),
 }
 

@@ -99,6 +99,53 @@ def memory_rnn_weights(config, rows, length):
     return (rows, 2, length, config.total_slots), total
 
 
+def writable_memory_config(model_type: str = "writable_memory", kind: str = "bert", **kwargs):
+    """What is no field of the memory's is the classifier's."""
+    config_class = FAMILIES[model_type].load(FAMILIES[model_type].config)
+    own = {name: kwargs.pop(name) for name in list(kwargs) if name in config_class.__dataclass_fields__}
+    labels = {"num_labels": kwargs.pop("num_labels", 3)} if "id2label" not in own else {"id2label": own["id2label"]}
+    sizes = {**SIZES, "num_hidden_layers": 3, "initializer_range": 0.2, **labels, **kwargs}
+    if kind == "vit":
+        del sizes["max_position_embeddings"]
+        classifier = {"model_type": "vit", **IMAGES, **sizes}
+    else:
+        classifier = {"model_type": "bert", "vocab_size": 99, "pad_token_id": 0, **sizes}
+    return config_class(**{"classifier_config": classifier, **labels, **own})
+
+
+class HashingProcessor:
+    """Stands for a tokenizer and for an image processor: inputs that depend on the rows alone."""
+
+    def __call__(self, rows, pairs=None, **kwargs):
+        seeds = [sum(map(ord, row)) if isinstance(row, str) else int(sum(row.getpixel((0, 0)))) for row in rows]
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        if isinstance(rows[0], str):
+            ids = torch.stack([torch.randint(11, 99, (9,), generator=generator) for generator in generators])
+            return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        return {"pixel_values": torch.stack([torch.randn(3, 16, 16, generator=one) for one in generators])}
+
+
+def writable_rows(model, shift: int, rows: int = 30, seed: int = 0) -> list[dict]:
+    """Rows for `HashingProcessor`, with labels `shift` classes behind the classifier's answers."""
+    from PIL import Image
+
+    if model.main_input_name == "input_ids":
+        found = [{"text": f"row {seed} {'a' * row}"} for row in range(rows)]
+    else:
+        found = [{"image": Image.new("RGB", (4, 4), (row, seed, 2 * row))} for row in range(rows)]
+    inputs = HashingProcessor()([next(iter(row.values())) for row in found])
+    with torch.no_grad():
+        answers = model.eval()(**inputs).logits.argmax(dim=-1).tolist()
+    return [{**row, "label": (answer + shift) % 3} for row, answer in zip(found, answers, strict=True)]
+
+
+def write_rows(model) -> None:
+    """Rows that the classifier gets wrong, and guard rows that it gets right."""
+    rows, guard = writable_rows(model, 1), writable_rows(model, 0, seed=7)
+    model.write(rows, domain="new", tokenizer=HashingProcessor(), guard=guard)
+    assert model.config.has_memory, "the memory would be read by nothing"
+
+
 @dataclass(frozen=True)
 class Tiny:
     """
@@ -115,6 +162,7 @@ class Tiny:
         additive: fields that also leave a loss which is a mean over rows, and nothing that is of a batch as a whole.
         prepare: what is done to a fresh model before anything is asked of it.
         kinds: the backbone of each class, where they have different ones.
+        trains_memory: whether the memory has parameters.
     """
 
     config: Callable
@@ -127,6 +175,7 @@ class Tiny:
     additive: dict = field(default_factory=dict)
     prepare: Callable = lambda model: None
     kinds: dict = field(default_factory=dict)
+    trains_memory: bool = True
 
 
 KV_MEMORY = Tiny(
@@ -178,6 +227,15 @@ TINY = {
         adapted="input_projection",
     ),
 }
+TINY["writable_memory"] = Tiny(
+    config=writable_memory_config,
+    shape=("memory_rows", 60, 61),
+    misspelt=("memory_row", "memory_rows"),
+    weights=lambda config, rows, length: ((rows, config.memory_landmarks), 1.0),
+    prepare=write_rows,
+    kinds={"WritableMemoryForImageClassification": "vit", "WritableMemoryForSequenceClassification": "bert"},
+    trains_memory=False,
+)
 CONFIGS = {model_type: tiny.config for model_type, tiny in TINY.items()}
 
 

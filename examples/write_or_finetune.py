@@ -1,0 +1,246 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+Adapt a trained classifier to a new domain with few labelled rows: write them to a memory, or train on them.
+
+A classifier is trained on all domains but one (ERM). Then each way gets the same rows of the domain left out, and is
+scored on other rows of it, and on held-out rows of the old domains. Half of the held-out rows are guard rows.
+
+    python examples/write_or_finetune.py --data ../shared/data/vader4 --backbone MiniLM --bf16 true
+    python examples/write_or_finetune.py --data PACS --backbone vit --max_steps 700 --per_device_train_batch_size 96
+"""
+
+import json
+import random
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from transformers import (
+    AutoImageProcessor,
+    AutoModel,
+    AutoModelForImageClassification,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    HfArgumentParser,
+    set_seed,
+)
+from transformers.utils import logging
+
+from hf_memaug import (
+    DomainDataset,
+    DomainTrainer,
+    DomainTrainingArguments,
+    WritableMemoryForImageClassification,
+    WritableMemoryForSequenceClassification,
+    load_domains,
+)
+from hf_memaug.data.images import decode_image
+from hf_memaug.data.splits import without_overlap
+from hf_memaug.evaluation.scores import accuracy, macro_f1
+
+WAYS = ("write", "write+general", "finetune", "head", "lora", "knn", "tip-adapter", "retrain")
+
+
+@dataclass
+class ScriptArguments:
+    data: str = field(metadata={"help": "Folder of text files or of images, with domains."})
+    backbone: str = field(metadata={"help": "A pretrained encoder."})
+    targets: str = field(default="", metadata={"help": "Domains to leave out, with commas (all if unset)."})
+    seeds: str = field(default="0,1,2,3,4", metadata={"help": "Of the classifier, and of the rows that are drawn."})
+    shots: str = field(default="8,32,128,512", metadata={"help": "How many rows; all of them with `all`."})
+    ways: str = field(default="write,finetune", metadata={"help": f"Some of {', '.join(WAYS)}."})
+    late_shots: str = field(default="512", metadata={"help": "The shots of `head`, `lora` and `retrain`."})
+    noise: float = field(default=0.0, metadata={"help": "Share of the labels of the rows that are made wrong."})
+    max_length: int = field(default=128, metadata={"help": "Longest text in tokens."})
+    results: str = field(default="rows.jsonl", metadata={"help": "A line for each score is added to this file."})
+
+
+class Data:
+    """The rows of a folder, as a trainer takes them."""
+
+    def __init__(self, script: ScriptArguments):
+        self.script, folder = script, script.data
+        self.is_image = not any(Path(folder).glob("*.train.*"))
+        if self.is_image:
+            train = load_domains(folder)
+            self.processor = AutoImageProcessor.from_pretrained(script.backbone)
+            halves = [self._half(train.domain(name)) for name in train.domains]
+            self.train, self.test = (DomainDataset.concatenate([half[side] for half in halves]) for side in (0, 1))
+        else:
+            self.processor = AutoTokenizer.from_pretrained(script.backbone)
+            train, self.test = (load_domains(folder, split=split) for split in ("train", "test"))
+            self.train = without_overlap(train, self.test, "drop", ("train", "test"))
+        self.domains = self.train.domains
+
+    @staticmethod
+    def _half(rows):
+        order = random.Random(0).sample(range(len(rows)), len(rows))
+        return rows.select(order[: len(rows) // 2]), rows.select(order[len(rows) // 2 :])
+
+    def prepared(self, rows):
+        if not self.is_image:
+            return rows.tokenize(self.processor, max_length=self.script.max_length)
+        images = [self.processor(decode_image(one), return_tensors="np")["pixel_values"][0] for one in rows["image"]]
+        return DomainDataset({"pixel_values": images, "labels": rows["label"], "domain": rows["domain"]})
+
+    def collate(self, rows: list[dict]) -> dict[str, torch.Tensor]:
+        labels = torch.tensor([row["labels"] for row in rows])
+        if self.is_image:
+            return {
+                "pixel_values": torch.stack([torch.from_numpy(row["pixel_values"]) for row in rows]),
+                "labels": labels,
+            }
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        found = [{name: row[name] for name in names if name in row} for row in rows]
+        return {**self.processor.pad(found, return_tensors="pt"), "labels": labels}
+
+    def classifier(self):
+        auto_class = AutoModelForImageClassification if self.is_image else AutoModelForSequenceClassification
+        names = dict(enumerate(self.train.label_names))
+        labels = {"id2label": names, "label2id": {name: label for label, name in names.items()}}
+        return auto_class.from_pretrained(
+            self.script.backbone, dtype=torch.float32, ignore_mismatched_sizes=True, **labels
+        )
+
+
+@torch.no_grad()
+def outputs_of(model, rows, data: Data, hidden_states: bool = False) -> list:
+    """The logits of rows, or the mean of the last hidden states."""
+    model.eval()
+    found = []
+    for start in range(0, len(rows), 128):
+        batch = data.collate([rows[place] for place in range(start, min(start + 128, len(rows)))])
+        batch = {name: value.to(model.device) for name, value in batch.items() if name != "labels"}
+        if hidden_states:
+            states = model(**batch).last_hidden_state
+            mask = batch.get("attention_mask", torch.ones_like(states[..., 0]))[..., None]
+            found.append((states * mask).sum(dim=1) / mask.sum(dim=1))
+        else:
+            found.append(model(**batch).logits.float())
+    return torch.cat(found)
+
+
+def score(answers: torch.Tensor, rows, data: Data) -> float:
+    labels, predictions = rows["labels"], answers.argmax(dim=-1).tolist()
+    known = list(range(answers.shape[-1]))
+    return 100 * (accuracy(labels, predictions) if data.is_image else macro_f1(labels, predictions, labels=known))
+
+
+def train(model, rows, data: Data, args: DomainTrainingArguments, **changed):
+    """Trains for a fixed number of steps. Nothing is selected."""
+    fields = {name: getattr(args, name) for name in ("output_dir", "bf16", "learning_rate", "seed", "max_steps")}
+    fields |= {"num_train_epochs": args.num_train_epochs, "report_to": [], "disable_tqdm": True, "save_strategy": "no"}
+    fields |= {"per_device_train_batch_size": args.per_device_train_batch_size, "logging_steps": 10_000, **changed}
+    trainer = DomainTrainer(model, DomainTrainingArguments(**fields), data.collate, train_dataset=rows)
+    trainer.train()
+    return trainer.model
+
+
+def adapted(way: str, model, drawn, data: Data, args, parts: dict):
+    """
+    A function from rows to answers.
+
+    Args:
+        drawn: the labelled rows of the new domain.
+        parts: the `sources`, the `guard` rows and the pretrained encoder (`general`).
+    """
+    few = data.prepared(drawn)
+    epochs = {"num_train_epochs": 15 if len(drawn) < 64 else 10, "max_steps": -1}
+    epochs["per_device_train_batch_size"] = min(32, len(drawn))
+    if way.startswith("write"):
+        name = WritableMemoryForImageClassification if data.is_image else WritableMemoryForSequenceClassification
+        writable = name.from_classifier(model, general=parts["general"] if way == "write+general" else None)
+        writable.write(
+            drawn, domain="new", tokenizer=data.processor, guard=parts["guard"], max_length=data.script.max_length
+        )
+        model = writable
+    elif way in ("knn", "tip-adapter"):
+        keys = torch.nn.functional.normalize(outputs_of(parts["general"], few, data, hidden_states=True), dim=-1)
+        truth = torch.nn.functional.one_hot(torch.tensor(few["labels"]), len(data.train.label_names)).to(keys)
+
+        def answer(rows):
+            found = torch.nn.functional.normalize(outputs_of(parts["general"], rows, data, hidden_states=True), dim=-1)
+            similar = found @ keys.T
+            if way == "tip-adapter":
+                return outputs_of(model, rows, data) + torch.exp(-5.5 * (1 - similar)) @ truth
+            best = similar.topk(min(5, len(keys)), dim=-1)
+            return (best.values.unsqueeze(-1) * truth[best.indices]).sum(dim=1)
+
+        return answer
+    else:
+        model = data.classifier().to(model.device) if way == "retrain" else copy_of(model)
+        if way == "retrain":
+            both = DomainDataset.concatenate([data.train.of_domains(parts["sources"]), drawn])
+            model = train(model, data.prepared(both), data, args)
+        elif way == "lora":
+            from peft import LoraConfig, get_peft_model
+
+            targets = [
+                name
+                for name in ("query", "value", "q_proj", "v_proj")
+                if any(module.endswith(name) for module, _ in model.named_modules())
+            ]
+            task = None if data.is_image else "SEQ_CLS"
+            model = get_peft_model(
+                model, LoraConfig(target_modules=targets, task_type=task, modules_to_save=["classifier"])
+            )
+            model = train(model, few, data, args, learning_rate=5e-4, **epochs)
+        else:
+            if way == "head":
+                model.base_model.requires_grad_(False)
+            model = train(model, few, data, args, **({"learning_rate": 1e-3} if way == "head" else {}), **epochs)
+    return lambda rows: outputs_of(model, rows, data)
+
+
+def copy_of(model):
+    import copy
+
+    return copy.deepcopy(model)
+
+
+def main() -> None:
+    parser = HfArgumentParser((ScriptArguments, DomainTrainingArguments), description=__doc__)
+    parser.set_defaults(output_dir="runs/write_or_finetune", learning_rate=5e-5, num_train_epochs=3)
+    parser.set_defaults(per_device_train_batch_size=32, weight_decay=0.01, warmup_steps=0.06)
+    script, args = parser.parse_args_into_dataclasses()
+    logging.set_verbosity_error()
+    data = Data(script)
+    general = AutoModel.from_pretrained(script.backbone, dtype=torch.float32).to(args.device).eval()
+    for seed in map(int, script.seeds.split(",")):
+        for target in script.targets.split(",") if script.targets else data.domains:
+            set_seed(seed)
+            args.seed = seed
+            sources = [name for name in data.domains if name != target]
+            model = train(data.classifier(), data.prepared(data.train.of_domains(sources)), data, args)
+            held_out = data.test.of_domains(sources).shuffle(seed)
+            half = len(held_out) // 2
+            parts = {"general": general, "sources": sources, "guard": held_out.select(range(min(half, 500)))}
+            test, old = data.prepared(data.test.domain(target)), data.prepared(held_out.select(range(half, 2 * half)))
+            pool = data.train.domain(target).shuffle(100 + seed)
+            facts = {"data": Path(script.data).name, "target": target, "seed": seed, "noise": script.noise}
+            facts |= {"backbone": Path(script.backbone).name, "metric": "accuracy" if data.is_image else "f1"}
+
+            def keep(way, shots, answer, facts=facts, test=test, old=old):
+                row = {**facts, "method": way, "shots": shots, "value": round(score(answer(test), test, data), 3)}
+                row["sources"] = round(score(answer(old), old, data), 3)
+                with open(script.results, "a", encoding="utf-8") as file:
+                    file.write(json.dumps(row) + "\n")
+                print(row, flush=True)
+
+            keep("erm", 0, lambda rows, model=model: outputs_of(model, rows, data))
+            for shots in script.shots.split(","):
+                drawn = pool if shots == "all" else pool.select(range(min(int(shots), len(pool))))
+                wrong = random.Random(seed).sample(range(len(drawn)), round(script.noise * len(drawn)))
+                if wrong:
+                    count = len(drawn.label_names)
+                    drawn = drawn.with_columns(
+                        label=[(one + 1) % count if row in wrong else one for row, one in enumerate(drawn["label"])]
+                    )
+                for way in script.ways.split(","):
+                    if way not in ("head", "lora", "retrain") or shots in script.late_shots.split(","):
+                        keep(way, shots, adapted(way, model, drawn, data, args, parts))
+
+
+if __name__ == "__main__":
+    main()

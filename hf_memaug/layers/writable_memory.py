@@ -1,0 +1,246 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+A memory of labelled rows that corrects a classifier's probabilities. Everything follows from the rows in closed form.
+
+    p(x) = (1 - a(x)) p₀(x) + a(x) (τ p₀(x) + k(x, Z) B)        the answer
+    a(x) = clip((k(x, Z) g + 0.4) / 0.6, 0, 1)                  the gate: 1 in the written domains, 0 in the old ones
+
+p₀ are the classifier's probabilities and k is a kernel on its hidden states. B and g are kernel ridge regressions: of
+onehot(y) - τ p₀ over the written rows, and of ±1 over written and guard rows. The ridge λ and the trust τ minimise the
+squared error of leave-one-out predictions. A setting is taken only if it beats the one before it by a standard error.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+RIDGES = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+GATE_RIDGES = (0.1, 1.0, 10.0)
+# τ: how much of the classifier's answer is kept in the written domains.
+TRUSTS = (1.0, 0.5, 0.0)
+LOWEST, HIGHEST = -0.4, 0.2
+SMALLEST = 1e-6
+# In place of a domain.
+GUARD = -1
+ROWS = ("keys", "probabilities", "labels", "domains", "row_ids")
+
+
+@dataclass
+class Solution:
+    """
+    Args:
+        correction, gate, trust: B, g and τ.
+        before, after: the probabilities of the written rows, by the classifier and by the memory without that row.
+    """
+
+    correction: torch.Tensor
+    gate: torch.Tensor
+    trust: float
+    before: torch.Tensor
+    after: torch.Tensor
+
+
+class WritableMemory(nn.Module):
+    r"""
+    Buffers only: nothing here is trained. Written rows come first, in the order of their ids, then guard rows.
+
+    Args:
+        widths (`Sequence[int]`): of the parts of a key. Each part has the same share in the kernel.
+        classes (`int`): of the answers; those behind the classifier's own were written later.
+        rows, landmarks (`int`): sizes of the buffers. Without landmarks, the answer is the classifier's.
+        max_landmarks (`int`): of more rows than these, a part chosen by their ids spans the solution (Nyström).
+    """
+
+    def __init__(
+        self, widths: Sequence[int], classes: int, rows: int = 0, landmarks: int = 0, max_landmarks: int = 2048
+    ):
+        super().__init__()
+        self.widths, self.classes, self.max_landmarks = list(widths), classes, max_landmarks
+        width = sum(widths)
+        # Bits of float16. As integers, they stay as they are when the model is cast.
+        self.register_buffer("keys", torch.zeros(rows, width, dtype=torch.int16))
+        self.register_buffer("probabilities", torch.zeros(rows, classes))
+        self.register_buffer("labels", torch.zeros(rows, dtype=torch.long))
+        self.register_buffer("domains", torch.zeros(rows, dtype=torch.long))
+        self.register_buffer("row_ids", torch.zeros(rows, dtype=torch.long))
+        self.register_buffer("center", torch.zeros(width))
+        self.register_buffer("landmarks", torch.zeros(landmarks, width))
+        self.register_buffer("correction", torch.zeros(landmarks, classes))
+        self.register_buffer("gate", torch.zeros(landmarks))
+        self.register_buffer("trust", torch.ones(1))
+
+    def _apply(self, fn, recurse=True):
+        """Moves to another device, and stays in float32."""
+        super()._apply(lambda tensor: fn(tensor).to(tensor.dtype), recurse)
+        return self
+
+    def forward(self, logits: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        """
+        Args:
+            logits (`Tensor`): of the classifier, `(rows, its classes)`.
+            keys (`Tensor`): `(rows, width)`.
+
+        Returns:
+            Logits `(rows, classes)`: log-probabilities, or those of the classifier where there is nothing to add.
+        """
+        if not len(self.landmarks) and logits.shape[-1] == self.classes:
+            return logits
+        with torch.autocast(logits.device.type, enabled=False):
+            answer = self.padded(logits.to(torch.promote_types(logits.dtype, torch.float32)).softmax(dim=-1))
+            if len(self.landmarks):
+                similar = self.similarity(keys)
+                gate = self.opening(similar).unsqueeze(-1)
+                corrected = self.trust * answer + similar @ self.correction.to(similar.dtype)
+                answer = (1 - gate) * answer + gate * corrected
+            return answer.clamp(min=SMALLEST).log().to(logits.dtype)
+
+    def padded(self, probabilities: torch.Tensor) -> torch.Tensor:
+        """With zeros for the classes that the classifier does not know."""
+        return F.pad(probabilities, (0, self.classes - probabilities.shape[-1]))
+
+    def similarity(self, keys: torch.Tensor) -> torch.Tensor:
+        """k(x, Z), `(rows, landmarks)`."""
+        keys = keys.to(torch.promote_types(keys.dtype, torch.float32))
+        return self._kernel(self._centered(keys, self.center), self.landmarks.to(keys.dtype))
+
+    def opening(self, similar: torch.Tensor) -> torch.Tensor:
+        """a(x), `(rows,)`."""
+        return opened(similar @ self.gate.to(similar.dtype))
+
+    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """A key of its parts, each of length 1."""
+        return torch.cat(
+            [F.normalize(part.to(torch.promote_types(part.dtype, torch.float32)), dim=-1) for part in parts], dim=-1
+        )
+
+    def _centered(self, keys: torch.Tensor, center: torch.Tensor) -> torch.Tensor:
+        parts = (keys - center.to(keys.dtype)).split(self.widths, dim=-1)
+        return torch.cat([F.normalize(part, dim=-1) for part in parts], dim=-1)
+
+    def _kernel(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+        """1 + the mean over the parts of 4 exp(cos - 1)."""
+        pairs = zip(first.split(self.widths, dim=-1), second.split(self.widths, dim=-1), strict=True)
+        return 1 + sum(4 * torch.exp(one @ other.T - 1) for one, other in pairs) / len(self.widths)
+
+    @property
+    def written(self) -> torch.Tensor:
+        """A mask over the rows."""
+        return self.domains != GUARD
+
+    def set_rows(self, rows: dict[str, torch.Tensor]) -> None:
+        """
+        Replaces all rows. The order of writing does not matter: written rows are sorted by their ids, then guard rows.
+
+        Args:
+            rows (`dict[str, Tensor]`): as `rows()` returns them.
+        """
+        by_id = rows["row_ids"].argsort(stable=True)
+        order = by_id[(rows["domains"][by_id] == GUARD).int().argsort(stable=True)]
+        for name, values in rows.items():
+            setattr(self, name, (self.padded(values) if name == "probabilities" else values)[order])
+        self._set_solution(None)
+
+    def rows(self) -> dict[str, torch.Tensor]:
+        return {name: getattr(self, name) for name in ROWS}
+
+    @torch.no_grad()
+    def solve(self) -> Solution | None:
+        """Computes the answer from the rows. None, and the classifier's answer, if no setting is better than that."""
+        if not self.written.any():
+            return self._set_solution(None)
+        keys = self.keys.view(torch.float16).double()
+        self.center = keys.mean(dim=0).float()
+        keys = self._centered(keys, self.center)
+        written = self.written
+        chosen = self._choose_landmarks()
+        kernel = self._kernel(keys[chosen], keys[chosen])
+        kernel.diagonal().add_(1e-9 * len(kernel))
+        root = torch.linalg.cholesky(kernel, upper=True)
+        features = torch.linalg.solve_triangular(root, self._kernel(keys, keys[chosen]), upper=True, left=False)
+        gate, open_ = self._solve_gate(features, written)
+        base, labels = self.probabilities[written].double(), self.labels[written]
+        truth = F.one_hot(labels, self.classes).double()
+        best = Solution(features.new_zeros(len(chosen), self.classes), gate, 1.0, base, base)
+        for trust in TRUSTS:
+            found = None
+            for weights, left_out in ridge(features[written], truth - trust * base, RIDGES):
+                after = (1 - open_) * base + open_ * (trust * base + left_out)
+                error = (truth - after).square().sum(dim=-1)
+                if found is None or error.mean() < found[0]:
+                    found = (error.mean(), Solution(weights, gate, trust, base, after))
+            if found is not None and _is_better(found[1].after, best.after, truth):
+                best = found[1]
+        if best.after is base:
+            return self._set_solution(None)
+        back = torch.linalg.solve_triangular(root, torch.cat([best.correction, gate], dim=-1), upper=True)
+        best.correction, best.gate = back[:, : self.classes], back[:, self.classes]
+        return self._set_solution(best, keys[chosen])
+
+    def _choose_landmarks(self) -> torch.Tensor:
+        """Of too many rows, those with the lowest ids, which are hashes; guard rows get at most a quarter."""
+        written, guards = (torch.nonzero(mask)[:, 0] for mask in (self.written, ~self.written))
+        if len(written) + len(guards) > self.max_landmarks:
+            guards = guards[: max(self.max_landmarks // 4, self.max_landmarks - len(written))]
+            written = written[: self.max_landmarks - len(guards)]
+        return torch.cat([written, guards])
+
+    def _solve_gate(self, features: torch.Tensor, written: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """g in the space of the features, and the gate of each written row without that row."""
+        if written.all():
+            # Nothing to protect: open everywhere. The first feature has the kernel's constant.
+            ones = features.new_ones(len(features), 1)
+            return next(ridge(features, ones, (1e-6,)))[0], ones
+        signs = torch.where(written, 1.0, -1.0).to(features.dtype).unsqueeze(-1)
+        shares = torch.where(written, 0.5 / written.double().mean(), 0.5 / (~written).double().mean())
+        found = ridge(features, signs, GATE_RIDGES, shares)
+        weights, left_out = min(found, key=lambda one: float((shares * (one[1] - signs)[:, 0].square()).mean()))
+        return weights, opened(left_out[written])
+
+    def _set_solution(self, solution: Solution | None, landmarks: torch.Tensor | None = None) -> Solution | None:
+        device = self.keys.device
+        if solution is None or landmarks is None:
+            self.landmarks = torch.zeros(0, self.keys.shape[1], device=device)
+            self.correction = torch.zeros(0, self.classes, device=device)
+            self.gate, self.trust = torch.zeros(0, device=device), torch.ones(1, device=device)
+        else:
+            # Contiguous, so that sums have the same order as after loading.
+            self.landmarks, self.correction = (one.float().contiguous() for one in (landmarks, solution.correction))
+            self.gate, self.trust = solution.gate.float().contiguous(), torch.tensor([solution.trust], device=device)
+        return solution
+
+
+def opened(score: torch.Tensor) -> torch.Tensor:
+    return ((score - LOWEST) / (HIGHEST - LOWEST)).clamp(0, 1)
+
+
+def ridge(
+    features: torch.Tensor, targets: torch.Tensor, ridges: Sequence[float], shares: torch.Tensor | None = None
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """
+    Ridge regressions, with the prediction of each row by the other rows: (ŷ_i - h_i y_i) / (1 - h_i).
+
+    Args:
+        shares (`Tensor`, *optional*): the weight of each row.
+
+    Returns:
+        For each ridge, the weights and the left-out predictions.
+    """
+    shares = features.new_ones(len(features)) if shares is None else shares
+    values, vectors = torch.linalg.eigh(features.T @ (shares.unsqueeze(-1) * features))
+    values = values.clamp(min=0)
+    rotated = features @ vectors
+    products = rotated.T @ (shares.unsqueeze(-1) * targets)
+    for strength in ridges:
+        weights = products / (values + strength).unsqueeze(-1)
+        leverage = (shares * (rotated.square() @ (1 / (values + strength)))).clamp(max=1 - 1e-6).unsqueeze(-1)
+        yield vectors @ weights, (rotated @ weights - leverage * targets) / (1 - leverage)
+
+
+def _is_better(after: torch.Tensor, before: torch.Tensor, truth: torch.Tensor) -> bool:
+    """Whether the squared error falls by more than a standard error of its mean."""
+    gain = (truth - before).square().sum(dim=-1) - (truth - after).square().sum(dim=-1)
+    return len(gain) > 1 and bool(gain.mean() > gain.std() / len(gain) ** 0.5)

@@ -1,0 +1,320 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""A classifier that adapts to a new domain by writing labelled rows to its memory, without training."""
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForImageClassification,
+    AutoModelForSequenceClassification,
+    PreTrainedModel,
+)
+from transformers.utils import auto_docstring, can_return_tuple, logging
+
+from hf_memaug.configuration.configuration_writable_memory import WritableMemoryConfig
+from hf_memaug.layers.writable_memory import GUARD, WritableMemory
+from hf_memaug.modeling.memory_reads import MemoryRead
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin, MemoryOutput, pool_tokens, reads_last_token
+from hf_memaug.modeling.modeling_writable_rows import GUARD_NAME, fingerprint, is_adapter, name_of
+from hf_memaug.modeling.modeling_writing import WritingMixin
+
+logger = logging.get_logger(__name__)
+
+WEIGHTS_ARG = r"""
+output_memory_weights (`bool`, *optional*):
+    Whether to return how similar each row is to each landmark.
+"""
+
+
+@dataclass
+class WritableMemoryOutput(MemoryOutput):
+    r"""
+    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
+        Cross entropy.
+    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
+        Log-probabilities of the answer; the logits of the classifier where the memory adds nothing.
+    classifier_logits (`torch.FloatTensor` of shape `(batch_size, classes of the classifier)`):
+        The classifier's part.
+    memory_weights (`torch.FloatTensor` of shape `(batch_size, landmarks)`, *optional*, returned with
+        `output_memory_weights=True`):
+        The similarity to each landmark. A row adds up to 1.
+    """
+
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
+    classifier_logits: torch.Tensor | None = None
+    memory_weights: torch.Tensor | None = None
+    hidden_states: tuple[torch.Tensor, ...] | None = None
+    attentions: tuple[torch.Tensor, ...] | None = None
+
+
+class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrainedModel):
+    """A classifier and `WritableMemory`. The subclasses differ in their inputs."""
+
+    config: WritableMemoryConfig
+    base_model_prefix = "classifier"
+    memory_modules = (WritableMemory,)
+    memory_shape_fields = ("memory_rows",)
+    without_memory_means = "the classifier's own answer."
+    auto_class: Any = None
+    supports_gradient_checkpointing = True
+    _keep_in_fp32_modules_strict = ["memory"]
+    _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+
+    def __init__(self, config: WritableMemoryConfig, classifier: PreTrainedModel | None = None, general=None):
+        r"""
+        classifier (`PreTrainedModel`, *optional*):
+            The classifier. Default: a new one of `config.classifier_config`.
+        general (`PreTrainedModel`, *optional*):
+            The general encoder. Default: a new one of `config.general_config`, if there is one.
+        """
+        super().__init__(config)
+        if config.classifier_config is None:
+            raise ValueError(f"`classifier_config` is missing. Use `{type(self).__name__}.from_classifier(...)`.")
+        self.classifier: Any = (
+            self.auto_class.from_config(config.classifier_config) if classifier is None else classifier
+        )
+        if general is None and config.general_config is not None:
+            general = AutoModel.from_config(config.general_config)
+        self.general: Any = None if general is None else general.requires_grad_(False)
+        self.memory = WritableMemory(
+            config.key_widths or [],
+            cast(int, config.num_labels),
+            config.memory_rows,
+            config.memory_landmarks,
+            config.max_landmarks,
+        )
+        self._is_off = False
+        self.post_init()
+
+    # Building and loading
+
+    @classmethod
+    def from_classifier(cls, classifier, general=None, **kwargs):
+        """
+        Adds an empty memory to a trained classifier, whose weights stay as they are.
+
+        Args:
+            classifier (`str` or `PreTrainedModel`):
+                A folder, a repository of the Hub, an adapter of PEFT (which is merged), or a model (which is copied).
+            general (`str` or `PreTrainedModel`, *optional*):
+                A pretrained encoder whose features are part of the keys too. It helps with many rows, and costs its
+                forward pass.
+            kwargs (*optional*):
+                `key_layers`, `max_landmarks`, and arguments of `from_pretrained`.
+
+        Example:
+
+        ```python
+        >>> model = WritableMemoryForSequenceClassification.from_classifier("you/reviews")
+        >>> model.write(rows, domain="hotels", tokenizer=tokenizer)
+        ```
+        """
+        own = {name: kwargs.pop(name) for name in ("key_layers", "max_landmarks") if name in kwargs}
+        classifier = cls._take_classifier(classifier, kwargs)
+        if isinstance(general, str):
+            general = AutoModel.from_pretrained(general, **kwargs)
+        theirs = classifier.config
+        if getattr(theirs, "problem_type", None) not in (None, "single_label_classification") or theirs.num_labels < 2:
+            raise ValueError(
+                f"`classifier` has {theirs.num_labels} labels and `problem_type={theirs.problem_type!r}`. A writable "
+                "memory needs one label of two or more for each row."
+            )
+        config = cls.config_class(
+            classifier_config=copy.deepcopy(theirs),
+            general_config=None if general is None else copy.deepcopy(general.config),
+            id2label=dict(theirs.id2label),
+            label2id=dict(theirs.label2id),
+            **own,
+        )
+        return cls(config, classifier=classifier, general=general).eval()
+
+    @classmethod
+    def _take_classifier(cls, classifier, how: dict):
+        if isinstance(classifier, PreTrainedModel):
+            return copy.deepcopy(classifier)
+        if hasattr(classifier, "merge_and_unload"):
+            return copy.deepcopy(classifier).merge_and_unload()
+        if isinstance(classifier, nn.Module):
+            raise TypeError(f"`classifier` is a `{type(classifier).__name__}`. Pass a model of transformers.")
+        if is_adapter(classifier):
+            from peft import AutoPeftModelForSequenceClassification, PeftConfig, PeftModel
+
+            if cls.auto_class is AutoModelForSequenceClassification:
+                return AutoPeftModelForSequenceClassification.from_pretrained(classifier, **how).merge_and_unload()
+            base = PeftConfig.from_pretrained(classifier).base_model_name_or_path
+            model = cls.auto_class.from_pretrained(base, **how)
+            return PeftModel.from_pretrained(model, classifier).merge_and_unload()
+        config = AutoConfig.from_pretrained(classifier)
+        if isinstance(config, WritableMemoryConfig):
+            raise ValueError(f"`{classifier}` has a writable memory already. Load it with `from_pretrained`.")
+        return cls.auto_class.from_pretrained(classifier, **how)
+
+    def _finish_loading(self, info, asked):
+        super()._finish_loading(info, asked)
+        if self.general is not None:
+            self.general.requires_grad_(False)
+        if self.config.has_memory and next(self.classifier.parameters()).dtype != torch.float16:
+            self._check_fingerprint()
+
+    def _check_fingerprint(self) -> None:
+        if self.config.fingerprint not in (None, fingerprint(self.classifier)):
+            raise ValueError(
+                "The weights of the classifier were changed after rows were written to its memory, so the rows do not "
+                "fit. Load the classifier again, and write the rows again."
+            )
+
+    def save_pretrained(self, *args, **kwargs):
+        # The original format renames weights of the classifier, and `Trainer` does not find them when it resumes.
+        return super().save_pretrained(*args, **{"save_original_format": False, **kwargs})
+
+    def get_input_embeddings(self):
+        return self.classifier.get_input_embeddings()
+
+    def set_input_embeddings(self, value):
+        self.classifier.set_input_embeddings(value)
+
+    # Answering
+
+    def _classify(self, inputs: dict, labels, output_memory_weights) -> WritableMemoryOutput:
+        inputs = {name: value for name, value in inputs.items() if value is not None}
+        found, parts = self._keys(inputs)
+        keys = self.memory.join(parts)
+        logits = found.logits if self._is_off else self.memory(found.logits, keys)
+        weights = None
+        if output_memory_weights and self.config.has_memory:
+            weights = self.memory.similarity(keys)
+            weights = weights / weights.sum(dim=-1, keepdim=True)
+        return WritableMemoryOutput(
+            loss=None if labels is None else F.cross_entropy(logits, labels),
+            logits=logits,
+            classifier_logits=found.logits,
+            memory_weights=weights,
+            hidden_states=found.get("hidden_states") if inputs.get("output_hidden_states") else None,
+            attentions=found.get("attentions"),
+        )
+
+    def _keys(self, inputs: dict):
+        """What the classifier returns, and the parts of the keys: pooled hidden states of some layers."""
+        inputs = {**inputs, "output_hidden_states": True, "return_dict": True}
+        found = self.classifier(**inputs)
+        states = found.get("hidden_states") or found.get("decoder_hidden_states")
+        if states is None:
+            raise ValueError(
+                f"`{type(self.classifier).__name__}` returns no hidden states, which the keys are made of."
+            )
+        depth = len(states) - 1
+        layers = self.config.key_layers or sorted({round(depth / 3), round(2 * depth / 3), depth})
+        mask = inputs.get("attention_mask")
+        last = "last" if reads_last_token(self.classifier) else "first"
+        parts = [part for layer in layers for part in self._pooled(states[layer], mask, last)]
+        if self.general is not None:
+            with torch.no_grad():
+                theirs = self.general(**{name: inputs[name] for name in self._general_inputs if name in inputs})
+            parts += self._pooled(theirs.last_hidden_state, mask, "first")
+        return found, parts
+
+    _general_inputs = ("pixel_values", "input_ids", "attention_mask", "token_type_ids")
+
+    def _pooled(self, states: torch.Tensor, mask: torch.Tensor | None, token: str) -> list[torch.Tensor]:
+        """The mean over tokens or places, and one token where a classifier may read it."""
+        if states.ndim == 4:
+            return [states.mean(dim=(2, 3))]
+        if states.ndim == 2:
+            return [states]
+        return [pool_tokens(states, token, mask), pool_tokens(states, "mean", mask)]
+
+    def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
+        if outputs.memory_weights is None or not self.reads_memory:
+            return []
+        owners, names = self._landmark_facts()
+        about = f"{self.config.memory_rows} written rows and guard rows, and how similar the input is to each."
+        return [MemoryRead("Written rows", about, outputs.memory_weights, unit="row", names=names, owners=owners)]
+
+    def _landmark_facts(self) -> tuple[list[str], list[str]]:
+        """The domain of each landmark, and its text or id."""
+        chosen = self.memory._choose_landmarks()
+        texts = self.config.memory_texts or {}
+        ids = [name_of(one) for one in self.memory.row_ids[chosen].tolist()]
+        domains = [entry["name"] for entry in self.config.domains or ()]
+        owners = [GUARD_NAME if one == GUARD else domains[one] for one in self.memory.domains[chosen].tolist()]
+        return owners, [texts.get(one, one) for one in ids]
+
+    @contextmanager
+    def without_memory(self) -> Iterator[None]:
+        self._is_off = True
+        try:
+            yield
+        finally:
+            self._is_off = False
+
+
+@auto_docstring
+class WritableMemoryForImageClassification(WritableMemoryForClassification):
+    main_input_name = "pixel_values"
+    auto_class = AutoModelForImageClassification
+
+    def _pooled(self, states, mask, token):
+        # Only some image encoders have a token that stands for the whole image.
+        if states.ndim == 3 and not self._has_class_token:
+            return [states.mean(dim=1)]
+        return super()._pooled(states, None, token)
+
+    @cached_property
+    def _has_class_token(self) -> bool:
+        return any(name.endswith("cls_token") for name, _ in self.classifier.named_parameters())
+
+    @can_return_tuple
+    @auto_docstring(custom_args=WEIGHTS_ARG)
+    def forward(
+        self,
+        pixel_values: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        output_memory_weights: bool | None = None,
+        **kwargs,
+    ) -> WritableMemoryOutput:
+        if pixel_values is None:
+            raise ValueError("`pixel_values` is missing. The checkpoint's image processor makes it from images.")
+        return self._classify({"pixel_values": pixel_values, **kwargs}, labels, output_memory_weights)
+
+
+@auto_docstring
+class WritableMemoryForSequenceClassification(WritableMemoryForClassification):
+    main_input_name = "input_ids"
+    auto_class = AutoModelForSequenceClassification
+
+    @can_return_tuple
+    @auto_docstring(custom_args=WEIGHTS_ARG)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        output_memory_weights: bool | None = None,
+        **kwargs,
+    ) -> WritableMemoryOutput:
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+            **kwargs,
+        }
+        return self._classify(inputs, labels, output_memory_weights)

@@ -1,0 +1,133 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Rows for a writable memory: reads and checks them before anything is written."""
+
+import hashlib
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+# What the rows that protect the old domains are called.
+GUARD_NAME = "guard"
+
+
+@dataclass
+class Rows:
+    """
+    Args:
+        inputs: texts, pairs of texts, or images.
+        labels: class ids of the model, those of new classes included.
+        ids: hashes of domain, input and label, as signed 64-bit integers.
+        new_names: the names of classes that the model has not had.
+    """
+
+    inputs: list[Any]
+    labels: list[int]
+    ids: list[int]
+    new_names: list[str]
+
+
+def read_rows(source: Any, config, domain: str, columns: Mapping[str, str | None], new_labels: bool = False) -> Rows:
+    """
+    Args:
+        source: whatever `load_domains` takes.
+        config: of the model. Its `label2id` gives the class ids.
+        domain: the name of the domain; part of the rows' ids.
+        columns: the names of the columns `text`, `text_pair` and `label`.
+        new_labels: whether labels may be unknown.
+    """
+    import hf_memaug.data as data
+
+    if isinstance(source, Sequence) and not isinstance(source, str) and not len(source):
+        raise ValueError("`rows` is empty. Pass at least one labelled row.")
+    # The files are read as one domain, whatever their own column of domains says.
+    is_loaded = isinstance(source, data.DomainDataset)
+    rows = source if is_loaded else data.load_domains(source, domain=None, **columns)
+    names = rows.label_names
+    if rows.labels is None or not names:
+        raise ValueError("`rows` have no single label each. Name the column with `label=`.")
+    known = _known_labels(config)
+    unknown = sorted({names[label] for label in rows.labels} - set(known))
+    if unknown and not new_labels:
+        raise ValueError(
+            f"`rows` have the label {unknown[0]!r}, unknown to the classifier ({', '.join(known)}). Rename it, "
+            "or pass `new_labels=True` to add a class."
+        )
+    known |= {name: config.num_labels + place for place, name in enumerate(unknown)}
+    labels = [known[names[label]] for label in rows.labels]
+    inputs = _inputs_of(rows)
+    kept, seen = [], set()
+    for place, (one, label) in enumerate(zip(inputs, labels, strict=True)):
+        identity = row_id(domain, one, label, "image" in rows.column_names)
+        if identity not in seen:
+            seen.add(identity)
+            kept.append((place, identity))
+    return Rows(
+        [inputs[place] for place, _ in kept], [labels[place] for place, _ in kept], [one for _, one in kept], unknown
+    )
+
+
+def _known_labels(config) -> dict[str, int]:
+    """Names and numbers of the classes. `LABEL_1`, which transformers makes up, is also called 1."""
+    known = {str(name): int(label) for label, name in config.id2label.items()}
+    if all(name == f"LABEL_{label}" for name, label in known.items()):
+        return {str(label): label for label in known.values()} | known
+    return known
+
+
+def _inputs_of(rows) -> list[Any]:
+    if "image" in rows.column_names:
+        return rows["image"]
+    if "text" not in rows.column_names:
+        raise ValueError(f"`rows` have no `text` and no `image`, but {', '.join(rows.column_names)}.")
+    if "text_pair" not in rows.column_names:
+        return rows["text"]
+    return list(zip(rows["text"], rows["text_pair"], strict=True))
+
+
+def row_id(domain: str, one: Any, label: int, is_image: bool) -> int:
+    """The same for the same row, in every process."""
+    from hf_memaug.data.hashing import feed, image_bytes
+
+    digest = hashlib.sha256()
+    for value in (domain, image_bytes(one) if is_image else one, label):
+        feed(digest, value)
+    return int.from_bytes(digest.digest()[:8], "big", signed=True)
+
+
+def name_of(identity: int) -> str:
+    """The id of a row as a text."""
+    return f"{identity & (2**64 - 1):016x}"
+
+
+def readable(one: Any) -> str:
+    return one if isinstance(one, str) else " / ".join(one) if isinstance(one, tuple) else "image"
+
+
+def encoded(inputs: Sequence[Any], processor: Any, max_length: int | None, is_image: bool) -> dict[str, torch.Tensor]:
+    """One batch, as the model takes it."""
+    if is_image:
+        from hf_memaug.data.images import decode_image
+
+        return dict(processor([decode_image(one) for one in inputs], return_tensors="pt"))
+    texts, pairs = (list(inputs), None) if isinstance(inputs[0], str) else map(list, zip(*inputs, strict=True))
+    length = {"truncation": True, "max_length": max_length}
+    return dict(processor(texts, pairs, **length, padding=len(inputs) > 1, return_tensors="pt"))
+
+
+def fingerprint(classifier: nn.Module) -> str:
+    """A hash of the weights, rounded to bfloat16, so that a model in half precision has the same."""
+    digest = hashlib.sha256()
+    for name, value in sorted(classifier.state_dict().items()):
+        if value.is_floating_point():
+            few = value.detach().flatten()[:: max(1, value.numel() // 4096)].to(torch.bfloat16).cpu()
+            digest.update(name.encode() + few.view(torch.int16).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def is_adapter(name_or_path: Any) -> bool:
+    return os.path.isfile(os.path.join(os.fspath(name_or_path), "adapter_config.json"))

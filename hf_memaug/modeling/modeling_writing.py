@@ -1,0 +1,325 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""The verbs of a writable memory: write, erase, domains, audit and explain."""
+
+import copy
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from transformers.utils import logging
+
+from hf_memaug.layers.writable_memory import GUARD, ROWS, WritableMemory
+from hf_memaug.modeling.modeling_writable_rows import (
+    GUARD_NAME,
+    Rows,
+    encoded,
+    fingerprint,
+    name_of,
+    read_rows,
+    readable,
+)
+
+logger = logging.get_logger(__name__)
+
+if TYPE_CHECKING:
+    from hf_memaug.modeling.modeling_writable_memory import WritableMemoryForClassification as _Base
+else:
+    _Base = object
+
+
+class WritingMixin(_Base):
+    """The memory's rows are in buffers, and what else is known of them is in the configuration."""
+
+    @property
+    def _is_image(self) -> bool:
+        return self.main_input_name == "pixel_values"
+
+    def write(
+        self,
+        rows: Any,
+        domain: str,
+        tokenizer: Any = None,
+        guard: Any = None,
+        image_processor: Any = None,
+        new_labels: bool = False,
+        keep_text: bool = False,
+        append: bool = False,
+        text: str = "text",
+        text_pair: str | None = None,
+        label: str = "label",
+        max_length: int | None = None,
+        batch_size: int = 64,
+    ):
+        """
+        Writes labelled rows of a domain. The model then answers for this domain too. Nothing is trained, and writing
+        the same domains in another order gives the same model.
+
+        Args:
+            rows:
+                A file, a `datasets.Dataset`, a list of dicts, or a `DomainDataset`.
+            domain (`str`):
+                Its name, for `erase`.
+            tokenizer, image_processor:
+                What the classifier was trained with.
+            guard (*optional*):
+                Rows of the old domains, with which the memory learns where it must not interfere. They stay for later
+                writes.
+            new_labels (`bool`, *optional*, defaults to `False`):
+                Accept labels that the classifier has never had.
+            keep_text (`bool`, *optional*, defaults to `False`):
+                Store the texts in the configuration, for explanations. Otherwise only their hashes are stored.
+            append (`bool`, *optional*, defaults to `False`):
+                Add rows to a domain that is written already.
+            text, text_pair, label (`str`, *optional*):
+                The columns.
+            max_length (`int`, *optional*):
+                The longest text in tokens. Default: the tokenizer's.
+            batch_size (`int`, *optional*, defaults to 64):
+                Rows in a forward pass.
+
+        Returns:
+            `dict`: the domain's entry of `domains()`.
+        """
+        processor = tokenizer if image_processor is None else image_processor
+        if processor is None:
+            name = "image_processor" if self.main_input_name == "pixel_values" else "tokenizer"
+            raise ValueError(f"`{name}` is missing. Pass the one that the classifier was trained with.")
+        written = {entry["name"]: entry for entry in self.config.domains or ()}
+        if domain in written and not append:
+            raise ValueError(f"`domain` {domain!r} is written already. Erase it first, or pass `append=True`.")
+        if domain == GUARD_NAME:
+            raise ValueError(f"`domain` cannot be {GUARD_NAME!r}. Pass the rows of the old domains as `guard`.")
+        self._check_fingerprint()
+        columns = {"text": text, "text_pair": text_pair, "label": label}
+        found = read_rows(rows, self.config, domain, columns, new_labels)
+        guards = None if guard is None else read_rows(guard, self.config, GUARD_NAME, columns)
+        if len(set(found.labels)) < 2 and not found.new_names and domain not in written:
+            logger.warning_once(
+                f"All rows of `domain` {domain!r} have one label. Write rows of each class, or the memory may learn to "
+                "give this answer everywhere in the domain."
+            )
+        if guards is None and bool(self.memory.written.all()):
+            logger.warning_once(
+                "There are no guard rows, so nothing protects the old domains. Pass labelled rows of them as `guard`."
+            )
+        names = sorted({*written, domain})
+        parts = [self._stored_rows(names), self._encode(found, names.index(domain), processor, max_length, batch_size)]
+        if guards is not None:
+            parts.append(self._encode(guards, GUARD, processor, max_length, batch_size))
+        # Nothing has changed so far.
+        texts = dict(self.config.memory_texts or {})
+        if keep_text:
+            texts |= {name_of(one): readable(given) for one, given in zip(found.ids, found.inputs, strict=True)}
+        labels = [*self.config.id2label.values(), *found.new_names]
+        now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
+        self._rebuild(parts, names, labels, texts, {domain: now})
+        return next(entry for entry in self.domains() if entry["name"] == domain)
+
+    def erase(self, domain: str | None = None, rows: Sequence[str] | None = None) -> None:
+        """
+        Removes a domain, or single rows by their ids. The model is then bit-equal to one that never saw them.
+
+        Args:
+            domain (`str`, *optional*): a name of `domains()`. `"guard"` removes the guard rows.
+            rows (`Sequence[str]`, *optional*): ids, as `explain` and `audit` return them.
+        """
+        if (domain is None) == (rows is None):
+            raise ValueError("Pass either `domain` or `rows` to `erase`.")
+        memory, names = self.memory, [entry["name"] for entry in self.config.domains or ()]
+        if rows is not None:
+            ids = {name_of(one): place for place, one in enumerate(memory.row_ids.tolist())}
+            unknown = sorted(set(rows) - set(ids))
+            if unknown:
+                raise ValueError(f"`rows` has {unknown[0]!r}, which is not in the memory.")
+            erased = torch.zeros_like(memory.written)
+            erased[[ids[one] for one in rows]] = True
+        else:
+            if domain not in (*names, GUARD_NAME):
+                raise ValueError(
+                    f"`domain` is {domain!r}, which was not written. Domains: {', '.join(names) or 'none'}."
+                )
+            erased = memory.domains == (GUARD if domain == GUARD_NAME else names.index(domain))
+        kept = {name: values[~erased] for name, values in memory.rows().items()}
+        gone = {name_of(one) for one in memory.row_ids[erased].tolist()}
+        texts = {name: text for name, text in (self.config.memory_texts or {}).items() if name not in gone}
+        left = [name for place, name in enumerate(names) if (kept["domains"] == place).any()]
+        table = torch.tensor([left.index(name) if name in left else 0 for name in names], device=self.device)
+        is_written = kept["domains"] != GUARD
+        kept["domains"][is_written] = table[kept["domains"][is_written]]
+        self._rebuild([kept], left, list(self.config.id2label.values()), texts, {})
+
+    def domains(self) -> list[dict[str, Any]]:
+        """
+        What is in the memory: for each domain its `name`, `rows`, the time it was `written`, and the accuracy in points
+        `before` and `after` writing, estimated by leaving out each row in turn.
+        """
+        return copy.deepcopy(self.config.domains or [])
+
+    def audit(self) -> list[dict[str, Any]]:
+        """
+        Written rows whose label the rest of the memory contradicts, the most suspicious first. They may be mislabelled.
+
+        Returns:
+            `list[dict]`: `id`, `domain`, `label`, `suggestion`, its `probability`, and the `text` if it was kept.
+        """
+        memory, names = self.memory, [entry["name"] for entry in self.config.domains or ()]
+        solution = memory.solve()
+        if solution is None:
+            return []
+        labels, owners, ids = (
+            values[memory.written].tolist() for values in (memory.labels, memory.domains, memory.row_ids)
+        )
+        answers = solution.after.clamp(min=0)
+        answers = answers / answers.sum(dim=-1, keepdim=True).clamp(min=1e-9)
+        doubt = answers.max(dim=-1).values - answers[range(len(labels)), labels]
+        return [
+            {
+                "id": name_of(ids[row]),
+                "domain": names[owners[row]],
+                "label": self.config.id2label[labels[row]],
+                "suggestion": self.config.id2label[int(answers[row].argmax())],
+                "probability": float(answers[row].max()),
+                "text": (self.config.memory_texts or {}).get(name_of(ids[row])),
+            }
+            for row in doubt.argsort(descending=True).tolist()
+            if doubt[row] > 0
+        ]
+
+    @torch.no_grad()
+    def explain(self, inputs: Any, processor: Any, max_length: int | None = None, top: int = 5) -> list[dict[str, Any]]:
+        """
+        Why the model answers as it does.
+
+        Args:
+            inputs: texts, pairs of texts, or images.
+            processor: the tokenizer or image processor.
+            top: how many rows to name.
+
+        Returns:
+            `list[dict]`: the `label`, the probabilities of the `classifier` and of the `answer`, the `gate` between 0
+            (an old domain) and 1 (a written one), and the `rows` that changed the answer most, with their `share` of
+            the label's probability.
+        """
+        inputs = [inputs] if isinstance(inputs, str) and not self._is_image else inputs
+        batch = {
+            name: value.to(self.device)
+            for name, value in encoded(inputs, processor, max_length, self._is_image).items()
+        }
+        found, parts = self._keys(batch)
+        keys = self.memory.join(parts)
+        answers = self.memory(found.logits, keys).float().softmax(dim=-1)
+        base = self.memory.padded(found.logits.float().softmax(dim=-1))
+        owners, names = self._landmark_facts()
+        explained = []
+        for row, answer in enumerate(answers):
+            label, gate, rows = int(answer.argmax()), 0.0, []
+            if self.config.has_memory:
+                similar = self.memory.similarity(keys[row : row + 1])[0]
+                gate = float(self.memory.opening(similar))
+                shares = gate * similar * self.memory.correction[:, label]
+                rows = [
+                    {"row": names[place], "domain": owners[place], "share": float(shares[place])}
+                    for place in shares.abs().argsort(descending=True)[:top].tolist()
+                ]
+            entry = {"label": self.config.id2label[label], "answer": answer.tolist(), "classifier": base[row].tolist()}
+            explained.append({**entry, "gate": gate, "rows": rows})
+        return explained
+
+    @torch.no_grad()
+    def _encode(
+        self, rows: Rows, domain: int, processor: Any, max_length: int | None, batch_size: int
+    ) -> dict[str, Any]:
+        """The rows as the memory stores them."""
+        was_training, keys, probabilities, widths = self.training, [], [], []
+        self.eval()
+        try:
+            for start in range(0, len(rows.inputs), batch_size):
+                batch = encoded(rows.inputs[start : start + batch_size], processor, max_length, self._is_image)
+                found, parts = self._keys({name: value.to(self.device) for name, value in batch.items()})
+                keys.append(self.memory.join(parts).to(torch.float16).view(torch.int16))
+                probabilities.append(found.logits.float().softmax(dim=-1))
+                widths = [part.shape[-1] for part in parts]
+                if (
+                    not torch.isfinite(probabilities[-1]).all()
+                    or not torch.isfinite(keys[-1].view(torch.float16)).all()
+                ):
+                    raise ValueError(
+                        "The classifier's features are not finite. Check its weights. Nothing was written."
+                    )
+        finally:
+            self.train(was_training)
+        numbers = {"labels": rows.labels, "domains": [domain] * len(rows.labels), "row_ids": rows.ids}
+        found = {name: torch.tensor(values, device=self.device) for name, values in numbers.items()}
+        return {"keys": torch.cat(keys), "probabilities": torch.cat(probabilities), **found, "widths": widths}
+
+    def _stored_rows(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """The rows of the memory, with their domains as places in `names`."""
+        rows = self.memory.rows()
+        table = torch.tensor([names.index(entry["name"]) for entry in self.config.domains or ()] + [GUARD])
+        return {**rows, "domains": table.to(self.device)[rows["domains"]]}
+
+    def _rebuild(
+        self, parts: list[dict[str, Any]], names: list[str], labels: list[str], texts: dict, times: dict[str, str]
+    ) -> None:
+        """
+        Replaces the memory.
+
+        Args:
+            parts: the rows.
+            names: of the domains.
+            labels: the names of the classes that the rows' labels are numbers of.
+            texts, times: by the rows' ids, and by the names of domains that are new.
+        """
+        widths = next((part["widths"] for part in parts if part.get("widths")), self.memory.widths)
+        parts = [part for part in parts if len(part["labels"])]
+        own = self.config.classifier_config.num_labels
+        known = {entry["name"]: entry["written"] for entry in self.config.domains or ()}
+        memory = WritableMemory(widths, own, max_landmarks=self.config.max_landmarks).to(self.device)
+        solution = None
+        if parts:
+            rows = {name: torch.cat([part[name].cpu() for part in parts]) for name in ROWS if name != "probabilities"}
+            # A row that is written twice counts once.
+            first = {one: place for place, one in reversed(list(enumerate(rows["row_ids"].tolist())))}
+            chosen = torch.tensor(sorted(first.values()))
+            rows["probabilities"] = torch.cat([part["probabilities"][:, :own].cpu() for part in parts])
+            rows = {name: values[chosen].to(self.device) for name, values in rows.items()}
+            # New classes in the order of their names, whatever the order of writing.
+            used = set(rows["labels"].tolist())
+            new = sorted(labels[label] for label in used if label >= own)
+            table = [
+                label if label < own else own + new.index(name) if name in new else 0
+                for label, name in enumerate(labels)
+            ]
+            rows["labels"] = torch.tensor(table, device=self.device)[rows["labels"]]
+            labels = [*labels[:own], *new]
+            memory.classes = len(labels)
+            memory.set_rows(rows)
+            solution = memory.solve()
+        self.memory = memory
+        config = self.config
+        if len(labels) != config.num_labels or not parts:
+            config.id2label = dict(enumerate(labels[: memory.classes]))
+            config.label2id = {name: label for label, name in config.id2label.items()}
+        config.key_widths = list(widths) if parts else None
+        config.memory_rows, config.memory_landmarks = len(memory.labels), len(memory.landmarks)
+        config.memory_texts = texts or None
+        config.fingerprint = fingerprint(self.classifier) if parts else None
+        owners, truth = memory.domains[memory.written], memory.labels[memory.written]
+        scores = [
+            100 * (answer.argmax(dim=-1) == truth).float()
+            for answer in (
+                (solution.before, solution.after) if solution else (memory.probabilities[memory.written],) * 2
+            )
+        ]
+        config.domains = [
+            {
+                "name": name,
+                "rows": int((owners == place).sum()),
+                "written": times.get(name, known.get(name)),
+                "before": round(float(scores[0][owners == place].mean()), 1),
+                "after": round(float(scores[1][owners == place].mean()), 1),
+            }
+            for place, name in enumerate(names)
+        ] or None
