@@ -112,6 +112,27 @@ COMMANDS = {
         'hf-memaug predict runs/train/jobs/NAME/checkpoint "Could not put it down."',
         {**CHECKPOINT, "inputs...": "texts, SMILES, or image files"},
     ),
+    "write": Command(
+        "memory:write",
+        own.WriteOptions,
+        "Adapt a classifier to a new domain by writing labelled rows. Nothing is trained.",
+        "hf-memaug write you/reviews --data hotels.csv --domain hotels --guard reviews.csv",
+        CHECKPOINT,
+    ),
+    "erase": Command(
+        "memory:erase",
+        own.EraseOptions,
+        "Erase a written domain, or single rows.",
+        "hf-memaug erase reviews-written --domain hotels",
+        {"checkpoint": "folder"},
+    ),
+    "memory": Command(
+        "memory:memory",
+        own.MemoryOptions,
+        "List what was written to a checkpoint.",
+        "hf-memaug memory reviews-written",
+        CHECKPOINT,
+    ),
     "continual": Command(
         "continual:continual",
         own.ContinualOptions,

@@ -207,6 +207,35 @@ class DemoOptions:
 
 
 @dataclass(kw_only=True)
+class WriteOptions:
+    data: str | None = option(None, "labelled rows: CSV, JSON lines (.gz), Parquet, or images class/*", "PATH")
+    domain: str | None = option(None, "name of the domain, for erase", "NAME")
+    guard: str | None = option(None, "labelled rows of the old domains, which protect them", "PATH")
+    text: str = option("text", "column with the text", "COLUMN")
+    text_pair: str | None = option(None, "column with a second text", "COLUMN")
+    label: str = option("label", "column with the class", "COLUMN")
+    max_length: int | None = option(None, "maximum length of a text in tokens", "N")
+    append: bool = option(False, "add rows to a domain that is written already")
+    new_labels: bool = option(False, "accept labels that the classifier does not know")
+    keep_text: bool = option(False, "store the texts, for explanations")
+    general: str | None = option(None, "a pretrained encoder whose features are keys too", "NAME")
+    output: str | None = option(None, "folder (default: CHECKPOINT, or CHECKPOINT-written)", "FOLDER")
+
+
+@dataclass(kw_only=True)
+class EraseOptions:
+    domain: str | None = option(None, "name of the domain", "NAME")
+    rows: list[str] | None = option(None, "ids of rows", "A,B")
+    output: str | None = option(None, "folder (default: CHECKPOINT)", "FOLDER")
+
+
+@dataclass(kw_only=True)
+class MemoryOptions:
+    json: bool = option(False, "print JSON")
+    audit: bool = option(False, "list rows that may be mislabelled")
+
+
+@dataclass(kw_only=True)
 class PushOptions:
     private: bool = option(False, "make the repository private")
     with_code: bool = option(False, "include the code, so that readers need not install hf_memaug")

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 # Few steps, and settings that a reader would change.
 SHORT = ["--max_steps", "2", "--eval_strategy", "no", "--save_strategy", "no", "--load_best_model_at_end", "false"]
 RUNS = {
+    "write_a_domain": ["--max_steps", "2"],
     "unseen_domain": ["--seeds", "1", *SHORT],
     "train_mil": ["--episodes", "1", "--episode_steps", "2", "--target", "films", *SHORT],
     "train_gmap": ["--strategy", "gated", *SHORT],
@@ -41,7 +42,7 @@ def test_every_script_is_run():
 @pytest.mark.parametrize("script", RUNS)
 def test_the_script_runs(script, tmp_path):
     run(script, *RUNS[script], folder=tmp_path)
-    checkpoint = tmp_path / "output" / ("checkpoint" if script == "unseen_domain" else "")
+    checkpoint = tmp_path / "output" / ("checkpoint" if script in ("unseen_domain", "write_a_domain") else "")
     from transformers import AutoConfig
 
     import hf_memaug  # noqa: F401

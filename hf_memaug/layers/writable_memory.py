@@ -55,6 +55,17 @@ class WritableMemory(nn.Module):
         max_landmarks (`int`): of more rows than these, a part chosen by their ids spans the solution (Nyström).
     """
 
+    keys: torch.Tensor
+    probabilities: torch.Tensor
+    labels: torch.Tensor
+    domains: torch.Tensor
+    row_ids: torch.Tensor
+    center: torch.Tensor
+    landmarks: torch.Tensor
+    correction: torch.Tensor
+    gate: torch.Tensor
+    trust: torch.Tensor
+
     def __init__(
         self, widths: Sequence[int], classes: int, rows: int = 0, landmarks: int = 0, max_landmarks: int = 2048
     ):
@@ -74,9 +85,12 @@ class WritableMemory(nn.Module):
         self.register_buffer("trust", torch.ones(1))
 
     def _apply(self, fn, recurse=True):
-        """Moves to another device, and stays in float32."""
-        super()._apply(lambda tensor: fn(tensor).to(tensor.dtype), recurse)
-        return self
+        """Moves to another device. As integers, the buffers keep their values when the model is cast."""
+
+        def move(tensor):
+            return fn(tensor.view(torch.int32)).view(tensor.dtype) if tensor.dtype == torch.float32 else fn(tensor)
+
+        return super()._apply(move, recurse)
 
     def forward(self, logits: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """
@@ -124,7 +138,8 @@ class WritableMemory(nn.Module):
     def _kernel(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """1 + the mean over the parts of 4 exp(cos - 1)."""
         pairs = zip(first.split(self.widths, dim=-1), second.split(self.widths, dim=-1), strict=True)
-        return 1 + sum(4 * torch.exp(one @ other.T - 1) for one, other in pairs) / len(self.widths)
+        parts = [4 * torch.exp(one @ other.T - 1) for one, other in pairs]
+        return 1 + torch.stack(parts).mean(dim=0)
 
     @property
     def written(self) -> torch.Tensor:

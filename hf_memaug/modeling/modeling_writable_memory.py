@@ -133,8 +133,10 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
                 f"`classifier` has {theirs.num_labels} labels and `problem_type={theirs.problem_type!r}`. A writable "
                 "memory needs one label of two or more for each row."
             )
+        theirs = copy.deepcopy(theirs)
+        theirs.architectures = [type(classifier).__name__]  # by which an Auto class picks among several
         config = cls.config_class(
-            classifier_config=copy.deepcopy(theirs),
+            classifier_config=theirs,
             general_config=None if general is None else copy.deepcopy(general.config),
             id2label=dict(theirs.id2label),
             label2id=dict(theirs.label2id),
@@ -180,6 +182,11 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
     def save_pretrained(self, *args, **kwargs):
         # The original format renames weights of the classifier, and `Trainer` does not find them when it resumes.
         return super().save_pretrained(*args, **{"save_original_format": False, **kwargs})
+
+    @property
+    def base_model(self) -> nn.Module:
+        """The encoder below the classifier's head, whose features the report draws."""
+        return self.classifier.base_model
 
     def get_input_embeddings(self):
         return self.classifier.get_input_embeddings()

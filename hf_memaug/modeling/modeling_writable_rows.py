@@ -31,7 +31,7 @@ class Rows:
     new_names: list[str]
 
 
-def read_rows(source: Any, config, domain: str, columns: Mapping[str, str | None], new_labels: bool = False) -> Rows:
+def read_rows(source: Any, config, domain: str, columns: Mapping[str, Any], new_labels: bool = False) -> Rows:
     """
     Args:
         source: whatever `load_domains` takes.
@@ -40,43 +40,35 @@ def read_rows(source: Any, config, domain: str, columns: Mapping[str, str | None
         columns: the names of the columns `text`, `text_pair` and `label`.
         new_labels: whether labels may be unknown.
     """
-    import hf_memaug.data as data
+    from hf_memaug.data import load_domains
 
     if isinstance(source, Sequence) and not isinstance(source, str) and not len(source):
         raise ValueError("`rows` is empty. Pass at least one labelled row.")
-    # The files are read as one domain, whatever their own column of domains says.
-    is_loaded = isinstance(source, data.DomainDataset)
-    rows = source if is_loaded else data.load_domains(source, domain=None, **columns)
-    names = rows.label_names
-    if rows.labels is None or not names:
+    known = [str(config.id2label[label]) for label in range(config.num_labels)]
+    unknown: list[str] = []
+    if new_labels:
+        found = load_domains(source, domain=None, **columns).label_names
+        unknown = [name for name in found if name not in known and not (name.isdigit() and int(name) < len(known))]
+    try:
+        # All rows are of one domain, whatever their own column says.
+        rows = load_domains(source, domain=None, labels=[*known, *unknown], **columns)
+    except ValueError as error:
+        hint = " To add a class to the model, pass `new_labels=True`." if "which is unknown" in str(error) else ""
+        raise ValueError(f"{error}{hint}") from None
+    labels = rows.labels
+    if labels is None:
         raise ValueError("`rows` have no single label each. Name the column with `label=`.")
-    known = _known_labels(config)
-    unknown = sorted({names[label] for label in rows.labels} - set(known))
-    if unknown and not new_labels:
-        raise ValueError(
-            f"`rows` have the label {unknown[0]!r}, unknown to the classifier ({', '.join(known)}). Rename it, "
-            "or pass `new_labels=True` to add a class."
-        )
-    known |= {name: config.num_labels + place for place, name in enumerate(unknown)}
-    labels = [known[names[label]] for label in rows.labels]
     inputs = _inputs_of(rows)
     kept, seen = [], set()
     for place, (one, label) in enumerate(zip(inputs, labels, strict=True)):
-        identity = row_id(domain, one, label, "image" in rows.column_names)
+        # By its name, because the number of a new class depends on the others.
+        identity = row_id(domain, one, rows.label_names[label], "image" in rows.column_names)
         if identity not in seen:
             seen.add(identity)
             kept.append((place, identity))
     return Rows(
         [inputs[place] for place, _ in kept], [labels[place] for place, _ in kept], [one for _, one in kept], unknown
     )
-
-
-def _known_labels(config) -> dict[str, int]:
-    """Names and numbers of the classes. `LABEL_1`, which transformers makes up, is also called 1."""
-    known = {str(name): int(label) for label, name in config.id2label.items()}
-    if all(name == f"LABEL_{label}" for name, label in known.items()):
-        return {str(label): label for label in known.values()} | known
-    return known
 
 
 def _inputs_of(rows) -> list[Any]:
@@ -89,7 +81,7 @@ def _inputs_of(rows) -> list[Any]:
     return list(zip(rows["text"], rows["text_pair"], strict=True))
 
 
-def row_id(domain: str, one: Any, label: int, is_image: bool) -> int:
+def row_id(domain: str, one: Any, label: str, is_image: bool) -> int:
     """The same for the same row, in every process."""
     from hf_memaug.data.hashing import feed, image_bytes
 

@@ -24,13 +24,21 @@ from hf_memaug.modeling.modeling_writable_rows import (
 logger = logging.get_logger(__name__)
 
 if TYPE_CHECKING:
-    from hf_memaug.modeling.modeling_writable_memory import WritableMemoryForClassification as _Base
+    from transformers import PreTrainedModel as _Base
 else:
     _Base = object
 
 
 class WritingMixin(_Base):
     """The memory's rows are in buffers, and what else is known of them is in the configuration."""
+
+    if TYPE_CHECKING:
+        config: Any
+        classifier: Any
+        _keys: Any
+        _check_fingerprint: Any
+        _landmark_facts: Any
+    memory: WritableMemory
 
     @property
     def _is_image(self) -> bool:
@@ -274,6 +282,7 @@ class WritingMixin(_Base):
         """
         widths = next((part["widths"] for part in parts if part.get("widths")), self.memory.widths)
         parts = [part for part in parts if len(part["labels"])]
+        widths = widths if parts else []
         own = self.config.classifier_config.num_labels
         known = {entry["name"]: entry["written"] for entry in self.config.domains or ()}
         memory = WritableMemory(widths, own, max_landmarks=self.config.max_landmarks).to(self.device)

@@ -86,6 +86,8 @@ def test_batch_mates_change_nothing(case: Case):
 
 @every_head
 def test_every_trainable_parameter_gets_a_gradient(case: Case):
+    if not case.tiny.trains_memory:
+        pytest.skip("training would make the written rows unfit, and written domains may not read the head at all")
     model = case.model().train()
     model(**case.inputs(rows=8, labels=True)).loss.backward()
     without = [name for name, p in model.named_parameters() if p.requires_grad and p.grad is None]

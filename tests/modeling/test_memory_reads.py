@@ -106,6 +106,8 @@ def other_memory(model):
     for name, parameter in model.named_parameters():
         if "slot_values" in name or "synthetic_slots" in name or ".general." in name:
             torch.nn.init.normal_(parameter, std=2.0)
+    if hasattr(model, "write"):
+        model.memory.correction.neg_()
     queue = getattr(getattr(getattr(model, "head", None), "memory", None), "queue", None)
     if queue is not None:
         queue.write(torch.randn(20, queue.slots.shape[1]), torch.arange(20) % 2)

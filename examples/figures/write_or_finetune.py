@@ -6,8 +6,9 @@ Adapt a trained classifier to a new domain with few labelled rows: write them to
 A classifier is trained on all domains but one (ERM). Then each way gets the same rows of the domain left out, and is
 scored on other rows of it, and on held-out rows of the old domains. Half of the held-out rows are guard rows.
 
-    python examples/write_or_finetune.py --data ../shared/data/vader4 --backbone MiniLM --bf16 true
-    python examples/write_or_finetune.py --data PACS --backbone vit --max_steps 700 --per_device_train_batch_size 96
+    python examples/figures/write_or_finetune.py --data data/vader4 --backbone MiniLM --bf16 true
+    python examples/figures/write_or_finetune.py --data data/pacs --backbone vit --bf16 true --max_steps 700 \\
+        --per_device_train_batch_size 96
 """
 
 import json

@@ -1,0 +1,245 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""Write, erase, explain and publish: a classifier with a writable memory."""
+
+import copy
+
+import pytest
+import torch
+from families import CASES, CLASSIFIERS, HashingProcessor, writable_rows
+from peft import LoraConfig, get_peft_model
+from tiny_backbones import tiny_tokenizer
+from transformers import AutoModelForSequenceClassification, BertConfig, BertModel, pipeline
+
+from hf_memaug import (
+    WritableMemoryForImageClassification,
+    WritableMemoryForSequenceClassification,
+    export_with_code,
+    load_domains,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+WRITABLE = [case for case in CASES if case.model_type == "writable_memory"]
+TEXT = next(case for case in WRITABLE if case.is_text)
+TOKENIZER = HashingProcessor()
+
+
+def empty(case=TEXT, **kwargs):
+    """With an empty memory."""
+    torch.manual_seed(0)
+    return case.model_class(case.config(**kwargs)).eval()
+
+
+def same(first, second) -> bool:
+    one, other = first.state_dict(), second.state_dict()
+    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+
+
+def facts(model) -> dict:
+    """The configuration without the times of writing."""
+    found = model.config.to_dict()
+    found["domains"] = [{**entry, "written": None} for entry in found["domains"] or ()]
+    return found
+
+
+@pytest.mark.parametrize("case", WRITABLE, ids=str)
+def test_written_rows_are_answered_and_guard_rows_keep_their_answers(case):
+    model = empty(case)
+    rows, guard = writable_rows(model, 1), writable_rows(model, 0, old=True)
+    entry = model.write(rows, domain="new", tokenizer=TOKENIZER, guard=guard)
+    assert entry["rows"] == 30 and entry["after"] > entry["before"] + 20
+    for given, least in ((rows, 0.9), (guard, 0.9)):
+        column = "text" if case.is_text else "image"
+        answers = model(**TOKENIZER([row[column] for row in given])).logits.argmax(dim=-1)
+        assert (answers == torch.tensor([row["label"] for row in given])).float().mean() >= least
+
+
+@pytest.mark.parametrize("case", WRITABLE, ids=str)
+def test_erasing_and_the_order_of_writing_leave_no_trace(case):
+    parts = {name: writable_rows(empty(case), 1, seed=seed) for seed, name in enumerate("abc")}
+    models = []
+    for order in ("ab", "ba", "acb"):
+        model = empty(case)
+        for name in order:
+            model.write(parts[name], domain=name, tokenizer=TOKENIZER)
+        models.append(model)
+    models[2].erase("c")
+    assert all(same(models[0], other) and facts(models[0]) == facts(other) for other in models[1:])
+    ids = models[0].memory.row_ids[models[0].memory.domains == 0]
+    models[0].erase(rows=[f"{int(one) & (2**64 - 1):016x}" for one in ids])
+    models[1].erase("a")
+    assert same(*models[:2]) and facts(models[0]) == facts(models[1])
+    models[1].erase("b")
+    assert same(models[1], empty(case)) and models[1].domains() == []
+
+
+def test_new_classes_grow_the_model_and_erasing_shrinks_it():
+    rows = [{**row, "label": "xy"[place % 2]} for place, row in enumerate(writable_rows(empty(), 1))]
+    halves = {"first": [row for row in rows if row["label"] == "y"], "second": [r for r in rows if r["label"] == "x"]}
+    models = []
+    for order in (("first", "second"), ("second", "first")):
+        model = empty()
+        for name in order:
+            model.write(halves[name], domain=name, tokenizer=TOKENIZER, new_labels=True)
+        models.append(model)
+    assert same(*models) and facts(models[0]) == facts(models[1])
+    assert models[0].config.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2", 3: "x", 4: "y"}
+    answers = models[0](**TOKENIZER([row["text"] for row in rows])).logits.argmax(dim=-1)
+    right = [models[0].config.id2label[int(one)] == row["label"] for one, row in zip(answers, rows, strict=True)]
+    assert sum(right) >= 24
+    models[0].erase("second")
+    assert models[0].config.num_labels == 4 and models[0].config.label2id["y"] == 3
+
+
+def test_a_saved_memory_is_loaded_as_it_was(tmp_path):
+    tokenizer = tiny_tokenizer("bert")
+    model = empty(vocab_size=len(tokenizer))
+    rows = [
+        {"text": f"{word} film", "label": place % 3} for place, word in enumerate(sorted(tokenizer.get_vocab())[:30])
+    ]
+    model.write(rows, domain="films", tokenizer=tokenizer, keep_text=True, new_labels=True)
+    export_with_code(model, tmp_path, tokenizer)
+    again = WritableMemoryForSequenceClassification.from_pretrained(tmp_path)
+    assert same(model, again) and again.domains() == model.domains()
+    assert set(again.config.memory_texts.values()) == {row["text"] for row in rows}
+    carried = AutoModelForSequenceClassification.from_pretrained(tmp_path, trust_remote_code=True)
+    found = pipeline("text-classification", model=carried, tokenizer=tokenizer)("a good film")
+    assert found == pipeline("text-classification", model=model, tokenizer=tokenizer)("a good film")
+
+
+WRONG = {
+    "label": ({"rows": [{"text": "a", "label": "other"}]}, "holds 'other' .* unknown.* pass `new_labels=True`"),
+    "empty": ({"rows": []}, "`rows` is empty"),
+    "domain": ({"domain": "old"}, "'old' is written already. Erase it first, or pass `append=True`"),
+    "guard": ({"domain": "guard"}, "Pass the rows of the old domains as `guard`"),
+    "tokenizer": ({"tokenizer": None}, "`tokenizer` is missing"),
+    "guard label": ({"guard": [{"text": "a", "label": 9}]}, "holds 9 .* unknown"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_write_that_fails_changes_nothing(wrong):
+    model = empty()
+    model.write(writable_rows(model, 1), domain="old", tokenizer=TOKENIZER)
+    kept, known = copy.deepcopy(model), facts(model)
+    given, said = WRONG[wrong]
+    rows = writable_rows(model, 1, seed=3)
+    with pytest.raises(ValueError, match=said):
+        model.write(**{"rows": rows, "domain": "new", "tokenizer": TOKENIZER, **given})
+    assert same(kept, model) and facts(model) == known
+
+
+def test_features_that_are_not_finite_change_nothing():
+    model = empty()
+    with torch.no_grad():
+        model.classifier.classifier.bias[0] = float("nan")
+    rows = [{"text": name, "label": place % 3} for place, name in enumerate("abcdef")]
+    with pytest.raises(ValueError, match="not finite.*Nothing was written"):
+        model.write(rows, domain="new", tokenizer=TOKENIZER)
+    assert model.domains() == []
+
+
+def test_erasing_what_is_not_there_is_an_error():
+    model = empty()
+    model.write(writable_rows(model, 1), domain="new", tokenizer=TOKENIZER)
+    with pytest.raises(ValueError, match="'hotels', which was not written. Domains: new"):
+        model.erase("hotels")
+    with pytest.raises(ValueError, match="'00', which is not in the memory"):
+        model.erase(rows=["00"])
+    with pytest.raises(ValueError, match="either `domain` or `rows`"):
+        model.erase()
+
+
+def test_a_classifier_that_was_changed_after_writing_is_an_error(tmp_path):
+    model = empty()
+    model.write(writable_rows(model, 1), domain="new", tokenizer=TOKENIZER)
+    model.bfloat16().save_pretrained(tmp_path / "cast")
+    WritableMemoryForSequenceClassification.from_pretrained(tmp_path / "cast", dtype="float32")
+    with torch.no_grad():
+        for parameter in model.classifier.parameters():
+            parameter += 0.02
+    model.save_pretrained(tmp_path / "changed")
+    with pytest.raises(ValueError, match="changed after rows were written"):
+        WritableMemoryForSequenceClassification.from_pretrained(tmp_path / "changed")
+    with pytest.raises(ValueError, match="changed after rows were written"):
+        model.write(writable_rows(model, 1, seed=3), domain="more", tokenizer=TOKENIZER)
+
+
+def test_explanations_add_up_and_wrong_labels_are_found():
+    model = empty()
+    rows = writable_rows(model, 1, rows=60)
+    wrong = [10, 20, 30]
+    noisy = [{**row, "label": (row["label"] + (place in wrong)) % 3} for place, row in enumerate(rows)]
+    model.write(noisy, domain="new", tokenizer=TOKENIZER, keep_text=True)
+    suspicious = [entry["text"] for entry in model.audit()]
+    assert {rows[place]["text"] for place in wrong} <= set(suspicious)
+    entry = model.explain(rows[0]["text"], TOKENIZER, top=60)[0]
+    label, trust = model.config.label2id[entry["label"]], float(model.memory.trust)
+    part = (1 - entry["gate"] + entry["gate"] * trust) * entry["classifier"][label]
+    raw = model(**TOKENIZER([rows[0]["text"]])).logits.exp()[0]
+    assert part + sum(row["share"] for row in entry["rows"]) == pytest.approx(float(raw[label]), abs=1e-4)
+    assert {row["domain"] for row in entry["rows"]} == {"new"} and entry["rows"][0]["row"].startswith("row 0")
+
+
+@pytest.mark.parametrize("case", CLASSIFIERS, ids=str)
+def test_classifiers_of_every_family_can_be_written_to(case, tmp_path):
+    if case.model_type == "writable_memory":
+        pytest.skip("it has a memory already")
+    classifier = case.model(num_labels=3)
+    model = WritableMemoryForSequenceClassification.from_classifier(classifier)
+    inputs = case.inputs()
+    assert torch.equal(model(**inputs).logits, classifier(**inputs).logits)
+    assert model.write(writable_rows(model, 1), domain="new", tokenizer=TOKENIZER)["after"] > 40
+    model.save_pretrained(tmp_path)
+    again = WritableMemoryForSequenceClassification.from_pretrained(tmp_path)
+    assert torch.equal(again(**inputs).logits, model(**inputs).logits)
+
+
+def test_an_adapter_is_merged(tmp_path):
+    classifier = empty().classifier
+    classifier.save_pretrained(tmp_path / "base")
+    base = AutoModelForSequenceClassification.from_pretrained(tmp_path / "base")
+    config = LoraConfig(target_modules=["query"], task_type="SEQ_CLS", init_lora_weights=False)
+    adapted = get_peft_model(base, config).eval()
+    adapted.save_pretrained(tmp_path / "adapter")
+    inputs = TEXT.inputs()
+    for source in (adapted, str(tmp_path / "adapter")):
+        model = WritableMemoryForSequenceClassification.from_classifier(
+            source, **({} if source is adapted else {"num_labels": 3})
+        )
+        torch.testing.assert_close(model(**inputs).logits, adapted(**inputs).logits, rtol=0, atol=1e-5)
+
+
+def test_a_general_encoder_adds_to_the_keys_and_stays_frozen(tmp_path):
+    classifier = empty().classifier
+    general = BertModel(BertConfig(vocab_size=99, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))
+    model = WritableMemoryForSequenceClassification.from_classifier(classifier, general=general)
+    model.write(writable_rows(model, 1), domain="new", tokenizer=TOKENIZER)
+    assert model.config.key_widths == [32] * 6 + [16] * 2
+    model.save_pretrained(tmp_path)
+    again = WritableMemoryForSequenceClassification.from_pretrained(tmp_path)
+    assert same(model, again) and not any(p.requires_grad for p in again.general.parameters())
+
+
+def test_what_a_memory_cannot_be_added_to_is_said(tmp_path):
+    classifier = empty().classifier
+    classifier.config.problem_type = "multi_label_classification"
+    with pytest.raises(ValueError, match="needs one label of two or more"):
+        WritableMemoryForSequenceClassification.from_classifier(classifier)
+    empty().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="has a writable memory already"):
+        WritableMemoryForSequenceClassification.from_classifier(str(tmp_path))
+    with pytest.raises(TypeError, match="Pass a model of transformers"):
+        WritableMemoryForImageClassification.from_classifier(torch.nn.Linear(2, 2))
+
+
+def test_rows_come_from_files_and_tables(tmp_path):
+    given = writable_rows(empty(), 1)
+    file = tmp_path / "rows.csv"
+    file.write_text("text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in given), encoding="utf-8")
+    table = load_domains(given, domain=None)
+    models = []
+    for source in (given, str(file), table):
+        models.append(empty())
+        models[-1].write(source, domain="new", tokenizer=TOKENIZER)
+    assert same(*models[:2]) and same(*models[1:])
