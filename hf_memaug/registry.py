@@ -10,7 +10,7 @@ from typing import Any
 @dataclass(frozen=True)
 class Paper:
     """
-    The paper behind a family. The model card is written from it.
+    The paper behind a family. The model card is written from it. A method of ours has no title, URL and BibTeX entry.
 
     Args:
         row (`str`):
@@ -222,8 +222,8 @@ IDA = Paper(
 
 WRITABLE_MEMORY = Paper(
     row="write",
-    title="Writable memory: adapt a classifier to a new domain by writing rows",
-    url="https://github.com/hf-memaug/hf_memaug",
+    title="",
+    url="",
     tags=("memory", "domain-adaptation", "few-shot"),
     what="a memory of labelled rows corrects the answers of a classifier, whose weights stay as they are",
     how="Kernel ridge regression on the classifier's hidden states, from the written rows to the errors of the "

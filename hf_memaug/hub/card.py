@@ -129,6 +129,10 @@ def model_card(
         trust=", trust_remote_code=True" if carries_code else "",
         processor=_processor(config, architecture),
         pipeline=_PIPELINES.get(task),
+        written=[
+            [one["name"], one["rows"], one["before"], one["after"]] for one in getattr(config, "domains", None) or ()
+        ],
+        guard_rows=_guard_rows(config),
         about_data=_about_data(config, architecture, facts, data),
         metrics=metrics,
         modes=modes,
@@ -185,6 +189,11 @@ def _in_words(config, paper: Paper) -> tuple[str, str]:
     return own or (paper.what if _reads_memory(config) else plain, paper.how)
 
 
+def _guard_rows(config) -> int:
+    """Of a writable memory."""
+    return getattr(config, "memory_rows", 0) - sum(one["rows"] for one in getattr(config, "domains", None) or ())
+
+
 def _backbone(config, architecture: str) -> str:
     """The backbone, in words."""
     inner, name = getattr(config, "backbone_config", None), _hub_name(config)
@@ -202,8 +211,9 @@ def _backbone(config, architecture: str) -> str:
         return f"with a {getattr(inner, 'architecture', None) or inner.model_type} encoder"
     if config.model_type not in FAMILIES:
         return f"with a {config.model_type} encoder"
-    # The domain encoder of a pair.
-    kind = getattr(getattr(config, "domain", None), "model_type", None) or FAMILIES[config.model_type].backbone
+    # The domain encoder of a pair, or a classifier with a memory.
+    part = getattr(config, "domain", None) or getattr(config, "classifier_config", None)
+    kind = getattr(part, "model_type", None) or FAMILIES[config.model_type].backbone
     return f"with a {kind} encoder" if kind else "trained from scratch"
 
 

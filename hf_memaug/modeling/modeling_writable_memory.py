@@ -142,6 +142,7 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
             label2id=dict(theirs.label2id),
             **own,
         )
+        config._name_or_path = theirs._name_or_path
         return cls(config, classifier=classifier, general=general).eval()
 
     @classmethod

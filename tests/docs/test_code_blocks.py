@@ -24,9 +24,27 @@ AS_FILES = "docs/guides/adding_a_method.md"
 QUICK = ("docs/guides/own_data.md", "docs/hma_prompts.md", "docs/report.md", "docs/results/gmap.md")
 SENTENCE = 'inputs = AutoTokenizer.from_pretrained("FacebookAI/roberta-base")("a good book", return_tensors="pt")\n'
 PIXELS = "import torch\npixel_values = torch.randn(2, 3, 16, 16)\n"
+# A classifier of reviews, rows of a new domain, and rows of an old one.
+REVIEWS = """
+import csv
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from hf_memaug.data import generated_reviews
+for file, domain in (("hotels.csv", "hotels"), ("old_reviews.csv", "books")):
+    with open(file, "w", newline="") as opened:
+        writer = csv.writer(opened)
+        writer.writerow(["text", "label"])
+        for row in generated_reviews(rows_per_domain=20, domains=[domain]):
+            writer.writerow([row["text"], ["negative", "positive"][row["label"]]])
+labels = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
+classifier = AutoModelForSequenceClassification.from_pretrained("FacebookAI/roberta-base", **labels)
+classifier.save_pretrained("you/reviews")
+AutoTokenizer.from_pretrained("FacebookAI/roberta-base").save_pretrained("you/reviews")
+"""
 # {page: {words of a block: what is run before it}}
 BEFORE = {
+    "docs/writable_memory.md": {"from_classifier": REVIEWS},
     "README.md": {
+        "from_classifier": REVIEWS,
         "HMAForImageClassification": "import torch\n"
         "network = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(768, 64))",
         "record_run": "model = RobertaWithKVMemoryForSequenceClassification.from_backbone(backbone, num_labels=2)",
