@@ -31,7 +31,7 @@ class WritableMemoryConfig(PreTrainedConfig):
             Written rows and guard rows.
         memory_landmarks (`int`, *optional*, defaults to 0):
             The rows that the answer is computed from. 0: the answer is the classifier's.
-        max_landmarks (`int`, *optional*, defaults to 2048):
+        max_landmarks (`int`, *optional*, defaults to 1024):
             The most landmarks. Reading costs the same for any number of rows above it.
         domains (`list[dict]`, *optional*):
             What is in the memory: name, rows, the time of writing and the estimated gain of each domain.
@@ -54,7 +54,7 @@ class WritableMemoryConfig(PreTrainedConfig):
     key_widths: list[int] | None = None
     memory_rows: int = 0
     memory_landmarks: int = 0
-    max_landmarks: int = 2048
+    max_landmarks: int = 1024
     domains: list[dict[str, Any]] | None = None
     memory_texts: dict[str, Any] | None = None
     fingerprint: str | None = None

@@ -67,7 +67,7 @@ class WritableMemory(nn.Module):
     trust: torch.Tensor
 
     def __init__(
-        self, widths: Sequence[int], classes: int, rows: int = 0, landmarks: int = 0, max_landmarks: int = 2048
+        self, widths: Sequence[int], classes: int, rows: int = 0, landmarks: int = 0, max_landmarks: int = 1024
     ):
         super().__init__()
         self.widths, self.classes, self.max_landmarks = list(widths), classes, max_landmarks
@@ -138,8 +138,10 @@ class WritableMemory(nn.Module):
     def _kernel(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """1 + the mean over the parts of 4 exp(cos - 1)."""
         pairs = zip(first.split(self.widths, dim=-1), second.split(self.widths, dim=-1), strict=True)
-        parts = [4 * torch.exp(one @ other.T - 1) for one, other in pairs]
-        return 1 + torch.stack(parts).mean(dim=0)
+        found = first.new_ones(len(first), len(second))
+        for one, other in pairs:
+            found = found + torch.exp(one @ other.T - 1) * (4 / len(self.widths))
+        return found
 
     @property
     def written(self) -> torch.Tensor:

@@ -1,0 +1,116 @@
+# Copyright 2026 The hf_memaug authors.
+# SPDX-License-Identifier: Apache-2.0
+"""
+What a writable memory costs: a forward pass beside the classifier alone, and writing beside a pass over the rows.
+
+    python benchmarks/writable_memory.py --output docs/results/benchmarks/writable_memory_cpu.json     # on a CPU
+    python benchmarks/writable_memory.py --output docs/results/benchmarks/writable_memory_h200.json    # on a GPU
+"""
+
+import argparse
+from contextlib import nullcontext
+
+from record import write_result
+from timing import compare, inference
+
+LENGTH, WRITTEN = 128, 512
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, help="rows (default: 32 on a GPU, 4 on a CPU)")
+    parser.add_argument("--rounds", type=int, default=15, help="pairs of measurements (default: %(default)s)")
+    parser.add_argument(
+        "--sizes", type=int, nargs="+", default=[512, 100_000], help="written rows (default: %(default)s)"
+    )
+    parser.add_argument("--small", action="store_true", help="a tiny encoder, to see that it runs")
+    parser.add_argument("--output", help="write the JSON here as well")
+    return parser.parse_args()
+
+
+def make_classifier(small: bool, device: str):
+    """MiniLM's shape with random weights."""
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536, "initializer_range": 0.1}
+    if small:
+        sizes |= {"hidden_size": 48, "num_hidden_layers": 2, "intermediate_size": 64}
+    return BertForSequenceClassification(BertConfig(**sizes)).to(device).eval()
+
+
+def tokenizer(texts, pairs=None, **kwargs):
+    """Stands for a tokenizer that takes no time: the text is a number."""
+    import torch
+
+    generator = torch.Generator().manual_seed(int(texts[0]))
+    ids = torch.randint(1000, 30000, (len(texts), LENGTH), generator=generator)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+def filled(classifier, rows: int):
+    """The classifier with a memory of random rows."""
+    import torch
+
+    from hf_memaug import WritableMemoryForSequenceClassification
+
+    model = WritableMemoryForSequenceClassification.from_classifier(classifier)
+    given = [{"text": str(row), "label": row % 2} for row in range(WRITTEN)]
+    model.write(given, domain="new", tokenizer=tokenizer)
+    memory = model.memory
+    width, labels = memory.keys.shape[1], torch.arange(rows) % 2
+    keys = torch.randn(rows, width)
+    keys[:, 0] += 40 * (2 * labels - 1)
+    keys = torch.cat(
+        [torch.nn.functional.normalize(part, dim=-1) for part in keys.split(memory.widths, dim=-1)], dim=-1
+    )
+    found = {"keys": keys.to(torch.float16).view(torch.int16), "probabilities": torch.full((rows, 2), 0.5)}
+    found |= {"labels": labels, "domains": torch.zeros(rows, dtype=torch.long), "row_ids": torch.randperm(rows)}
+    found["domains"][: rows // 4] = -1
+    memory.set_rows({name: value.to(classifier.device) for name, value in found.items()})
+    assert memory.solve() is not None, "the memory would be read by nothing"
+    return model
+
+
+def main() -> None:
+    options = parse_arguments()
+    import torch
+
+    from hf_memaug import WritableMemoryForSequenceClassification
+
+    torch.set_float32_matmul_precision("high")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    on_gpu = device == "cuda"
+    name = torch.cuda.get_device_name() if on_gpu else f"CPU, {torch.get_num_threads()} threads"
+    batch, repeats = options.batch or (32 if on_gpu else 4), 10 if on_gpu else 2
+    classifier = make_classifier(options.small, device)
+    setting = f"{'tiny BERT' if options.small else 'MiniLM-L6 shape'}, {LENGTH} tokens, batch {batch}, fp32"
+    inputs = {name: value.to(device) for name, value in tokenizer(["7"] * batch).items()}
+    rows = []
+    for size in options.sizes:
+        steps = [inference(model, inputs, nullcontext) for model in (classifier, filled(classifier, size))]
+        rows.append(compare(f"infer_{size}", "the classifier", *steps, device, options.rounds, repeats))
+        write_result("writable_memory", name, setting, rows, options.output)
+    given = [{"text": str(row), "label": row % 2} for row in range(WRITTEN)]
+    batches = [
+        {name: value.to(device) for name, value in tokenizer([str(start)] * 64).items()}
+        for start in range(0, WRITTEN, 64)
+    ]
+
+    @torch.no_grad()
+    def forward_all():
+        for one in batches:
+            classifier(**one)
+
+    def write():
+        model = WritableMemoryForSequenceClassification.from_classifier(classifier)
+        model.write(given, domain="new", tokenizer=tokenizer)
+
+    against = f"one forward pass over {WRITTEN} rows"
+    rows.append(compare(f"write_{WRITTEN}", against, forward_all, write, device, max(2, options.rounds // 5), 1))
+    write_result("writable_memory", name, setting, rows, options.output)
+
+
+if __name__ == "__main__":
+    main()
