@@ -6,10 +6,11 @@ import copy
 
 import pytest
 import torch
-from families import CASES, CLASSIFIERS, HashingProcessor, writable_rows
+from families import CASES, CLASSIFIERS
 from peft import LoraConfig, get_peft_model
 from tiny_backbones import tiny_tokenizer
 from transformers import AutoModelForSequenceClassification, BertConfig, BertModel, pipeline
+from writable_rows import HashingProcessor, writable_rows
 
 from hf_memaug import (
     WritableMemoryForImageClassification,
