@@ -29,6 +29,11 @@ def write(call) -> int:
     is_new = not hasattr(model, "write")
     if is_new:
         model = getattr(hf_memaug, CLASSES[loaded.kind]).from_classifier(model, general=options.general)
+    folder = Path(options.output or (name if os.path.isdir(name) and not is_new else f"{name.rstrip('/')}-written"))
+    if is_new and folder.exists():
+        raise UsageError(f"{folder} exists. Write to it, as in `hf-memaug write {folder} ...`, or choose `--output`.")
+    if options.general is not None and not is_new:
+        raise UsageError("`--general` is chosen when the first rows are written. Leave it out.")
     given = ("text", "text_pair", "label", "max_length", "append", "new_labels", "keep_text", "guard")
     try:
         entry = model.write(
@@ -36,7 +41,6 @@ def write(call) -> int:
         )
     except (OSError, ValueError) as error:
         raise DataRefused(in_options(str(error), COLUMNS, rows="--data", source="--data")) from None
-    folder = Path(options.output or (name if os.path.isdir(name) and not is_new else f"{name.rstrip('/')}-written"))
     _save(model, folder, loaded.processor)
     print(
         f"{folder}: {entry['rows']} rows of {entry['name']}. Accuracy on them, each left out in turn: "

@@ -173,7 +173,7 @@ class WritableMemory(nn.Module):
         self.center = keys.mean(dim=0).float()
         keys = self._centered(keys, self.center)
         written = self.written
-        chosen = self._choose_landmarks()
+        chosen = self.choose_landmarks()
         kernel = self._kernel(keys[chosen], keys[chosen])
         kernel.diagonal().add_(1e-9 * len(kernel))
         root = torch.linalg.cholesky(kernel, upper=True)
@@ -197,7 +197,7 @@ class WritableMemory(nn.Module):
         best.correction, best.gate = back[:, : self.classes], back[:, self.classes]
         return self._set_solution(best, keys[chosen])
 
-    def _choose_landmarks(self) -> torch.Tensor:
+    def choose_landmarks(self) -> torch.Tensor:
         """Of too many rows, those with the lowest ids, which are hashes; guard rows get at most a quarter."""
         written, guards = (torch.nonzero(mask)[:, 0] for mask in (self.written, ~self.written))
         if len(written) + len(guards) > self.max_landmarks:

@@ -68,7 +68,8 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
     without_memory_means = "the classifier's own answer."
     auto_class: Any = None
     supports_gradient_checkpointing = True
-    _keep_in_fp32_modules_strict = ["memory"]
+    # Not its integers, and not the memory of a classifier.
+    _keep_in_fp32_modules_strict = [r"^memory\.(probabilities|center|landmarks|correction|gate|trust)$"]
     _supports_sdpa = True
     _supports_flash_attn = True
     _supports_flex_attn = True
@@ -170,11 +171,18 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
         super()._finish_loading(info, asked)
         if self.general is not None:
             self.general.requires_grad_(False)
-        if self.config.has_memory and next(self.classifier.parameters()).dtype != torch.float16:
+        if self.config.memory_rows:
             self._check_fingerprint()
+        chosen = self.memory.choose_landmarks()
+        if self.config.has_memory and len(chosen) != self.config.memory_landmarks:
+            raise ValueError(
+                f"`max_landmarks={self.config.max_landmarks}` does not fit this memory, which was computed from "
+                f"{self.config.memory_landmarks} of its rows. Leave it out."
+            )
 
     def _check_fingerprint(self) -> None:
-        if self.config.fingerprint not in (None, fingerprint(self.classifier)):
+        is_rounded = next(self.classifier.parameters()).dtype == torch.float16  # in another way than the fingerprint
+        if not is_rounded and self.config.fingerprint not in (None, fingerprint(self.classifier)):
             raise ValueError(
                 "The weights of the classifier were changed after rows were written to its memory, so the rows do not "
                 "fit. Load the classifier again, and write the rows again."
@@ -254,7 +262,7 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
 
     def _landmark_facts(self) -> tuple[list[str], list[str]]:
         """The domain of each landmark, and its text or id."""
-        chosen = self.memory._choose_landmarks()
+        chosen = self.memory.choose_landmarks()
         texts = self.config.memory_texts or {}
         ids = [name_of(one) for one in self.memory.row_ids[chosen].tolist()]
         domains = [entry["name"] for entry in self.config.domains or ()]

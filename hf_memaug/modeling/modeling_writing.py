@@ -153,7 +153,8 @@ class WritingMixin(_Base):
         gone = {name_of(one) for one in memory.row_ids[erased].tolist()}
         texts = {name: text for name, text in (self.config.memory_texts or {}).items() if name not in gone}
         left = [name for place, name in enumerate(names) if (kept["domains"] == place).any()]
-        table = torch.tensor([left.index(name) if name in left else 0 for name in names], device=self.device)
+        table = torch.tensor([left.index(name) if name in left else 0 for name in names], dtype=torch.long)
+        table = table.to(self.device)
         is_written = kept["domains"] != GUARD
         kept["domains"][is_written] = table[kept["domains"][is_written]]
         self._rebuild([kept], left, list(self.config.id2label.values()), texts, {})
@@ -173,7 +174,7 @@ class WritingMixin(_Base):
             `list[dict]`: `id`, `domain`, `label`, `suggestion`, its `probability`, and the `text` if it was kept.
         """
         memory, names = self.memory, [entry["name"] for entry in self.config.domains or ()]
-        solution = memory.solve()
+        solution = copy.deepcopy(memory).solve()
         if solution is None:
             return []
         labels, owners, ids = (
@@ -210,7 +211,11 @@ class WritingMixin(_Base):
             (an old domain) and 1 (a written one), and the `rows` that changed the answer most, with their `share` of
             the label's probability.
         """
-        inputs = [inputs] if isinstance(inputs, str) and not self._is_image else inputs
+        inputs = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        if not inputs:
+            return []
+        was_training = self.training
+        self.eval()
         batch = {
             name: value.to(self.device)
             for name, value in encoded(inputs, processor, max_length, self._is_image).items()
@@ -219,6 +224,7 @@ class WritingMixin(_Base):
         keys = self.memory.join(parts)
         answers = self.memory(found.logits, keys).float().softmax(dim=-1)
         base = self.memory.padded(found.logits.float().softmax(dim=-1))
+        self.train(was_training)
         owners, names = self._landmark_facts()
         explained = []
         for row, answer in enumerate(answers):
@@ -314,7 +320,10 @@ class WritingMixin(_Base):
         config.key_widths = list(widths) if parts else None
         config.memory_rows, config.memory_landmarks = len(memory.labels), len(memory.landmarks)
         config.memory_texts = texts or None
-        config.fingerprint = fingerprint(self.classifier) if parts else None
+        if not parts:
+            config.fingerprint = None
+        elif times or config.fingerprint is None:
+            config.fingerprint = fingerprint(self.classifier)
         owners, truth = memory.domains[memory.written], memory.labels[memory.written]
         scores = [
             100 * (answer.argmax(dim=-1) == truth).float()
