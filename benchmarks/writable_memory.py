@@ -59,12 +59,10 @@ def filled(classifier, rows: int):
     given = [{"text": str(row), "label": row % 2} for row in range(WRITTEN)]
     model.write(given, domain="new", tokenizer=tokenizer)
     memory = model.memory
-    width, labels = memory.keys.shape[1], torch.arange(rows) % 2
-    keys = torch.randn(rows, width)
-    keys[:, 0] += 40 * (2 * labels - 1)
-    keys = torch.cat(
-        [torch.nn.functional.normalize(part, dim=-1) for part in keys.split(memory.widths, dim=-1)], dim=-1
-    )
+    labels = torch.arange(rows) % 2
+    keys = torch.randn(rows, *memory.keys.shape[1:])
+    keys[:, 0, 0] += 40 * (2 * labels - 1)
+    keys = torch.nn.functional.normalize(keys, dim=-1)
     found = {"keys": keys.to(torch.float16).view(torch.int16), "probabilities": torch.full((rows, 2), 0.5)}
     found |= {"labels": labels, "domains": torch.zeros(rows, dtype=torch.long), "row_ids": torch.randperm(rows)}
     found["domains"][: rows // 4] = -1

@@ -25,8 +25,8 @@ class WritableMemoryConfig(PreTrainedConfig):
         key_layers (`list[int]`, *optional*):
             The layers of the classifier whose hidden states are keys, where 0 is the embeddings. Default: the layers
             at one third, at two thirds and at the end.
-        key_widths (`list[int]`, *optional*):
-            The widths of the parts of a key.
+        key_shape (`list[int]`, *optional*):
+            The number of parts of a key, and the width of a part.
         memory_rows (`int`, *optional*, defaults to 0):
             Written rows and guard rows.
         memory_landmarks (`int`, *optional*, defaults to 0):
@@ -51,7 +51,7 @@ class WritableMemoryConfig(PreTrainedConfig):
     classifier_config: dict | PreTrainedConfig | None = None
     general_config: dict | PreTrainedConfig | None = None
     key_layers: list[int] | None = None
-    key_widths: list[int] | None = None
+    key_shape: list[int] | None = None
     memory_rows: int = 0
     memory_landmarks: int = 0
     max_landmarks: int = 1024

@@ -49,7 +49,7 @@ class WritableMemory(nn.Module):
     Buffers only: nothing here is trained. Written rows come first, in the order of their ids, then guard rows.
 
     Args:
-        widths (`Sequence[int]`): of the parts of a key. Each part has the same share in the kernel.
+        parts, width (`int`): of a key. Each part has the same share in the kernel.
         classes (`int`): of the answers; those behind the classifier's own were written later.
         rows, landmarks (`int`): sizes of the buffers. Without landmarks, the answer is the classifier's.
         max_landmarks (`int`): of more rows than these, a part chosen by their ids spans the solution (Nyström).
@@ -67,19 +67,18 @@ class WritableMemory(nn.Module):
     trust: torch.Tensor
 
     def __init__(
-        self, widths: Sequence[int], classes: int, rows: int = 0, landmarks: int = 0, max_landmarks: int = 1024
+        self, parts: int, width: int, classes: int, rows: int = 0, landmarks: int = 0, max_landmarks: int = 1024
     ):
         super().__init__()
-        self.widths, self.classes, self.max_landmarks = list(widths), classes, max_landmarks
-        width = sum(widths)
+        self.classes, self.max_landmarks = classes, max_landmarks
         # Bits of float16. As integers, they stay as they are when the model is cast.
-        self.register_buffer("keys", torch.zeros(rows, width, dtype=torch.int16))
+        self.register_buffer("keys", torch.zeros(rows, parts, width, dtype=torch.int16))
         self.register_buffer("probabilities", torch.zeros(rows, classes))
         self.register_buffer("labels", torch.zeros(rows, dtype=torch.long))
         self.register_buffer("domains", torch.zeros(rows, dtype=torch.long))
         self.register_buffer("row_ids", torch.zeros(rows, dtype=torch.long))
-        self.register_buffer("center", torch.zeros(width))
-        self.register_buffer("landmarks", torch.zeros(landmarks, width))
+        self.register_buffer("center", torch.zeros(parts, width))
+        self.register_buffer("landmarks", torch.zeros(landmarks, parts, width))
         self.register_buffer("correction", torch.zeros(landmarks, classes))
         self.register_buffer("gate", torch.zeros(landmarks))
         self.register_buffer("trust", torch.ones(1))
@@ -96,7 +95,7 @@ class WritableMemory(nn.Module):
         """
         Args:
             logits (`Tensor`): of the classifier, `(rows, its classes)`.
-            keys (`Tensor`): `(rows, width)`.
+            keys (`Tensor`): `(rows, parts, width)`.
 
         Returns:
             Logits `(rows, classes)`: log-probabilities, or those of the classifier where there is nothing to add.
@@ -125,23 +124,22 @@ class WritableMemory(nn.Module):
         """a(x), `(rows,)`."""
         return opened(similar @ self.gate.to(similar.dtype))
 
-    def join(self, parts: Sequence[torch.Tensor]) -> torch.Tensor:
-        """A key of its parts, each of length 1."""
-        return torch.cat(
-            [F.normalize(part.to(torch.promote_types(part.dtype, torch.float32)), dim=-1) for part in parts], dim=-1
-        )
+    @staticmethod
+    def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
+        """A key of its parts, each of length 1. Shorter parts end with zeros, which change no product."""
+        width = max(part.shape[-1] for part in parts)
+        keys = torch.stack([F.pad(part, (0, width - part.shape[-1])) for part in parts], dim=1)
+        return F.normalize(keys.to(torch.promote_types(keys.dtype, torch.float32)), dim=-1)
 
-    def _centered(self, keys: torch.Tensor, center: torch.Tensor) -> torch.Tensor:
-        parts = (keys - center.to(keys.dtype)).split(self.widths, dim=-1)
-        return torch.cat([F.normalize(part, dim=-1) for part in parts], dim=-1)
+    @staticmethod
+    def _centered(keys: torch.Tensor, center: torch.Tensor) -> torch.Tensor:
+        return F.normalize(keys - center.to(keys.dtype), dim=-1)
 
-    def _kernel(self, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+    @staticmethod
+    def _kernel(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
         """1 + the mean over the parts of 4 exp(cos - 1)."""
-        pairs = zip(first.split(self.widths, dim=-1), second.split(self.widths, dim=-1), strict=True)
-        found = first.new_ones(len(first), len(second))
-        for one, other in pairs:
-            found = found + torch.exp(one @ other.T - 1) * (4 / len(self.widths))
-        return found
+        cosines = torch.einsum("ipw,jpw->pij", first, second)
+        return 1 + 4 * (cosines - 1).exp().mean(dim=0)
 
     @property
     def written(self) -> torch.Tensor:
@@ -169,33 +167,38 @@ class WritableMemory(nn.Module):
         """Computes the answer from the rows. None, and the classifier's answer, if no setting is better than that."""
         if not self.written.any():
             return self._set_solution(None)
-        keys = self.keys.view(torch.float16).double()
-        self.center = keys.mean(dim=0).float()
-        keys = self._centered(keys, self.center)
-        written = self.written
-        chosen = self.choose_landmarks()
-        kernel = self._kernel(keys[chosen], keys[chosen])
+        keys, written, chosen = self.keys.view(torch.float16), self.written, self.choose_landmarks()
+        self.center = keys.mean(dim=0, dtype=torch.float64).float()
+        landmarks = self._centered(keys[chosen].double(), self.center)
+        kernel = self._kernel(landmarks, landmarks)
         kernel.diagonal().add_(1e-9 * len(kernel))
         root = torch.linalg.cholesky(kernel, upper=True)
-        features = torch.linalg.solve_triangular(root, self._kernel(keys, keys[chosen]), upper=True, left=False)
-        gate, open_ = self._solve_gate(features, written)
-        base, labels = self.probabilities[written].double(), self.labels[written]
-        truth = F.one_hot(labels, self.classes).double()
+        similar = [self._kernel(self._centered(some.double(), self.center), landmarks) for some in keys.split(4096)]
+        features = torch.linalg.solve_triangular(root, torch.cat(similar), upper=True, left=False)
+        gate, open_ = self._solve_gate(features)
+        base = self.probabilities[written].double()
+        truth = F.one_hot(self.labels[written], self.classes).double()
+        tried = list(ridge(features[written], torch.cat([truth, base], dim=-1), RIDGES))
         best = Solution(features.new_zeros(len(chosen), self.classes), gate, 1.0, base, base)
         for trust in TRUSTS:
-            found = None
-            for weights, left_out in ridge(features[written], truth - trust * base, RIDGES):
-                after = (1 - open_) * base + open_ * (trust * base + left_out)
-                error = (truth - after).square().sum(dim=-1)
-                if found is None or error.mean() < found[0]:
-                    found = (error.mean(), Solution(weights, gate, trust, base, after))
-            if found is not None and _is_better(found[1].after, best.after, truth):
-                best = found[1]
+            # Both are linear in the targets, onehot(y) - τ p₀.
+            found = [
+                [of_truth - trust * of_base for of_truth, of_base in (values.chunk(2, dim=-1) for values in pair)]
+                for pair in tried
+            ]
+            after = torch.stack([base + open_ * ((trust - 1) * base + left_out) for _, left_out in found])
+            chosen_ridge = int((truth - after).square().sum(dim=-1).mean(dim=-1).argmin())
+            if _is_better(after[chosen_ridge], best.after, truth):
+                best = Solution(found[chosen_ridge][0], gate, trust, base, after[chosen_ridge])
         if best.after is base:
             return self._set_solution(None)
-        back = torch.linalg.solve_triangular(root, torch.cat([best.correction, gate], dim=-1), upper=True)
-        best.correction, best.gate = back[:, : self.classes], back[:, self.classes]
-        return self._set_solution(best, keys[chosen])
+        best.correction = torch.linalg.solve_triangular(root, best.correction, upper=True)
+        if written.all():
+            # Nothing to protect: open everywhere, since no similarity is below 1.
+            best.gate = torch.full_like(gate, 1 / len(chosen))
+        else:
+            best.gate = torch.linalg.solve_triangular(root, gate.unsqueeze(-1), upper=True)[:, 0]
+        return self._set_solution(best, landmarks)
 
     def choose_landmarks(self) -> torch.Tensor:
         """Of too many rows, those with the lowest ids, which are hashes; guard rows get at most a quarter."""
@@ -205,22 +208,21 @@ class WritableMemory(nn.Module):
             written = written[: self.max_landmarks - len(guards)]
         return torch.cat([written, guards])
 
-    def _solve_gate(self, features: torch.Tensor, written: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _solve_gate(self, features: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """g in the space of the features, and the gate of each written row without that row."""
+        written = self.written
         if written.all():
-            # Nothing to protect: open everywhere. The first feature has the kernel's constant.
-            ones = features.new_ones(len(features), 1)
-            return next(ridge(features, ones, (1e-6,)))[0], ones
+            return features.new_zeros(features.shape[1]), features.new_ones(len(features), 1)
         signs = torch.where(written, 1.0, -1.0).to(features.dtype).unsqueeze(-1)
         shares = torch.where(written, 0.5 / written.double().mean(), 0.5 / (~written).double().mean())
         found = ridge(features, signs, GATE_RIDGES, shares)
         weights, left_out = min(found, key=lambda one: float((shares * (one[1] - signs)[:, 0].square()).mean()))
-        return weights, opened(left_out[written])
+        return weights[:, 0], opened(left_out[written])
 
     def _set_solution(self, solution: Solution | None, landmarks: torch.Tensor | None = None) -> Solution | None:
         device = self.keys.device
         if solution is None or landmarks is None:
-            self.landmarks = torch.zeros(0, self.keys.shape[1], device=device)
+            self.landmarks = torch.zeros(0, *self.keys.shape[1:], device=device)
             self.correction = torch.zeros(0, self.classes, device=device)
             self.gate, self.trust = torch.zeros(0, device=device), torch.ones(1, device=device)
         else:
@@ -246,15 +248,14 @@ def ridge(
     Returns:
         For each ridge, the weights and the left-out predictions.
     """
-    shares = features.new_ones(len(features)) if shares is None else shares
-    values, vectors = torch.linalg.eigh(features.T @ (shares.unsqueeze(-1) * features))
-    values = values.clamp(min=0)
-    rotated = features @ vectors
-    products = rotated.T @ (shares.unsqueeze(-1) * targets)
+    shares = (features.new_ones(len(features)) if shares is None else shares).unsqueeze(-1)
+    products, gram = features.T @ (shares * targets), features.T @ (shares * features)
     for strength in ridges:
-        weights = products / (values + strength).unsqueeze(-1)
-        leverage = (shares * (rotated.square() @ (1 / (values + strength)))).clamp(max=1 - 1e-6).unsqueeze(-1)
-        yield vectors @ weights, (rotated @ weights - leverage * targets) / (1 - leverage)
+        root = torch.linalg.cholesky(gram + strength * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
+        weights = torch.cholesky_solve(products, root)
+        leverage = torch.linalg.solve_triangular(root, features.T, upper=False).square().sum(dim=0).unsqueeze(-1)
+        leverage = (shares * leverage).clamp(max=1 - 1e-6)
+        yield weights, (features @ weights - leverage * targets) / (1 - leverage)
 
 
 def _is_better(after: torch.Tensor, before: torch.Tensor, truth: torch.Tensor) -> bool:

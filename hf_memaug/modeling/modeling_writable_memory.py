@@ -92,7 +92,7 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
             general = AutoModel.from_config(config.general_config)
         self.general: Any = None if general is None else general.requires_grad_(False)
         self.memory = WritableMemory(
-            config.key_widths or [],
+            *(config.key_shape or (0, 0)),
             cast(int, config.num_labels),
             config.memory_rows,
             config.memory_landmarks,

@@ -246,7 +246,7 @@ class WritingMixin(_Base):
         self, rows: Rows, domain: int, processor: Any, max_length: int | None, batch_size: int
     ) -> dict[str, Any]:
         """The rows as the memory stores them."""
-        was_training, keys, probabilities, widths = self.training, [], [], []
+        was_training, keys, probabilities = self.training, [], []
         self.eval()
         try:
             for start in range(0, len(rows.inputs), batch_size):
@@ -254,7 +254,6 @@ class WritingMixin(_Base):
                 found, parts = self._keys({name: value.to(self.device) for name, value in batch.items()})
                 keys.append(self.memory.join(parts).to(torch.float16).view(torch.int16))
                 probabilities.append(found.logits.float().softmax(dim=-1))
-                widths = [part.shape[-1] for part in parts]
                 if (
                     not torch.isfinite(probabilities[-1]).all()
                     or not torch.isfinite(keys[-1].view(torch.float16)).all()
@@ -266,7 +265,7 @@ class WritingMixin(_Base):
             self.train(was_training)
         numbers = {"labels": rows.labels, "domains": [domain] * len(rows.labels), "row_ids": rows.ids}
         found = {name: torch.tensor(values, device=self.device) for name, values in numbers.items()}
-        return {"keys": torch.cat(keys), "probabilities": torch.cat(probabilities), **found, "widths": widths}
+        return {"keys": torch.cat(keys), "probabilities": torch.cat(probabilities), **found}
 
     def _stored_rows(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
         """The rows of the memory, with their domains as places in `names`."""
@@ -286,12 +285,11 @@ class WritingMixin(_Base):
             labels: the names of the classes that the rows' labels are numbers of.
             texts, times: by the rows' ids, and by the names of domains that are new.
         """
-        widths = next((part["widths"] for part in parts if part.get("widths")), self.memory.widths)
         parts = [part for part in parts if len(part["labels"])]
-        widths = widths if parts else []
+        shape = parts[0]["keys"].shape[1:] if parts else (0, 0)
         own = self.config.classifier_config.num_labels
         known = {entry["name"]: entry["written"] for entry in self.config.domains or ()}
-        memory = WritableMemory(widths, own, max_landmarks=self.config.max_landmarks).to(self.device)
+        memory = WritableMemory(*shape, own, max_landmarks=self.config.max_landmarks).to(self.device)
         solution = None
         if parts:
             rows = {name: torch.cat([part[name].cpu() for part in parts]) for name in ROWS if name != "probabilities"}
@@ -317,7 +315,7 @@ class WritingMixin(_Base):
         if len(labels) != config.num_labels or not parts:
             config.id2label = dict(enumerate(labels[: memory.classes]))
             config.label2id = {name: label for label, name in config.id2label.items()}
-        config.key_widths = list(widths) if parts else None
+        config.key_shape = list(shape) if parts else None
         config.memory_rows, config.memory_landmarks = len(memory.labels), len(memory.landmarks)
         config.memory_texts = texts or None
         if not parts:

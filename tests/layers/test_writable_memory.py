@@ -25,7 +25,7 @@ def make_rows(written: int = 20, guards: int = 10, seed: int = 0) -> dict[str, t
     first[:, 0] = 3 * (2 * labels - 1)
     second = torch.randn(written + guards, 3, generator=generator)
     second[:written, 0] += 4
-    keys = torch.cat([F.normalize(first, dim=-1), F.normalize(second, dim=-1)], dim=-1)
+    keys = WritableMemory.join([first, second])
     answers = torch.where(torch.arange(written + guards) < written, 1 - labels, labels)
     return {
         "keys": keys.to(torch.float16).view(torch.int16),
@@ -37,7 +37,7 @@ def make_rows(written: int = 20, guards: int = 10, seed: int = 0) -> dict[str, t
 
 
 def filled(rows: dict[str, torch.Tensor], **kwargs) -> WritableMemory:
-    memory = WritableMemory([4, 3], 2, **kwargs)
+    memory = WritableMemory(2, 4, 2, **kwargs)
     memory.set_rows(rows)
     memory.solve()
     return memory
@@ -67,8 +67,8 @@ def slow_answer(rows: dict[str, torch.Tensor], keys: torch.Tensor, base: torch.T
     center = known.mean(dim=0).float().double()
 
     def kernel(one, other):
-        one, other = (torch.split(part.double() - center, [4, 3], dim=-1) for part in (one, other))
-        pairs = zip(one, other, strict=True)
+        one, other = (part.double() - center for part in (one, other))
+        pairs = zip(one.unbind(dim=1), other.unbind(dim=1), strict=True)
         return 1 + sum(4 * torch.exp(F.cosine_similarity(a[:, None], b[None], dim=-1) - 1) for a, b in pairs) / 2
 
     def fit(kept, targets, shares, strength, at):
@@ -109,7 +109,7 @@ def slow_answer(rows: dict[str, torch.Tensor], keys: torch.Tensor, base: torch.T
 
 def test_the_answer_is_that_of_the_slow_reference():
     rows, generator = make_rows(), torch.Generator().manual_seed(3)
-    keys = torch.cat([F.normalize(torch.randn(6, size, generator=generator), dim=-1) for size in (4, 3)], dim=-1)
+    keys = WritableMemory.join([torch.randn(6, size, generator=generator) for size in (4, 3)])
     base = torch.rand(6, 2, generator=generator).softmax(dim=-1)
     found = filled(rows)(base.log(), keys).exp()
     expected = slow_answer(rows, keys, base.double()).clamp(min=1e-6)
@@ -128,7 +128,7 @@ def test_the_order_of_the_rows_changes_no_bit():
 def test_rows_without_information_change_nothing(change):
     rows, generator = make_rows(40, 0), torch.Generator().manual_seed(2)
     if change == "random labels":
-        rows["keys"] = torch.randn(40, 7, generator=generator).to(torch.float16).view(torch.int16)
+        rows["keys"] = torch.randn(40, 2, 4, generator=generator).to(torch.float16).view(torch.int16)
         rows["probabilities"] = torch.full((40, 2), 0.5)
         rows["labels"] = torch.randint(0, 2, (40,), generator=generator)
     elif change == "right already":
@@ -137,7 +137,7 @@ def test_rows_without_information_change_nothing(change):
         rows = {name: values[:0] for name, values in rows.items()}
     memory, logits = filled(rows), torch.randn(3, 2, generator=generator)
     assert not len(memory.landmarks)
-    assert torch.equal(memory(logits, torch.randn(3, 7, generator=generator)), logits)
+    assert torch.equal(memory(logits, torch.randn(3, 2, 4, generator=generator)), logits)
 
 
 def test_the_gate_keeps_the_old_domains():

@@ -216,7 +216,7 @@ def test_a_general_encoder_adds_to_the_keys_and_stays_frozen(tmp_path):
     general = BertModel(BertConfig(vocab_size=99, hidden_size=16, num_hidden_layers=1, num_attention_heads=2))
     model = WritableMemoryForSequenceClassification.from_classifier(classifier, general=general)
     model.write(writable_rows(model, 1), domain="new", tokenizer=TOKENIZER)
-    assert model.config.key_widths == [32] * 6 + [16] * 2
+    assert model.config.key_shape == [8, 32]
     model.save_pretrained(tmp_path)
     again = WritableMemoryForSequenceClassification.from_pretrained(tmp_path)
     assert same(model, again) and not any(p.requires_grad for p in again.general.parameters())
