@@ -40,13 +40,21 @@ def make_classifier(small: bool, device: str):
     return BertForSequenceClassification(BertConfig(**sizes)).to(device).eval()
 
 
-def tokenizer(texts, pairs=None, **kwargs):
+class Tokenizer:
     """Stands for a tokenizer that takes no time: the text is a number."""
-    import torch
 
-    generator = torch.Generator().manual_seed(int(texts[0]))
-    ids = torch.randint(1000, 30000, (len(texts), LENGTH), generator=generator)
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    def get_vocab(self):
+        return {"a": 0}
+
+    def __call__(self, texts, pairs=None, **kwargs):
+        import torch
+
+        generator = torch.Generator().manual_seed(int(texts[0]))
+        ids = torch.randint(1000, 30000, (len(texts), LENGTH), generator=generator)
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+
+
+tokenizer = Tokenizer()
 
 
 def filled(classifier, rows: int):

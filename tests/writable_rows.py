@@ -8,6 +8,12 @@ import torch
 class HashingProcessor:
     """Stands for a tokenizer and for an image processor. Old rows get other inputs than new ones."""
 
+    def __init__(self, words: int = 99):
+        self.words = words
+
+    def get_vocab(self) -> dict[str, int]:
+        return {str(word): word for word in range(self.words)}
+
     def __call__(self, rows, pairs=None, **kwargs):
         is_text = isinstance(rows[0], str)
         pixels = [] if is_text else [row.getpixel((0, 0)) for row in rows]

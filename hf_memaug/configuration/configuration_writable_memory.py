@@ -39,6 +39,8 @@ class WritableMemoryConfig(PreTrainedConfig):
             The texts of rows that were written with `keep_text=True`, by their ids.
         fingerprint (`str`, *optional*):
             Of the classifier's weights when the rows were written.
+        vocabulary (`str`, *optional*):
+            A hash of the vocabulary of the tokenizer that read the rows.
         run_facts (`dict`, *optional*):
             What happened in training. The model card is written from it.
     """
@@ -58,6 +60,7 @@ class WritableMemoryConfig(PreTrainedConfig):
     domains: list[dict[str, Any]] | None = None
     memory_texts: dict[str, Any] | None = None
     fingerprint: str | None = None
+    vocabulary: str | None = None
     run_facts: dict[str, Any] | None = None
 
     # Fields of the classifier.

@@ -121,5 +121,9 @@ def fingerprint(classifier: nn.Module) -> str:
     return digest.hexdigest()[:16]
 
 
+def vocabulary_hash(words: Mapping[str, int]) -> str:
+    return hashlib.sha256(repr(sorted(words.items())).encode()).hexdigest()[:16]
+
+
 def is_adapter(name_or_path: Any) -> bool:
     return os.path.isfile(os.path.join(os.fspath(name_or_path), "adapter_config.json"))

@@ -19,6 +19,7 @@ from hf_memaug.modeling.modeling_writable_rows import (
     name_of,
     read_rows,
     readable,
+    vocabulary_hash,
 )
 
 logger = logging.get_logger(__name__)
@@ -79,7 +80,7 @@ class WritingMixin(_Base):
             keep_text (`bool`, *optional*, defaults to `False`):
                 Store the texts in the configuration, for explanations. Otherwise only their hashes are stored.
             append (`bool`, *optional*, defaults to `False`):
-                Add rows to a domain that is written already.
+                Add rows to a domain, or begin one whose rows come one after the other.
             text, text_pair, label (`str`, *optional*):
                 The columns.
             max_length (`int`, *optional*):
@@ -100,13 +101,14 @@ class WritingMixin(_Base):
         if domain == GUARD_NAME:
             raise ValueError(f"`domain` cannot be {GUARD_NAME!r}. Pass the rows of the old domains as `guard`.")
         self._check_fingerprint()
+        vocabulary = self._check_vocabulary(processor)
         columns = {"text": text, "text_pair": text_pair, "label": label}
         found = read_rows(rows, self.config, domain, columns, new_labels)
         guards = None if guard is None else read_rows(guard, self.config, GUARD_NAME, columns)
-        if len(set(found.labels)) < 2 and not found.new_names and domain not in written:
-            logger.warning_once(
-                f"All rows of `domain` {domain!r} have one label. Write rows of each class, or the memory may learn to "
-                "give this answer everywhere in the domain."
+        if len(set(found.labels)) < 2 and not found.new_names and not append:
+            raise ValueError(
+                f"All rows of `domain` {domain!r} have one label, so the memory would learn to give it everywhere. Write "
+                "rows of other classes too, or pass `append=True` if they are added later."
             )
         if guards is None and bool(self.memory.written.all()):
             logger.warning_once(
@@ -123,7 +125,23 @@ class WritingMixin(_Base):
         labels = [*self.config.id2label.values(), *found.new_names]
         now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
         self._rebuild(parts, names, labels, texts, {domain: now})
+        self.config.vocabulary = vocabulary
         return next(entry for entry in self.domains() if entry["name"] == domain)
+
+    def _check_vocabulary(self, processor: Any) -> str | None:
+        """A hash of the tokenizer's words. All rows must be read by one tokenizer."""
+        if self._is_image:
+            return None
+        words, known = processor.get_vocab(), self.get_input_embeddings().weight.shape[0]
+        if max(words.values()) >= known:
+            raise ValueError(
+                f"`tokenizer` has {max(words.values()) + 1:,} words and the classifier {known:,}. Pass the tokenizer "
+                "that the classifier was trained with."
+            )
+        found = vocabulary_hash(words)
+        if self.config.vocabulary not in (None, found):
+            raise ValueError("`tokenizer` is not the one that the rows in the memory were read with. Pass that one.")
+        return found
 
     def erase(self, domain: str | None = None, rows: Sequence[str] | None = None) -> None:
         """
@@ -214,6 +232,7 @@ class WritingMixin(_Base):
         inputs = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         if not inputs:
             return []
+        self._check_vocabulary(processor)
         was_training = self.training
         self.eval()
         batch = {
@@ -319,7 +338,7 @@ class WritingMixin(_Base):
         config.memory_rows, config.memory_landmarks = len(memory.labels), len(memory.landmarks)
         config.memory_texts = texts or None
         if not parts:
-            config.fingerprint = None
+            config.fingerprint = config.vocabulary = None
         elif times or config.fingerprint is None:
             config.fingerprint = fingerprint(self.classifier)
         owners, truth = memory.domains[memory.written], memory.labels[memory.written]
