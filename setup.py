@@ -14,6 +14,7 @@ EXTRAS = {
     "report": ["matplotlib>=3.8"],
     "docs": ["latex2mathml>=3.77", "mkdocs>=1.6,<2", "mkdocs-material>=9.5,<10", "mkdocstrings[python]>=0.27"],
     "app": ["gradio>=6.0,<7", "jinja2>=3.1"],
+    "faiss": ["faiss-cpu>=1.9"],
     "graph": ["torch-geometric>=2.6", "rdkit>=2024.3"],
     "logs": ["tensorboard>=2.16"],
 }
@@ -21,6 +22,7 @@ EXTRAS["dev"] = [
     *EXTRAS["docs"],
     *EXTRAS["report"],
     *EXTRAS["app"],
+    *EXTRAS["faiss"],
     *EXTRAS["graph"],
     *EXTRAS["logs"],
     "build>=1.2",

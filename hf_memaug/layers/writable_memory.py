@@ -13,6 +13,7 @@ squared error of leave-one-out predictions. A setting is taken only if it beats 
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
@@ -118,7 +119,7 @@ class WritableMemory(nn.Module):
     def similarity(self, keys: torch.Tensor) -> torch.Tensor:
         """k(x, Z), `(rows, landmarks)`."""
         keys = keys.to(torch.promote_types(keys.dtype, torch.float32))
-        return self._kernel(self._centered(keys, self.center), self.landmarks.to(keys.dtype))
+        return self._kernel(self.centered(keys), self.landmarks.to(keys.dtype))
 
     def opening(self, similar: torch.Tensor) -> torch.Tensor:
         """a(x), `(rows,)`."""
@@ -131,9 +132,12 @@ class WritableMemory(nn.Module):
         keys = torch.stack([F.pad(part, (0, width - part.shape[-1])) for part in parts], dim=1)
         return F.normalize(keys.to(torch.promote_types(keys.dtype, torch.float32)), dim=-1)
 
-    @staticmethod
-    def _centered(keys: torch.Tensor, center: torch.Tensor) -> torch.Tensor:
-        return F.normalize(keys - center.to(keys.dtype), dim=-1)
+    def centered(self, keys: torch.Tensor) -> torch.Tensor:
+        return F.normalize(keys - self.center.to(keys.dtype), dim=-1)
+
+    def centered_rows(self, places: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        """The keys of rows, `(rows, parts, width)`."""
+        return self.centered(self.keys[places].view(torch.float16).to(dtype))
 
     @staticmethod
     def _kernel(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
@@ -167,13 +171,14 @@ class WritableMemory(nn.Module):
         """Computes the answer from the rows. None, and the classifier's answer, if no setting is better than that."""
         if not self.written.any():
             return self._set_solution(None)
-        keys, written, chosen = self.keys.view(torch.float16), self.written, self.choose_landmarks()
-        self.center = keys.mean(dim=0, dtype=torch.float64).float()
-        landmarks = self._centered(keys[chosen].double(), self.center)
+        written, chosen = self.written, self.choose_landmarks()
+        self.center = self.keys.view(torch.float16).mean(dim=0, dtype=torch.float64).float()
+        landmarks = self.centered_rows(chosen, torch.float64)
         kernel = self._kernel(landmarks, landmarks)
         kernel.diagonal().add_(1e-9 * len(kernel))
         root = torch.linalg.cholesky(kernel, upper=True)
-        similar = [self._kernel(self._centered(some.double(), self.center), landmarks) for some in keys.split(4096)]
+        chunks = torch.arange(len(written), device=chosen.device).split(4096)
+        similar = [self._kernel(self.centered_rows(chunk, torch.float64), landmarks) for chunk in chunks]
         features = torch.linalg.solve_triangular(root, torch.cat(similar), upper=True, left=False)
         gate, open_ = self._solve_gate(features)
         base = self.probabilities[written].double()

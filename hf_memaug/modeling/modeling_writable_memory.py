@@ -22,10 +22,10 @@ from transformers import (
 from transformers.utils import auto_docstring, can_return_tuple, logging
 
 from hf_memaug.configuration.configuration_writable_memory import WritableMemoryConfig
-from hf_memaug.layers.writable_memory import GUARD, WritableMemory
+from hf_memaug.layers.writable_memory import WritableMemory
 from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_utils import MemoryModelMixin, MemoryOutput, pool_tokens, reads_last_token
-from hf_memaug.modeling.modeling_writable_rows import GUARD_NAME, fingerprint, is_adapter, name_of
+from hf_memaug.modeling.modeling_writable_rows import fingerprint, is_adapter
 from hf_memaug.modeling.modeling_writing import WritingMixin
 
 logger = logging.get_logger(__name__)
@@ -91,8 +91,10 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
         if general is None and config.general_config is not None:
             general = AutoModel.from_config(config.general_config)
         self.general: Any = None if general is None else general.requires_grad_(False)
+        parts, width = config.key_shape or (0, 0)
         self.memory = WritableMemory(
-            *(config.key_shape or (0, 0)),
+            parts,
+            width,
             cast(int, config.num_labels),
             config.memory_rows,
             config.memory_landmarks,
@@ -256,18 +258,10 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
     def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
         if outputs.memory_weights is None or not self.reads_memory:
             return []
-        owners, names = self._landmark_facts()
+        rows = [self._row_facts(place) for place in self.memory.choose_landmarks().tolist()]
+        owners, names = [row["domain"] for row in rows], [row["text"] or row["id"] for row in rows]
         about = f"{self.config.memory_rows} written rows and guard rows, and how similar the input is to each."
         return [MemoryRead("Written rows", about, outputs.memory_weights, unit="row", names=names, owners=owners)]
-
-    def _landmark_facts(self) -> tuple[list[str], list[str]]:
-        """The domain of each landmark, and its text or id."""
-        chosen = self.memory.choose_landmarks()
-        texts = self.config.memory_texts or {}
-        ids = [name_of(one) for one in self.memory.row_ids[chosen].tolist()]
-        domains = [entry["name"] for entry in self.config.domains or ()]
-        owners = [GUARD_NAME if one == GUARD else domains[one] for one in self.memory.domains[chosen].tolist()]
-        return owners, [texts.get(one, one) for one in ids]
 
     @contextmanager
     def without_memory(self) -> Iterator[None]:

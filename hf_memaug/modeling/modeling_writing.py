@@ -5,11 +5,12 @@
 import copy
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from transformers.utils import logging
 
+from hf_memaug.layers.nearest_rows import NearestRows
 from hf_memaug.layers.writable_memory import GUARD, ROWS, WritableMemory
 from hf_memaug.modeling.modeling_writable_rows import (
     GUARD_NAME,
@@ -38,8 +39,8 @@ class WritingMixin(_Base):
         classifier: Any
         _keys: Any
         _check_fingerprint: Any
-        _landmark_facts: Any
     memory: WritableMemory
+    _nearest: NearestRows | None = None
 
     @property
     def _is_image(self) -> bool:
@@ -107,8 +108,8 @@ class WritingMixin(_Base):
         guards = None if guard is None else read_rows(guard, self.config, GUARD_NAME, columns)
         if len(set(found.labels)) < 2 and not found.new_names and not append:
             raise ValueError(
-                f"All rows of `domain` {domain!r} have one label, so the memory would learn to give it everywhere. Write "
-                "rows of other classes too, or pass `append=True` if they are added later."
+                f"All rows of `domain` {domain!r} have one label, so the memory would learn to give it everywhere. "
+                "Write rows of other classes too, or pass `append=True` if they are added later."
             )
         if guards is None and bool(self.memory.written.all()):
             logger.warning_once(
@@ -132,7 +133,7 @@ class WritingMixin(_Base):
         """A hash of the tokenizer's words. All rows must be read by one tokenizer."""
         if self._is_image:
             return None
-        words, known = processor.get_vocab(), self.get_input_embeddings().weight.shape[0]
+        words, known = processor.get_vocab(), len(cast(Any, self.get_input_embeddings()).weight)
         if max(words.values()) >= known:
             raise ValueError(
                 f"`tokenizer` has {max(words.values()) + 1:,} words and the classifier {known:,}. Pass the tokenizer "
@@ -191,24 +192,18 @@ class WritingMixin(_Base):
         Returns:
             `list[dict]`: `id`, `domain`, `label`, `suggestion`, its `probability`, and the `text` if it was kept.
         """
-        memory, names = self.memory, [entry["name"] for entry in self.config.domains or ()]
-        solution = copy.deepcopy(memory).solve()
+        solution = copy.deepcopy(self.memory).solve()
         if solution is None:
             return []
-        labels, owners, ids = (
-            values[memory.written].tolist() for values in (memory.labels, memory.domains, memory.row_ids)
-        )
+        labels = self.memory.labels[self.memory.written].tolist()
         answers = solution.after.clamp(min=0)
         answers = answers / answers.sum(dim=-1, keepdim=True).clamp(min=1e-9)
         doubt = answers.max(dim=-1).values - answers[range(len(labels)), labels]
         return [
             {
-                "id": name_of(ids[row]),
-                "domain": names[owners[row]],
-                "label": self.config.id2label[labels[row]],
+                **self._row_facts(row),
                 "suggestion": self.config.id2label[int(answers[row].argmax())],
                 "probability": float(answers[row].max()),
-                "text": (self.config.memory_texts or {}).get(name_of(ids[row])),
             }
             for row in doubt.argsort(descending=True).tolist()
             if doubt[row] > 0
@@ -226,8 +221,8 @@ class WritingMixin(_Base):
 
         Returns:
             `list[dict]`: the `label`, the probabilities of the `classifier` and of the `answer`, the `gate` between 0
-            (an old domain) and 1 (a written one), and the `rows` that changed the answer most, with their `share` of
-            the label's probability.
+            (an old domain) and 1 (a written one), the `rows` that changed the answer most, with their `share` of the
+            label's probability, and the written rows that are `nearest`, by the cosine of their keys.
         """
         inputs = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
         if not inputs:
@@ -244,7 +239,7 @@ class WritingMixin(_Base):
         answers = self.memory(found.logits, keys).float().softmax(dim=-1)
         base = self.memory.padded(found.logits.float().softmax(dim=-1))
         self.train(was_training)
-        owners, names = self._landmark_facts()
+        landmarks, nearest = self.memory.choose_landmarks().tolist(), self._nearest_rows(keys, top)
         explained = []
         for row, answer in enumerate(answers):
             label, gate, rows = int(answer.argmax()), 0.0, []
@@ -253,12 +248,35 @@ class WritingMixin(_Base):
                 gate = float(self.memory.opening(similar))
                 shares = gate * similar * self.memory.correction[:, label]
                 rows = [
-                    {"row": names[place], "domain": owners[place], "share": float(shares[place])}
+                    {**self._row_facts(landmarks[place]), "share": float(shares[place])}
                     for place in shares.abs().argsort(descending=True)[:top].tolist()
                 ]
             entry = {"label": self.config.id2label[label], "answer": answer.tolist(), "classifier": base[row].tolist()}
-            explained.append({**entry, "gate": gate, "rows": rows})
+            explained.append({**entry, "gate": gate, "rows": rows, "nearest": nearest[row]})
         return explained
+
+    def _nearest_rows(self, keys: torch.Tensor, top: int) -> list[list[dict[str, Any]]]:
+        """For each key, the most similar written rows."""
+        if not self.memory.written.any():
+            return [[] for _ in keys]
+        if self._nearest is None or self._nearest.memory is not self.memory:
+            self._nearest = NearestRows(self.memory)
+        similarities, places = self._nearest(keys, top)
+        return [
+            [{**self._row_facts(place), "similarity": similarity} for similarity, place in zip(*pair, strict=True)]
+            for pair in zip(similarities.tolist(), places.tolist(), strict=True)
+        ]
+
+    def _row_facts(self, place: int) -> dict[str, Any]:
+        """The `id`, `domain`, `label` and `text` of a row."""
+        memory, name = self.memory, name_of(int(self.memory.row_ids[place]))
+        domain = int(memory.domains[place])
+        return {
+            "id": name,
+            "domain": GUARD_NAME if domain == GUARD else self.config.domains[domain]["name"],
+            "label": self.config.id2label[int(memory.labels[place])],
+            "text": (self.config.memory_texts or {}).get(name),
+        }
 
     @torch.no_grad()
     def _encode(
@@ -308,7 +326,7 @@ class WritingMixin(_Base):
         shape = parts[0]["keys"].shape[1:] if parts else (0, 0)
         own = self.config.classifier_config.num_labels
         known = {entry["name"]: entry["written"] for entry in self.config.domains or ()}
-        memory = WritableMemory(*shape, own, max_landmarks=self.config.max_landmarks).to(self.device)
+        memory = WritableMemory(shape[0], shape[1], own, max_landmarks=self.config.max_landmarks).to(self.device)
         solution = None
         if parts:
             rows = {name: torch.cat([part[name].cpu() for part in parts]) for name in ROWS if name != "probabilities"}

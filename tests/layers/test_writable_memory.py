@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from hf_memaug.layers.nearest_rows import NearestRows
 from hf_memaug.layers.writable_memory import (
     GATE_RIDGES,
     GUARD,
@@ -156,6 +157,23 @@ def test_few_landmarks_span_nearly_the_same_answer():
     assert len(part.landmarks) == 60 and len(whole.landmarks) == 300
     found = [memory(rows["probabilities"].log(), keys).exp() for memory in (whole, part)]
     assert (found[0].argmax(dim=-1) == found[1].argmax(dim=-1)).float().mean() > 0.95
+
+
+@pytest.mark.parametrize("index", ["exact", "faiss"])
+def test_the_nearest_rows_are_found(index, monkeypatch):
+    if index == "faiss":
+        pytest.importorskip("faiss", reason="the extra `faiss` is not installed")
+        monkeypatch.setattr("hf_memaug.layers.nearest_rows.EXACT_ROWS", 100)
+    memory = filled(make_rows(2000, 20))
+    keys = memory.keys.view(torch.float16).float()
+    similarities, places = NearestRows(memory)(keys[5:25], 3)
+    known = memory.centered(keys)[:2000]
+    cosines = sum(F.cosine_similarity(known[5:25, None, part], known[None, :, part], dim=-1) for part in (0, 1)) / 2
+    expected = cosines.topk(3, dim=-1)
+    assert places[:, 0].tolist() == list(range(5, 25))
+    hits = [len(set(one) & set(other)) for one, other in zip(places.tolist(), expected.indices.tolist(), strict=True)]
+    assert sum(hits) >= (60 if index == "exact" else 54)
+    torch.testing.assert_close(similarities[:, 0], expected.values[:, 0], rtol=0, atol=1e-5)
 
 
 def test_casting_changes_no_buffer():
