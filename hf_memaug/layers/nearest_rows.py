@@ -2,14 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The written rows that are most similar to an input."""
 
+import warnings
+from importlib.util import find_spec
 from typing import Any
 
 import torch
-from transformers.utils import is_faiss_available, logging
 
 from hf_memaug.layers.writable_memory import WritableMemory
-
-logger = logging.get_logger(__name__)
 
 # More rows are searched through FAISS, which takes some seconds to make an index once.
 EXACT_ROWS = 20_000
@@ -28,13 +27,12 @@ class NearestRows:
     def __init__(self, memory: WritableMemory):
         self.memory, self.count = memory, int(memory.written.sum())
         self.index: Any = None
-        if self.count > EXACT_ROWS:
-            if is_faiss_available():
-                self.index = self._make_index()
-            else:
-                logger.warning_once(
-                    f"Comparing with all {self.count:,} rows. `pip install faiss-cpu` makes this much faster."
-                )
+        if self.count > EXACT_ROWS and find_spec("faiss"):
+            self.index = self._make_index()
+        elif self.count > EXACT_ROWS:
+            warnings.warn(
+                f"Comparing with all {self.count:,} rows. `pip install faiss-cpu` makes this much faster.", stacklevel=3
+            )
 
     def __call__(self, keys: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
         """
