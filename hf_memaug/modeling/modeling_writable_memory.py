@@ -211,7 +211,12 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
         inputs = {name: value for name, value in inputs.items() if value is not None}
         found, parts = self._keys(inputs)
         keys = self.memory.join(parts)
-        logits = found.logits if self._is_off else self.memory(found.logits, keys)
+        if self._is_off:
+            # The classifier never answers with a class that was written later.
+            new = self.memory.classes - found.logits.shape[-1]
+            logits = F.pad(found.logits, (0, new), value=torch.finfo(found.logits.dtype).min)
+        else:
+            logits = self.memory(found.logits, keys)
         weights = None
         if output_memory_weights and self.config.has_memory:
             weights = self.memory.similarity(keys)

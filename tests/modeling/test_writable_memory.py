@@ -88,6 +88,9 @@ def test_new_classes_grow_the_model_and_erasing_shrinks_it():
     answers = models[0](**TOKENIZER([row["text"] for row in rows])).logits.argmax(dim=-1)
     right = [models[0].config.id2label[int(one)] == row["label"] for one, row in zip(answers, rows, strict=True)]
     assert sum(right) >= 24
+    with models[0].without_memory():
+        shares = models[0](**TOKENIZER(["a text"])).logits.softmax(dim=-1)[0]
+    assert len(shares) == 5 and shares[3:].tolist() == [0, 0]
     models[0].erase("second")
     assert models[0].config.num_labels == 4 and models[0].config.label2id["y"] == 3
 
