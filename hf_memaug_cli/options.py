@@ -140,7 +140,7 @@ class SweepOptions(JobsOptions, RowsOptions, LabelsOptions, MoleculeOptions, Pro
 
 @dataclass(kw_only=True)
 class StrategiesOptions:
-    strategies: list[str] = option(("f",), "f, f+m, f+v, ewc, progressive, replay, lwf, in_domain, ...", "A,B")
+    strategies: list[str] = option(("f",), "f, f+m, f+v, ewc, progressive, replay, lwf, write, ...", "A,B")
     method: str = option("erm", "model: erm (plain), +memory, hma, gmap, memory-rnn", "NAME")
     order: list[str] | None = option(None, "domains in the order of training", "A,B")
     seeds: list[str] = option(("1",), "number of seeds, or the seeds: 5 or 0,3,7", "N")

@@ -228,10 +228,12 @@ def _reads_memory(config) -> bool:
 
 def _about_data(config, architecture: str, facts: Mapping[str, Any], data: str | None) -> list[tuple[str, Any]]:
     labels = None if architecture.endswith(_WITHOUT_LABELS) else ", ".join(config.id2label.values())
+    # Of a writable memory; they have a table of their own.
+    written = {one["name"] for one in getattr(config, "domains", None) or ()}
     rows = [
         ("Data", data or "none"),
         ("Labels", labels),
-        ("Domains trained on", ", ".join(facts.get("domains") or ())),
+        ("Domains trained on", ", ".join(name for name in facts.get("domains") or () if name not in written)),
         ("Domain left out", facts.get("left_out")),
         ("Training rows", facts.get("training", {}).get("train_rows")),
     ]

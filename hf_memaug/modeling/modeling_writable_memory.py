@@ -130,13 +130,8 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
         classifier = cls._take_classifier(classifier, kwargs)
         if isinstance(general, str):
             general = AutoModel.from_pretrained(general, **kwargs)
-        theirs = classifier.config
-        if getattr(theirs, "problem_type", None) not in (None, "single_label_classification") or theirs.num_labels < 2:
-            raise ValueError(
-                f"`classifier` has {theirs.num_labels} labels and `problem_type={theirs.problem_type!r}`. A writable "
-                "memory needs one label of two or more for each row."
-            )
-        theirs = copy.deepcopy(theirs)
+        check_one_label(classifier.config)
+        theirs = copy.deepcopy(classifier.config)
         theirs.architectures = [type(classifier).__name__]  # by which an Auto class picks among several
         config = cls.config_class(
             classifier_config=theirs,
@@ -275,6 +270,15 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
             yield
         finally:
             self._is_off = False
+
+
+def check_one_label(config) -> None:
+    """Refuses regression and several labels for each row."""
+    if getattr(config, "problem_type", None) not in (None, "single_label_classification") or config.num_labels < 2:
+        raise ValueError(
+            f"`classifier` has {config.num_labels} labels and `problem_type={config.problem_type!r}`. A writable "
+            "memory needs one label of two or more for each row."
+        )
 
 
 @auto_docstring

@@ -172,3 +172,8 @@ def check_strategy(strategy: str, of: type[Any], model: str, grows: Sequence[str
         raise UsageError(
             f"`--strategies` has {strategy!r}, which does not support questions. Choose another, such as ewc."
         )
+    if of.writes and kind not in ("text", "image"):
+        raise UsageError(
+            f"`--strategies` has {strategy!r}, which writes texts and images, and the rows are {in_words(kind)}. "
+            "Choose another, such as ewc."
+        )

@@ -186,8 +186,8 @@ class ContinualTrainingArguments(DomainTrainingArguments):
         default="f",
         metadata={
             "help": "How each domain is learned: f (fine-tuning), f+m (the memory grows), f+v (the vocabulary grows), "
-            "f+m+v, f+h (the hidden state grows), f+h+v, ewc, progressive, replay or lwf; or a reference: in_domain, "
-            "multi_task."
+            "f+m+v, f+h (the hidden state grows), f+h+v, ewc, progressive, replay, lwf or write (later domains are "
+            "written to a memory); or a reference: in_domain, multi_task."
         },
     )
     strategy_kwargs: dict[str, Any] | str | None = field(
@@ -225,6 +225,11 @@ class ContinualTrainingArguments(DomainTrainingArguments):
             raise ValueError(
                 f'`keep_optimizer_state=True` does not support `strategy="{self.strategy}"`, which restarts from the '
                 "initial weights for each domain. Leave it out."
+            )
+        if self.keep_optimizer_state and strategy.writes:
+            raise ValueError(
+                f'`keep_optimizer_state=True` does not support `strategy="{self.strategy}"`, which trains on the first '
+                "domain only. Leave it out."
             )
 
 

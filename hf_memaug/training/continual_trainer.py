@@ -192,7 +192,9 @@ class ContinualTrainer(DomainTrainer):
         with tqdm(total=len(stages), initial=done, desc="Domains", unit="domain", disable=quiet) as bar:
             for index in range(done, len(stages)):
                 bar.set_postfix_str(", ".join(stages[index]))
-                loss = self._run_stage(before + index, stages[index], bool(resume_from_checkpoint) and index == done)
+                resume = bool(resume_from_checkpoint) and index == done
+                # 0 where nothing was trained.
+                loss = self._run_stage(before + index, stages[index], resume) or loss
                 bar.update()
         metrics = {name: value for name, value in self.figures().items() if value is not None}
         return TrainOutput(self.state.global_step, loss, metrics)
@@ -207,18 +209,21 @@ class ContinualTrainer(DomainTrainer):
         growth = self.strategy.grow(self.model, rows, self.processing_class) if number else {}
         self._set_model(self.strategy.begin(self.model, number))
         folder = self._folder(f"{number}-{_slug(domains)}")
-        trainer = self._stage_trainer(folder, domains, self.strategy.training_rows(rows), seed)
-        set_seed(seed)
-        output = trainer.train(resume_from_checkpoint=last_complete_checkpoint(folder) if resume else None)
-        model = trainer.model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
-        self.strategy.end(trainer, self._prepared(rows), rows, seed)
-        if self.args.keep_optimizer_state:
-            self._optimizer_state = named_state(trainer.optimizer, model)
-        del trainer
+        steps, loss, model = 0, 0.0, self.strategy.write(self, number, rows)
+        if model is None:
+            trainer = self._stage_trainer(folder, domains, self.strategy.training_rows(rows), seed)
+            set_seed(seed)
+            output = trainer.train(resume_from_checkpoint=last_complete_checkpoint(folder) if resume else None)
+            steps, loss = output.global_step, output.training_loss
+            model = trainer.model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+            self.strategy.end(trainer, self._prepared(rows), rows, seed)
+            if self.args.keep_optimizer_state:
+                self._optimizer_state = named_state(trainer.optimizer, model)
+            del trainer
         self._set_model(model)
-        self.state.global_step += output.global_step
+        self.state.global_step += steps
         stage = {"domains": list(domains), "strategy": self.strategy.name, "growth": growth}
-        stage |= {"steps": output.global_step, "rows": len(rows), "scores": self._scores()}
+        stage |= {"steps": steps, "rows": len(rows), "scores": self._scores()}
         self.record.stages.append(stage)
         self.save_stage(folder)
         if self.args.push_to_hub and self.is_world_process_zero():
@@ -230,7 +235,7 @@ class ContinualTrainer(DomainTrainer):
         for callback in self.callback_handler.callbacks:
             if hasattr(callback, "on_stage_end") and self.is_world_process_zero():
                 callback.on_stage_end(self.args, self.state, self.control, record=self.record, model=self.model)
-        return output.training_loss
+        return loss
 
     def _stage_trainer(self, folder: Path, domains: Sequence[str], rows: DomainDataset, seed: int) -> StageTrainer:
         args = copy.copy(self.args)

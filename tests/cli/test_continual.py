@@ -359,6 +359,7 @@ class TestQuestions:
             (["--method", "hma"], "`hma` is for texts, and the rows are questions."),
             (["--metric", "accuracy"], "which is not a metric of questions. Choose f1"),
             (["--strategies", "progressive"], "'progressive', which does not support questions."),
+            (["--strategies", "write"], "'write', which does not support questions."),
             (["--tags", "right"], "`--tags` is a column of tags, and the task is questions"),
         ):
             code, _, error = command("continual", *words, "--backbone", encoder, *more, "--dry-run")
@@ -375,3 +376,23 @@ def test_the_card_of_columns_says_how_to_load_them(finished, tmp_path):
     (line,) = [line for line in card.splitlines() if line.endswith("import ProgressiveColumns")]
     columns = importlib.import_module(line.split()[1]).ProgressiveColumns.from_pretrained(kept)
     assert columns.config.columns == 2
+
+
+@pytest.mark.slow
+def test_written_domains_are_reported_and_go_on(finished, command, columns, encoder, tmp_path):
+    words = [*columns, "--order", "books,films", "--backbone", encoder, "--max-steps", 2]
+    record = finished(*words, "--strategies", "write")["write"]
+    assert record["matrix"]["trained_on"] == ["books", "films"] and record["matrix"]["bwt"] is not None
+    kept = tmp_path / "run" / record["checkpoint"]
+    card = (kept / "README.md").read_text()
+    assert "| Domains trained on | books |" in card and "## Written domains" in card
+    assert (tmp_path / "run/report.html").is_file()
+    more = [*columns, "--order", "phones", "--backbone", kept]
+    later = finished(*more, "--strategies", "write", output="later")["write"]
+    assert later["matrix"]["trained_on"] == ["books", "films", "phones"] and later["settings"]["steps"] == 0
+    code, out, _ = command("memory", tmp_path / "later" / later["checkpoint"], "--json")
+    assert code == 0 and [entry["name"] for entry in json.loads(out)] == ["films", "phones"]
+    code, _, error = command(
+        "continual", "--data", "generated_graphs", "--strategies", "write", "--backbone", "gin-1x8"
+    )
+    assert code == 2 and "'write', which writes texts and images, and the rows are graphs." in error

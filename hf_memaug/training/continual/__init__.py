@@ -15,6 +15,7 @@ from hf_memaug.training.continual.growth import (
 )
 from hf_memaug.training.continual.progressive import ProgressiveNetworks
 from hf_memaug.training.continual.replay import ExperienceReplay
+from hf_memaug.training.continual.writing import WriteRows
 
 # The paper's letters where it has some.
 STRATEGIES = {
@@ -28,6 +29,7 @@ STRATEGIES = {
     "progressive": ProgressiveNetworks,
     "replay": ExperienceReplay,
     "lwf": LearningWithoutForgetting,
+    "write": WriteRows,
     "in_domain": InDomain,
     "multi_task": MultiTask,
 }

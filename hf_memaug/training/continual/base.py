@@ -17,14 +17,17 @@ class FineTuning:
     `F` of the paper: all parameters are trained on each domain in turn, with nothing against forgetting.
 
     A strategy that changes the model before a domain has a `grow` or a `begin`; one that trains on other rows has
-    `training_rows`; one that minimises something else has a `loss`; and one that remembers something of a domain has an
-    `end`, a `state` and a `load_state`: the state lies beside the weights of each stage.
+    `training_rows`; one that minimises something else has a `loss`; one that takes in a domain without training has a
+    `write`; and one that remembers something of a domain has an `end`, a `state` and a `load_state`: the state lies
+    beside the weights of each stage.
     """
 
     # Verbs that the model must have.
     needs: ClassVar[tuple[str, ...]] = ()
     # Whether it trains models that answer questions.
     supports_questions: ClassVar[bool] = True
+    # Whether it writes rows to a writable memory, which do not fit any more when the classifier is trained.
+    writes: ClassVar[bool] = False
     # What `strategy_kwargs` may say, and what holds without.
     options: ClassVar[dict[str, Any]] = {}
     # As in an algorithm.
@@ -57,6 +60,12 @@ class FineTuning:
             raise ValueError(
                 f'`strategy="{self.name}"` does not support questions. Choose another strategy, such as "ewc".'
             )
+        is_writable = getattr(model.config, "model_type", None) == "writable_memory"
+        if is_writable and model.config.memory_rows and not self.writes:
+            raise ValueError(
+                f'`strategy="{self.name}"` trains the classifier, and the rows in the memory of `model` would not fit '
+                'any more. Use `strategy="write"`, or erase them first.'
+            )
         for verb in self.needs:
             if not hasattr(model, verb):
                 raise ValueError(
@@ -75,6 +84,13 @@ class FineTuning:
     def begin(self, model: Any, number: int) -> Any:
         """Before the training of every stage, after growth; again in a run that resumes. Returns the model to train."""
         return model
+
+    def write(self, trainer, number: int, rows: DomainDataset) -> Any:
+        """
+        Takes in the rows of a stage without training. `trainer` is the `ContinualTrainer`. Returns the model; `None`
+        where it is to be trained.
+        """
+        return None
 
     def training_rows(self, rows: DomainDataset) -> DomainDataset:
         """The rows of a stage, before they are tokenized."""
