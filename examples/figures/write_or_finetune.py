@@ -6,11 +6,12 @@ Adapt a trained classifier to a new domain with few labelled rows: write them to
 A classifier is trained on all domains but one (ERM). Then each way gets the same rows of the domain left out, and is
 scored on other rows of it, and on held-out rows of the old domains. Half of the held-out rows are guard rows.
 
-    python examples/figures/write_or_finetune.py --data data/vader4 --backbone MiniLM --bf16 true
+    python examples/figures/write_or_finetune.py --data data/vader4 --backbone MiniLM --bf16 true --noise 0.1,0.2,0.4
     python examples/figures/write_or_finetune.py --data data/pacs --backbone vit --bf16 true --max_steps 700 \\
         --per_device_train_batch_size 96
 """
 
+import copy
 import json
 import random
 from dataclasses import dataclass, field
@@ -39,8 +40,9 @@ from hf_memaug import (
 from hf_memaug.data.images import decode_image
 from hf_memaug.data.splits import without_overlap
 from hf_memaug.evaluation.scores import accuracy, macro_f1
+from hf_memaug.modeling.modeling_writable_rows import name_of, row_id
 
-WAYS = ("write", "write+general", "finetune", "head", "lora", "knn", "tip-adapter", "retrain")
+WAYS = ("write", "write+general", "finetune", "finetune+guard", "head", "lora", "knn", "tip-adapter", "t3a", "retrain")
 
 
 @dataclass
@@ -51,8 +53,9 @@ class ScriptArguments:
     seeds: str = field(default="0,1,2,3,4", metadata={"help": "Of the classifier, and of the rows that are drawn."})
     shots: str = field(default="8,32,128,512", metadata={"help": "How many rows; all of them with `all`."})
     ways: str = field(default="write,finetune", metadata={"help": f"Some of {', '.join(WAYS)}."})
-    late_shots: str = field(default="512", metadata={"help": "The shots of `head`, `lora` and `retrain`."})
-    noise: float = field(default=0.0, metadata={"help": "Share of the labels of the rows that are made wrong."})
+    late_shots: str = field(default="512", metadata={"help": "The shots of `head`, `lora`, `t3a` and `retrain`."})
+    noise: str = field(default="", metadata={"help": "Shares of labels that are made wrong, at `--noise_shots`."})
+    noise_shots: int = field(default=128, metadata={"help": "How many rows get wrong labels among them."})
     max_length: int = field(default=128, metadata={"help": "Longest text in tokens."})
     results: str = field(default="rows.jsonl", metadata={"help": "A line for each score is added to this file."})
 
@@ -62,7 +65,7 @@ class Data:
 
     def __init__(self, script: ScriptArguments):
         self.script, folder = script, script.data
-        self.is_image = not any(Path(folder).glob("*.train.*"))
+        self.is_image = not any(Path(folder).glob("*train.*"))
         if self.is_image:
             train = load_domains(folder)
             self.processor = AutoImageProcessor.from_pretrained(script.backbone)
@@ -138,6 +141,27 @@ def train(model, rows, data: Data, args: DomainTrainingArguments, **changed):
     return trainer.model
 
 
+def t3a(model, data: Data, kept: int = 100):
+    """Prototypes of confident answers to the rows that are scored, without their labels (Iwasawa and Matsuo, 2021)."""
+    head = model.classifier
+
+    def answer(rows):
+        found: list = []
+        hook = head.register_forward_pre_hook(lambda module, given: found.append(given[0].detach()))
+        logits = outputs_of(model, rows, data)
+        hook.remove()
+        supports, answers = torch.cat([head.weight, torch.cat(found)]), torch.cat([head(head.weight), logits])
+        entropy = torch.distributions.Categorical(logits=answers).entropy()
+        prototypes = []
+        for label in range(len(head.weight)):
+            own = (answers.argmax(dim=-1) == label).nonzero()[:, 0]
+            best = own[entropy[own].argsort()[:kept]]
+            prototypes.append(torch.nn.functional.normalize(supports[best], dim=-1).mean(dim=0))
+        return torch.cat(found) @ torch.stack(prototypes).T
+
+    return answer
+
+
 def adapted(way: str, model, drawn, data: Data, args, parts: dict):
     """
     A function from rows to answers.
@@ -146,7 +170,9 @@ def adapted(way: str, model, drawn, data: Data, args, parts: dict):
         drawn: the labelled rows of the new domain.
         parts: the `sources`, the `guard` rows and the pretrained encoder (`general`).
     """
-    few = data.prepared(drawn)
+    few = data.prepared(DomainDataset.concatenate([drawn, parts["guard"]]) if way == "finetune+guard" else drawn)
+    if way == "t3a":
+        return t3a(model, data)
     epochs = {"num_train_epochs": 15 if len(drawn) < 64 else 10, "max_steps": -1}
     epochs["per_device_train_batch_size"] = min(32, len(drawn))
     if way.startswith("write"):
@@ -170,7 +196,7 @@ def adapted(way: str, model, drawn, data: Data, args, parts: dict):
 
         return answer
     else:
-        model = data.classifier().to(model.device) if way == "retrain" else copy_of(model)
+        model = data.classifier().to(model.device) if way == "retrain" else copy.deepcopy(model)
         if way == "retrain":
             both = DomainDataset.concatenate([data.train.of_domains(parts["sources"]), drawn])
             model = train(model, data.prepared(both), data, args)
@@ -194,10 +220,29 @@ def adapted(way: str, model, drawn, data: Data, args, parts: dict):
     return lambda rows: outputs_of(model, rows, data)
 
 
-def copy_of(model):
-    import copy
+def with_wrong_labels(drawn, share: float, seed: int):
+    """The rows, and the places of those whose labels are wrong."""
+    wrong = random.Random(seed).sample(range(len(drawn)), round(share * len(drawn)))
+    count = len(drawn.label_names)
+    labels = [(one + 1) % count if row in wrong else one for row, one in enumerate(drawn["label"])]
+    return drawn.with_columns(label=labels), wrong
 
-    return copy.deepcopy(model)
+
+def audited(model, drawn, wrong: list[int], data: Data, parts: dict) -> dict[str, float]:
+    """How many of the rows that `audit` names have wrong labels, and how many of these it names, in percent."""
+    name = WritableMemoryForImageClassification if data.is_image else WritableMemoryForSequenceClassification
+    writable = name.from_classifier(model)
+    writable.write(drawn, "new", data.processor, guard=parts["guard"], max_length=data.script.max_length)
+    found = {row["id"] for row in writable.audit()}
+    inputs = drawn["image" if data.is_image else "text"]
+    if "text_pair" in drawn.column_names:
+        inputs = list(zip(inputs, drawn["text_pair"], strict=True))
+    names = [drawn.label_names[label] for label in drawn["label"]]
+    ids = {name_of(row_id("new", inputs[place], names[place], data.is_image)) for place in wrong}
+    return {
+        "precision": 100 * len(found & ids) / max(1, len(found)),
+        "recall": 100 * len(found & ids) / max(1, len(ids)),
+    }
 
 
 def main() -> None:
@@ -219,11 +264,12 @@ def main() -> None:
             parts = {"general": general, "sources": sources, "guard": held_out.select(range(min(half, 500)))}
             test, old = data.prepared(data.test.domain(target)), data.prepared(held_out.select(range(half, 2 * half)))
             pool = data.train.domain(target).shuffle(100 + seed)
-            facts = {"data": Path(script.data).name, "target": target, "seed": seed, "noise": script.noise}
+            facts = {"data": Path(script.data).name, "target": target, "seed": seed}
             facts |= {"backbone": Path(script.backbone).name, "metric": "accuracy" if data.is_image else "f1"}
 
-            def keep(way, shots, answer, facts=facts, test=test, old=old):
-                row = {**facts, "method": way, "shots": shots, "value": round(score(answer(test), test, data), 3)}
+            def keep(way, shots, answer, facts=facts, test=test, old=old, **more):
+                row = {**facts, "method": way, "shots": shots, **more}
+                row["value"] = round(score(answer(test), test, data), 3)
                 row["sources"] = round(score(answer(old), old, data), 3)
                 with open(script.results, "a", encoding="utf-8") as file:
                     file.write(json.dumps(row) + "\n")
@@ -232,15 +278,15 @@ def main() -> None:
             keep("erm", 0, lambda rows, model=model: outputs_of(model, rows, data))
             for shots in script.shots.split(","):
                 drawn = pool if shots == "all" else pool.select(range(min(int(shots), len(pool))))
-                wrong = random.Random(seed).sample(range(len(drawn)), round(script.noise * len(drawn)))
-                if wrong:
-                    count = len(drawn.label_names)
-                    drawn = drawn.with_columns(
-                        label=[(one + 1) % count if row in wrong else one for row, one in enumerate(drawn["label"])]
-                    )
                 for way in script.ways.split(","):
-                    if way not in ("head", "lora", "retrain") or shots in script.late_shots.split(","):
+                    if way not in ("head", "lora", "t3a", "retrain") or shots in script.late_shots.split(","):
                         keep(way, shots, adapted(way, model, drawn, data, args, parts))
+            for share in map(float, filter(None, script.noise.split(","))):
+                drawn, wrong = with_wrong_labels(pool.select(range(min(script.noise_shots, len(pool)))), share, seed)
+                for way in ("write", "finetune"):
+                    more = audited(model, drawn, wrong, data, parts) if way == "write" else {}
+                    answer = adapted(way, model, drawn, data, args, parts)
+                    keep(way, len(drawn), answer, noise=share, **more)
 
 
 if __name__ == "__main__":
