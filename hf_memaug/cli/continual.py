@@ -278,7 +278,7 @@ def _write_table(call, folder: RunFolder, display: Display) -> list[dict]:
                 cells.setdefault(column, []).append(value)
     columns = list(dict.fromkeys(column for cells in summary.values() for column in cells))
     how = {"points": False, "lower_is_better": set(LOWER_IS_BETTER) & set(columns), "header": "strategy"}
-    tables = {style: score_table(summary, columns, style=style, **how) for style in STYLES}
+    tables = {style: score_table(summary, style=style, **how) for style in STYLES}
     notes = ["; ".join(f"{figure}: {DEFINITIONS[figure]}" for figure in DEFINITIONS if figure in columns) + "."]
     notes += [f"{TASKS[options.task].what}."] if options.task in TASKS else []
     write_card(folder, tables["markdown"], notes)

@@ -20,29 +20,11 @@ def as_numpy(values: Any) -> np.ndarray:
     return np.asarray(values)
 
 
-def label_array(name: str, values: Any) -> np.ndarray:
-    """`values` as a one-dimensional array of int64 or str labels."""
-    array = as_numpy(values)
-    if array.ndim != 1:
-        raise ValueError(
-            f"`{name}` has {array.ndim} dimensions: pass one label per example "
-            "(for logits, the argmax over the last axis)."
-        )
-    if array.size == 0:
-        raise ValueError(f"`{name}` is empty: a score needs at least one example.")
-    if array.dtype.kind in "biu" or (array.dtype.kind == "f" and np.all(array == np.round(array))):
-        return array.astype(np.int64)
-    # np.asarray turns a list that mixes numbers and strings into strings without a word, hence the look at the items.
-    if array.dtype.kind in "UO" and all(isinstance(value, str) for value in values):
-        return array.astype(str)
-    raise ValueError(f"`{name}` must hold label ids or label names, not {array.dtype} values: map each to its label.")
-
-
-def float_array(name: str, values: Any, shape: str, axes: int = 1, least: int = 1) -> np.ndarray:
-    """`values` as a finite array of float64. `shape` says in words what `axes` and `least`, the items, demand."""
+def float_array(name: str, values: Any) -> np.ndarray:
+    """`values`, one score per seed, as a finite array of float64."""
     array = np.asarray(as_numpy(values), dtype=np.float64)
-    if array.ndim != axes or len(array) < least:
-        raise ValueError(f"`{name}` has shape {array.shape}: pass {shape}.")
+    if array.ndim != 1 or not len(array):
+        raise ValueError(f"`{name}` has shape {array.shape}: pass one score per seed.")
     if not np.isfinite(array).all():
         raise ValueError(f"`{name}` holds NaN or infinite values: leave them out, or run again what made them.")
     return array
@@ -76,17 +58,6 @@ def check_same_length(**arrays: Any) -> None:
             raise ValueError(
                 f"`{first}` has {len(reference)} items and `{name}` has {len(array)}: pass one of each per example."
             )
-
-
-def label_arrays(**values: Any) -> list[np.ndarray]:
-    """Label arrays of the same length and the same type; the keywords are the argument names."""
-    arrays = {name: label_array(name, value) for name, value in values.items()}
-    check_same_length(**arrays)
-    (first, reference), *others = arrays.items()
-    for name, array in others:
-        if (array.dtype.kind == "U") != (reference.dtype.kind == "U"):
-            raise ValueError(f"`{first}` and `{name}` mix label ids and label names: map both to ids or both to names.")
-    return list(arrays.values())
 
 
 def check_name(argument: str, name: Any, known: Iterable[str]) -> None:

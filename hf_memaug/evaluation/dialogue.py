@@ -8,27 +8,19 @@ from collections.abc import Sequence
 
 from hf_memaug.evaluation.checks import check_same_length
 
-Words = str | Sequence[str]
+ORDERS = (1, 2)
 
 
-def bleu(predictions: Sequence[Words], references: Sequence[Words], max_order: int = 2) -> float:
+def bleu(predictions: Sequence[str], references: Sequence[str]) -> float:
     """
-    BLEU of all replies together, in [0, 1]: the geometric mean of the precisions of runs of 1 to `max_order` words,
-    each counted at most as often as the reference has it, times exp(1 - r / c) where the replies (c words) are shorter
-    than the references (r words). One reference for each reply; 0 where a precision is 0.
-
-    Args:
-        predictions, references: texts, whose words are parted by white space, or lists of words.
+    BLEU-2 of all replies together, in [0, 1]: the geometric mean of the precisions of words and of pairs of words, each
+    counted at most as often as the reference has it, times exp(1 - r / c) where the replies (c words) are shorter than
+    the references (r words). Words are parted by white space. One reference for each reply; 0 where a precision is 0.
     """
-    for name, texts in (("predictions", predictions), ("references", references)):
-        if isinstance(texts, str) or not len(texts):
-            raise ValueError(f"`{name}` is {texts!r}: give a list of texts, at least one.")
     check_same_length(predictions=predictions, references=references)
-    if max_order < 1:
-        raise ValueError(f"`max_order` is {max_order}: a run has at least one word.")
-    replies, given = [_words(text) for text in predictions], [_words(text) for text in references]
+    replies, given = [text.split() for text in predictions], [text.split() for text in references]
     logarithm = 0.0
-    for order in range(1, max_order + 1):
+    for order in ORDERS:
         found = total = 0
         for reply, reference in zip(replies, given, strict=True):
             ours, theirs = _runs(reply, order), _runs(reference, order)
@@ -36,14 +28,10 @@ def bleu(predictions: Sequence[Words], references: Sequence[Words], max_order: i
             total += sum(ours.values())
         if not found:
             return 0.0
-        logarithm += math.log(found / total) / max_order
+        logarithm += math.log(found / total) / len(ORDERS)
     said, wanted = sum(map(len, replies)), sum(map(len, given))
     return math.exp(logarithm + min(0.0, 1 - wanted / said))
 
 
 def _runs(words: list[str], order: int) -> Counter:
     return Counter(tuple(words[place : place + order]) for place in range(len(words) - order + 1))
-
-
-def _words(text: Words) -> list[str]:
-    return text.split() if isinstance(text, str) else list(text)

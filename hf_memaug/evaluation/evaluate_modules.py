@@ -59,7 +59,6 @@ class ADistance(_ScoreModule):
         predictions: one feature vector per example.
         references: the domain of each example, 0 for source and 1 for target.
         seed: seed of the subsampling and of the split. Default 0.
-        test_fraction: share of each domain that is held out. Default 0.5.
     Returns:
         dict with "a_distance", between 0 (domains alike) and 2 (linearly separable).
     """

@@ -3,7 +3,7 @@
 """Scores for `Trainer`, and the tables they are shown in."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,8 @@ from hf_memaug.evaluation.statistics import Summary, summarise
 
 IGNORED_LABEL = -100
 STYLES = ("text", "markdown", "latex")
+# Behind the point.
+DIGITS = 1
 
 _CLASSIFICATION = {"accuracy": scores.accuracy, "macro_f1": scores.macro_f1, "micro_f1": scores.micro_f1}
 
@@ -48,8 +50,6 @@ def classification_scores(eval_prediction: Any) -> dict[str, float]:
 
 def score_table(
     rows: Mapping[str, Mapping[str, Any]],
-    columns: Sequence[str] | None = None,
-    digits: int = 1,
     points: bool = True,
     *,
     style: str = "text",
@@ -63,8 +63,6 @@ def score_table(
 
     Args:
         rows: method -> column -> cell.
-        columns: columns to show, in order. Default: all, in order of appearance.
-        digits: digits after the point.
         points: cells are fractions and are shown times 100. Pass False for cells that are in points already, or that
             are no fractions.
         style: "text", "markdown" or "latex" (booktabs).
@@ -74,11 +72,7 @@ def score_table(
     check_name("style", style, STYLES)
     if not rows:
         raise ValueError("`rows` is empty: pass at least one method.")
-    seen = dict.fromkeys(column for cells in rows.values() for column in cells)
-    columns = list(seen if columns is None else columns)
-    for argument, names in (("columns", columns), ("lower_is_better", lower_is_better)):
-        for column in names:
-            check_name(argument, column, seen)
+    columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
 
     summaries = {
         (row, column): _summary(row, column, cells.get(column), points)
@@ -89,7 +83,7 @@ def score_table(
     best = {}
     for column in columns:
         found = [summary for (_, name), summary in summaries.items() if name == column and summary is not None]
-        means = [round(summary.mean, digits) for summary in found if not math.isnan(summary.mean)]
+        means = [round(summary.mean, DIGITS) for summary in found if not math.isnan(summary.mean)]
         if len(means) > 1:
             best[column] = min(means) if column in lower_is_better else max(means)
 
@@ -98,7 +92,7 @@ def score_table(
         line = [escape(str(row), style)]
         for column in columns:
             if (row, column) in summaries:
-                line.append(_cell(summaries[row, column], digits, best.get(column), style))
+                line.append(_cell(summaries[row, column], best.get(column), style))
             else:
                 line.append(escape(cells[column], style))
         lines.append(line)
@@ -118,18 +112,18 @@ def _summary(row: str, column: str, cell: Any, points: bool) -> Summary | None:
         )
     if np.isnan(values).any():
         # A run that diverged must show, not vanish from the mean.
-        return Summary(math.nan, None, None, values.size)
+        return Summary(math.nan, None, values.size)
     return summarise(values * 100 if points else values)
 
 
-def _cell(summary: Summary | None, digits: int, best: float | None, style: str) -> str:
+def _cell(summary: Summary | None, best: float | None, style: str) -> str:
     if summary is None:
         return "-"
     if math.isnan(summary.mean):
         return "nan"
-    is_best = round(summary.mean, digits) == best
-    mean = f"{summary.mean:.{digits}f}"
-    spread = "" if summary.std is None else f"{summary.std:.{digits}f}"
+    is_best = round(summary.mean, DIGITS) == best
+    mean = f"{summary.mean:.{DIGITS}f}"
+    spread = "" if summary.std is None else f"{summary.std:.{DIGITS}f}"
     if style == "latex":
         mean = f"\\textbf{{{mean}}}" if is_best else mean
         return f"{mean} $\\pm$ {spread}" if spread else mean

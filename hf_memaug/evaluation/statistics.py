@@ -24,7 +24,7 @@ class PairedTest:
         mean_b: the same for b.
         difference: mean_a - mean_b.
         p_value: probability of a difference at least this extreme, of either sign, if the models were equally good.
-        low: lower end of the confidence interval of the difference.
+        low: lower end of the 95 % confidence interval of the difference.
         high: upper end.
     """
 
@@ -39,32 +39,26 @@ class PairedTest:
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean, standard deviation (n - 1), standard error and number of values; a single value has no spread (None)."""
+    """Mean, standard deviation (n - 1) and number of values; a single value has no spread (None)."""
 
     mean: float
     std: float | None
-    standard_error: float | None
     n: int
 
 
 def summarise(values: Any) -> Summary:
-    """Mean, std = sqrt(Σ(x - mean)² / (n - 1)) and standard error = std / sqrt(n) of the scores of several seeds."""
-    values = float_array("values", values, "one score per seed")
-    if values.size == 1:
-        return Summary(float(values[0]), None, None, 1)
-    std = float(values.std(ddof=1))
-    return Summary(float(values.mean()), std, std / math.sqrt(values.size), values.size)
+    """Mean and std = sqrt(Σ(x - mean)² / (n - 1)) of the scores of several seeds."""
+    values = float_array("values", values)
+    return Summary(float(values.mean()), float(values.std(ddof=1)) if values.size > 1 else None, values.size)
 
 
-def paired_t_test(a: Any, b: Any, *, confidence: float = 0.95) -> PairedTest:
+def paired_t_test(a: Any, b: Any) -> PairedTest:
     """Student's paired, two-sided t-test, with n - 1 degrees of freedom.
 
     Without variance t is undefined, and the limit is reported: if all differences are the same non-zero number the
     p-value is 0; if all are zero, it is 1.
     """
-    if not 0 < confidence < 1:
-        raise ValueError(f"`confidence` is {confidence}: choose a value between 0 and 1, such as 0.95.")
-    a, b = (float_array(name, values, "one score per seed") for name, values in (("a", a), ("b", b)))
+    a, b = (float_array(name, values) for name, values in (("a", a), ("b", b)))
     check_same_length(a=a, b=b)
     if a.size < 2:
         raise ValueError("`paired_t_test` needs at least 2 pairs and `a` has 1: run more seeds.")
@@ -78,6 +72,6 @@ def paired_t_test(a: Any, b: Any, *, confidence: float = 0.95) -> PairedTest:
         p_value = 0.0 if mean else 1.0
     else:
         found = ttest_1samp(differences, 0.0)
-        p_value, (low, high) = float(found.pvalue), found.confidence_interval(confidence)
+        p_value, (low, high) = float(found.pvalue), found.confidence_interval(0.95)
     mean_a, mean_b = float(a.mean()), float(b.mean())
     return PairedTest(a.size, mean_a, mean_b, mean_a - mean_b, p_value, float(low), float(high))

@@ -22,8 +22,6 @@ def test_the_same_is_one_and_nothing_alike_is_zero():
     assert bleu(["it is a test"], ["it is a test"]) == pytest.approx(1)
     assert bleu(["it is"], ["no match"]) == 0
     assert bleu(["is it"], ["it is"]) == 0, "no run of two words"
-    assert bleu(["is it"], ["it is"], max_order=1) == pytest.approx(1)
-    assert bleu([["it", "is"]], [["it", "is"]]) == pytest.approx(1), "lists of words"
 
 
 def test_longer_replies_are_not_rewarded_for_their_length():
@@ -37,7 +35,3 @@ def test_empty_replies():
 def test_refusals():
     with pytest.raises(ValueError, match="`predictions` has 1 items and `references` has 2"):
         bleu(["a"], ["a", "b"])
-    with pytest.raises(ValueError, match="`predictions` is 'a b': give a list"):
-        bleu("a b", ["a b"])
-    with pytest.raises(ValueError, match="`max_order` is 0"):
-        bleu(["a"], ["a"], max_order=0)

@@ -47,7 +47,7 @@ for name in METRICS:
     features = torch.tensor(predictions, dtype=torch.float64 if name == "a_distance" else torch.int64)
     answers[name]["tensors"] = metric.compute(predictions=features, references=torch.tensor(references))
 answers["macro_f1"]["labels"] = load_metric("macro_f1").compute(**given["labels"], labels=list(range(6)))
-answers["a_distance"]["seed"] = load_metric("a_distance").compute(**given["features"], seed=3, test_fraction=0.2)
+answers["a_distance"]["seed"] = load_metric("a_distance").compute(**given["features"], seed=3)
 modules = [load_metric(name) for name in ("accuracy", "macro_f1", "micro_f1")]
 answers["combined"] = evaluate.combine(modules).compute(**given["labels"])
 try:
@@ -98,7 +98,7 @@ def test_options_are_passed_on(answers):
     expected = evaluation.macro_f1(**LABELS, labels=range(6))
     assert expected != evaluation.macro_f1(**LABELS)
     assert answers["macro_f1"]["labels"] == {"macro_f1": expected}
-    expected = evaluation.a_distance(FEATURES[:20], FEATURES[20:], seed=3, test_fraction=0.2)
+    expected = evaluation.a_distance(FEATURES[:20], FEATURES[20:], seed=3)
     assert answers["a_distance"]["seed"] == {"a_distance": expected}
 
 

@@ -59,31 +59,6 @@ def test_accepts_tensors_and_names():
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize(
-    "call, words",
-    [
-        (lambda: accuracy([0, 1], [0]), "`predictions` has 2 items and `references` has 1"),
-        (lambda: accuracy([], []), "`predictions` is empty"),
-        (lambda: macro_f1([[0.1, 0.9]], [1]), "`predictions` has 2 dimensions.*argmax"),
-        (lambda: macro_f1([0.5], [1]), "`predictions` must hold label ids"),
-        (lambda: macro_f1([1, "a"], ["a", "a"]), "`predictions` must hold label ids"),
-        (lambda: macro_f1(["a"], [1]), "mix label ids and label names"),
-        (lambda: macro_f1([1], [1], labels=["a"]), "`labels` and `references` mix"),
-        (lambda: macro_f1([1], [1], labels=[1, 1]), "`labels` is .*once"),
-        (lambda: a_distance([], [[1.0]]), "`source_features` has shape"),
-        (lambda: a_distance([[1.0], [2.0]], [1.0, 2.0]), "`target_features` has shape"),
-        (lambda: a_distance([[1.0], [2.0]], [[1.0]]), "`target_features` has shape"),
-        (lambda: a_distance([[1.0], [np.nan]], [[1.0], [2.0]]), "`source_features` holds NaN"),
-        (lambda: a_distance([[1.0], [2.0]], [[1.0, 2.0]] * 2), "width 1 .*width 2: take both from the same layer"),
-        (lambda: a_distance([[1.0], [2.0]], [[1.0], [2.0]], test_fraction=1.0), "`test_fraction` is 1.0"),
-    ],
-)
-def test_errors_name_the_argument(call, words):
-    with pytest.raises(ValueError, match=words):
-        call()
-
-
-@pytest.mark.filterwarnings("error")
 class TestADistance:
     def features(self, n_source=400, n_target=400, shift=0.0, width=4):
         rng = np.random.default_rng(1)
@@ -130,16 +105,7 @@ def test_auroc_takes_logits_of_any_kind():
     assert auroc([0.5, 0.5], [0, 1]) == 0.5 and type(auroc([0.5, 0.5], [0, 1])) is float
 
 
-@pytest.mark.parametrize(
-    "scores, references, words",
-    [
-        ([0.1, 0.2], [1, 1], r"`references` holds the labels \[1\]: it must hold 0 and 1"),
-        ([0.1, 0.2, 0.3], [0, 1, 2], "and no other"),
-        ([[0.1, 0.9], [0.2, 0.8]], [0, 1], r"`scores` has shape \(2, 2\): pass one number per example"),
-        ([0.1], [0, 1], "`scores` has 1 items and `references` has 2"),
-        ([0.1, float("nan")], [0, 1], "`scores` holds NaN"),
-    ],
-)
-def test_auroc_refusals(scores, references, words):
-    with pytest.raises(ValueError, match=words):
-        auroc(scores, references)
+@pytest.mark.parametrize("references", [[1, 1], [0, 2]])
+def test_auroc_needs_both_classes(references):
+    with pytest.raises(ValueError, match="it must hold 0 and 1, and no other"):
+        auroc([0.1, 0.2], references)
