@@ -17,14 +17,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from hf_memaug.data import DomainDataset, GraphCollator, ImageCollator, decode_image
 from hf_memaug.data.collators import PaddingCollator
 from hf_memaug.files import write_atomically
 from hf_memaug.runs.memory_facts import MemoryFacts, reads_memory
 from hf_memaug.runs.results import FEATURES_FILE, MEMORY_FILE, PATCHES_FOLDER
-from hf_memaug.training.forward_pass import watched_features
+from hf_memaug.training.forward_pass import linear_heads, watched_features, watched_inputs
 
 PATCHES_FILE = f"{PATCHES_FOLDER}/experts.png"
 LONGEST_TEXT, PICTURE_SIDE = 400, 96
@@ -64,16 +63,18 @@ def write_facts(
     if is_tokenized and memory is None:
         return []
     features, predicted, grids = [], [], []
-    with _evaluating(model), _head_inputs(model, not is_tokenized) as (given, read):
-        for numbers, inputs in _batches(model, processor, rows, batch_size, max_length):
+    encoder_is_apart = model.base_model is not model and not is_tokenized
+    watched: Any = watched_features(model) if encoder_is_apart else nullcontext([])
+    with _evaluating(model), watched as given, watched_inputs([] if is_tokenized else linear_heads(model)) as read:
+        for rows_here, inputs in _batches(model, processor, rows, batch_size, max_length):
             given.clear()
             read.clear()
             outputs = model(**inputs, **({} if memory is None else {"output_memory_weights": True}))
-            reads = [] if memory is None else memory.add(numbers, inputs, outputs, processor)
+            reads = [] if memory is None else memory.add(inputs, outputs)
             grids += [one.patches.argmax(dim=-1).cpu() for one in reads[-1:] if one.patches is not None]
             if not is_tokenized:
                 predicted.append(outputs.logits.argmax(dim=-1).cpu())
-                features.append(_features(given, read, len(numbers)).float().cpu())
+                features.append(_features(given, read, rows_here).float().cpu())
     written = []
     if not is_tokenized:
         arrays = _arrays(rows, torch.cat(features).numpy(), torch.cat(predicted).numpy(), model)
@@ -105,8 +106,8 @@ def evenly(rows: DomainDataset, most: int, seed: int = 0) -> DomainDataset:
     return rows.select(sorted(turns[:most]))
 
 
-def _batches(model, processor, rows: DomainDataset, size: int, max_length: int | None) -> Iterator[tuple[range, dict]]:
-    """The inputs of the model for each batch, without labels."""
+def _batches(model, processor, rows: DomainDataset, size: int, max_length: int | None) -> Iterator[tuple[int, dict]]:
+    """The number of rows of each batch, and the inputs of the model, without labels."""
     encoded: Any
     collator: Any
     if "image" in rows.column_names:
@@ -123,7 +124,7 @@ def _batches(model, processor, rows: DomainDataset, size: int, max_length: int |
         numbers = range(start, min(start + size, len(rows)))
         batch = collator([encoded[row] for row in numbers])
         placed = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
-        yield numbers, {name: value for name, value in placed.items() if name != "labels"}
+        yield len(numbers), {name: value for name, value in placed.items() if name != "labels"}
 
 
 @contextmanager
@@ -136,23 +137,6 @@ def _evaluating(model):
     finally:
         for module, mode in modes:
             module.training = mode
-
-
-@contextmanager
-def _head_inputs(model, is_on: bool = True):
-    """Two lists: what the encoder passes to the head, and what the layers read that return the logits."""
-    read: list[torch.Tensor] = []
-    heads = [
-        one for one in model.modules() if isinstance(one, nn.Linear) and one.out_features == model.config.num_labels
-    ]
-    hooks = [head.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0])) for head in heads if is_on]
-    try:
-        watched: Any = watched_features(model) if is_on and model.base_model is not model else nullcontext([])
-        with watched as given:
-            yield given, read
-    finally:
-        for hook in hooks:
-            hook.remove()
 
 
 def _features(given: list[torch.Tensor], read: list[torch.Tensor], rows: int) -> torch.Tensor:

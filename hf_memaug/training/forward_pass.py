@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The forward pass of a training step, with what an algorithm wants to see of it."""
 
+from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -45,7 +46,10 @@ class ForwardPass:
         with ExitStack() as stack:
             algorithm = self.trainer.algorithm
             features = stack.enter_context(watched_features(self.model)) if algorithm.needs_features else []
-            head_inputs = stack.enter_context(self._head_inputs()) if algorithm.needs_head_inputs else []
+            head_inputs: list[torch.Tensor] = []
+            if algorithm.needs_head_inputs:
+                heads = find_heads(self.model, f'algorithm="{self.trainer.args.algorithm}"')
+                head_inputs = stack.enter_context(watched_inputs(heads))
             if weights is None:
                 outputs = self.wrapped(**inputs)
             else:
@@ -75,29 +79,33 @@ class ForwardPass:
         """A gradient's mean over the processes."""
         return self.trainer.accelerator.reduce(gradient, reduction="mean")
 
-    @contextmanager
-    def _head_inputs(self):
-        """A list that holds, after the forward pass, what the layer reads that gives the logits."""
-        found: list[torch.Tensor] = []
-        heads = find_heads(self.model, f'algorithm="{self.trainer.args.algorithm}"')
-        hooks = [head.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])) for head in heads]
-        try:
-            yield found
-        finally:
-            for hook in hooks:
-                hook.remove()
+
+def linear_heads(model: Any) -> list[nn.Linear]:
+    """The layers that could give a classifier's logits, in their order."""
+    labels = model.config.num_labels
+    return [one for one in model.modules() if isinstance(one, nn.Linear) and one.out_features == labels]
 
 
 def find_heads(model: Any, needed_by: str) -> list[nn.Linear]:
-    """The layers that could give a classifier's logits, in their order."""
-    labels = model.config.num_labels
-    heads = [one for one in model.modules() if isinstance(one, nn.Linear) and one.out_features == labels]
+    heads = linear_heads(model)
     if not heads:
         raise ValueError(
-            f"`{needed_by}` needs a linear layer with {labels} outputs, which `{type(model).__name__}` does not have. "
-            "Choose another, or another model."
+            f"`{needed_by}` needs a linear layer with {model.config.num_labels} outputs, which "
+            f"`{type(model).__name__}` does not have. Choose another, or another model."
         )
     return heads
+
+
+@contextmanager
+def watched_inputs(layers: Iterable[nn.Module]):
+    """A list to which each call of one of the layers adds what it reads."""
+    found: list[torch.Tensor] = []
+    hooks = [layer.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0])) for layer in layers]
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 @contextmanager

@@ -116,8 +116,6 @@ def test_hma_names_its_slots_and_the_real_memory(tmp_path):
     fill_real_memory(model)
     write_facts(tmp_path, model, tiny_image_processor(), image_rows())
     memory = kept(tmp_path)[1]
-    assert memory["owners"] == ["bad", "bad", "fine", "fine", "good", "good"]
-    assert all(0 < share < 1 for share in memory["elsewhere"].values())
     assert memory["real"]["classes"] == CLASSES
     assert all(sum(of) == pytest.approx(1, abs=1e-4) for of in memory["real"]["by_domain"].values())
 

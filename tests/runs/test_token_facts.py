@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What is kept of models of tags and of questions is what their gates weigh at each token."""
+"""What is kept of models of tags and of questions is what their gates weigh."""
 
 import json
 
@@ -8,15 +8,12 @@ import numpy as np
 import pytest
 import torch
 from families import HEADS
-from run_folders import text_run
 from tiny_backbones import tiny_tokenizer
 from transformers import AutoModelForTokenClassification
 
 from hf_memaug import DomainDataset
 from hf_memaug.data.spans import tokenize_questions, tokenize_tags
-from hf_memaug.reporting.html_report import write_report
 from hf_memaug.runs.facts import write_facts
-from hf_memaug.runs.memory_facts import OUTSIDE
 
 TAGS = ["O", "B-Illness", "I-Illness", "B-Cure"]
 TAGGED = [
@@ -61,7 +58,7 @@ def share(weights) -> np.ndarray:
     return total / total.sum()
 
 
-def test_tags_by_domain_and_by_the_type_of_entity(tmp_path):
+def test_tags_by_domain(tmp_path):
     tokenizer = tiny_tokenizer("bert")
     rows = tokenize_tags(TAGGED, tokenizer, TAGS)
     model = model_of("TokenClassification", tokenizer, num_labels=len(TAGS)).train()
@@ -69,37 +66,22 @@ def test_tags_by_domain_and_by_the_type_of_entity(tmp_path):
     assert model.training
     model.eval()
     weights, memory = [gates(model, row) for row in rows], kept(tmp_path)
-    assert memory["what"] == "layer of the general encoder" and list(memory["by_word"]) == ["Cure", "Illness", OUTSIDE]
+    assert memory["what"] == "layer of the general encoder"
     # Padding is no read, and each row counts as much as another.
     np.testing.assert_allclose(memory["by_domain"]["south"], share(weights[1]), atol=1e-5)
     north = np.mean([share(weights[0]), share(weights[2])], axis=0)
     np.testing.assert_allclose(memory["by_domain"]["north"], north, atol=1e-5)
-    places = [place for place, label in enumerate(rows[0]["labels"]) if label in (1, 2)]
-    assert len(places) == 2
-    np.testing.assert_allclose(memory["by_word"]["Illness"], share(weights[0][places]), atol=1e-5)
 
 
-def test_questions_by_domain_and_by_part(tmp_path):
+def test_questions_by_domain(tmp_path):
     tokenizer = tiny_tokenizer("bert")
-    asked = [
-        {"question": "the book", "context": "a good film", "answers": {"text": ["good"], "answer_start": [2]}},
-        {"question": "the bad phone", "context": "a book lasts", "answers": {"text": [], "answer_start": []}},
-    ]
+    none = {"text": [], "answer_start": []}
+    asked = [{"question": text, "context": "a good film", "answers": none} for text in ("the book", "the bad phone")]
     rows = tokenize_questions(asked, tokenizer, 32, 8)
     model = model_of("QuestionAnswering", tokenizer)
     write_facts(tmp_path, model, tokenizer, dataset(rows, ["north", "south"]))
-    weights, memory = [gates(model.eval(), row) for row in rows], kept(tmp_path)
-    assert list(memory["by_domain"]) == ["north", "south"] and list(memory["by_word"]) == [
-        "answer",
-        "context",
-        "question",
-    ]
-    answer = weights[0][rows[0]["start_positions"] : rows[0]["end_positions"] + 1]
-    np.testing.assert_allclose(memory["by_word"]["answer"], share(answer), atol=1e-5)
-    inside = [row["offsets"].index(next(filter(None, row["offsets"]))) for row in rows]
-    # Between the first token, which is special, and the special one before the context.
-    question = np.concatenate([weights[row][1 : inside[row] - 1] for row in (0, 1)])
-    np.testing.assert_allclose(memory["by_word"]["question"], share(question), atol=1e-5)
+    memory = kept(tmp_path)
+    np.testing.assert_allclose(memory["by_domain"]["north"], share(gates(model.eval(), rows[0])), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["plain", "no gate"])
@@ -112,14 +94,3 @@ def test_without_a_memory_or_gates_there_is_none(tmp_path, backbones, kind):
     else:
         model = model_of("TokenClassification", tokenizer, num_labels=4, strategy="single")
     assert write_facts(tmp_path, model, tokenizer, rows) == [] and not (tmp_path / "memory.json").exists()
-
-
-def test_the_report_draws_both(tmp_path):
-    folder = text_run(tmp_path / "run", methods=("mil",), seeds=(0,), features=False)
-    for path in folder.glob("jobs/*/"):
-        facts = {"kind": "slots", "what": "layer of the general encoder", "by_domain": {"books": [0.25, 0.75]}}
-        facts["by_word"] = {"Illness": [0.125, 0.875], OUTSIDE: [0.5, 0.5]}
-        (path / "memory.json").write_text(json.dumps(facts))
-    page = write_report(folder).read_text()
-    assert "seed 0, by word" in page and "Illness" in page and "75.0%" in page
-    assert "a slot is a layer of the general encoder" in page and "the words of each type of entity" in page

@@ -14,7 +14,7 @@ from hf_memaug.evaluation.scores import a_distance
 from hf_memaug.evaluation.statistics import summarise
 from hf_memaug.reporting import plots
 from hf_memaug.reporting.html import charts
-from hf_memaug.reporting.html.blocks import Cell, Details, Note, Picture, Section, Table, number
+from hf_memaug.reporting.html.blocks import Details, Note, Picture, Section, number
 from hf_memaug.runs.results import LAYERS, Result, Run
 
 MOST_MODELS, MOST_POINTS, MOST_SLOTS, MOST_PICTURES = 12, 300, 64, 6
@@ -88,16 +88,15 @@ def _distance(method: str, values: list[float]) -> charts.Spread:
 
 def memory_section(run: Run) -> Section:
     """Which domain reads which slot."""
-    key, title, strips, stacks, rows = "memory", "Memory slots", {}, {}, []
+    key, title, strips, stacks = "memory", "Memory slots", {}, {}
     jobs = _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "slots")
     layers = any(run.memory(job).get("what") == LAYERS for job in jobs)
     for job in jobs:
         memory = run.memory(job)
-        for name, field in (("", "by_domain"), (", by word", "by_word")):
-            if shares := memory.get(field):
-                panel, values, slots = _most_read(f"{job.title}{name}", np.array(list(shares.values())))
-                strips[panel] = (list(shares), values, [slot + _first(memory) for slot in slots])
-        rows += _readers(job, memory, memory.get("by_domain", {}))
+        if shares := memory.get("by_domain"):
+            panel, values, slots = _most_read(job.title, np.array(list(shares.values())))
+            # Layers are counted from 1, as in a configuration of G-MAP; slots from 0.
+            strips[panel] = (list(shares), values, [slot + (memory.get("what") == LAYERS) for slot in slots])
         if real := memory.get("real"):
             stacks.setdefault(tuple(real["classes"]), {})[job.title] = real["by_domain"]
     if not strips and not stacks:
@@ -110,27 +109,13 @@ def memory_section(run: Run) -> Section:
         said += (
             " Of G-MAP, a slot is a layer of the general encoder, counted from 1, and a read is its weight in the gate."
         )
-    if any(title.endswith(", by word") for title in strips):
-        said += " By word: the same at the words of each type of entity, or of question, context and answer."
     blocks: list[Any] = [Note(said)]
     if strips:
         blocks.append(charts.chart("Reads of the memory slots", charts.strip_panels, strips))
     for classes, panels in stacks.items():
         blocks.append(Note("Reads of the real memory, by the class of its rows:"))
         blocks.append(charts.chart(f"Reads of the real memory {len(blocks)}", charts.stack_panels, panels, classes))
-    if rows:
-        headers = ["model", "domain", "slots in use", "most read", "its share", "overlap with the others"]
-        note = (
-            "Slots in use: the exponential of the reads' entropy. Overlap: what the reads of a domain have in common "
-            "with the mean of the others', from 0 to 1."
-        )
-        blocks.append(Details("Reads in numbers", [Table("Reads of the memory by domain", headers, rows), Note(note)]))
     return Section(key, title, blocks)
-
-
-def _first(memory: dict) -> int:
-    """Layers are counted from 1, as in a configuration of G-MAP; slots from 0."""
-    return 1 if memory.get("what") == LAYERS else 0
 
 
 def _most_read(title: str, shares: np.ndarray) -> tuple[str, np.ndarray, list[int]]:
@@ -141,25 +126,6 @@ def _most_read(title: str, shares: np.ndarray) -> tuple[str, np.ndarray, list[in
     rest = 1 - means[kept].sum() / max(means.sum(), 1e-12)
     title = f"{title}: the {MOST_SLOTS} slots most read of {shares.shape[1]}; the others take {rest:.0%}"
     return title, shares[:, kept], kept.tolist()
-
-
-def _readers(job: Result, memory: dict, by_domain: dict[str, list[float]]) -> list[list]:
-    rows = []
-    owners = memory.get("owners", [])
-    shares = {name: np.array(one) / max(sum(one), 1e-12) for name, one in by_domain.items()}
-    for name, values in shares.items():
-        used = float(np.exp(-(values[values > 0] * np.log(values[values > 0])).sum()))
-        others = [one for other, one in shares.items() if other != name]
-        overlap = float(np.minimum(values, np.mean(others, axis=0)).sum()) if others else None
-        top = int(values.argmax())
-        owner = f" ({owners[top]})" if top < len(owners) else ""
-        cells = [
-            Cell(number(used), used),
-            Cell(f"{_first(memory) + top}{owner}", top),
-            Cell(f"{values[top]:.1%}", float(values[top])),
-        ]
-        rows.append([job.title, name, *cells, Cell(number(overlap, 2), overlap)])
-    return rows
 
 
 def experts_section(run: Run) -> Section:
