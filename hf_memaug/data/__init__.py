@@ -18,7 +18,6 @@ from hf_memaug.data.splits import (
     DomainParts,
     DomainSplit,
     check_given_splits,
-    leave_each_domain_out,
     leave_one_domain_out,
     split_domains,
 )
@@ -43,7 +42,6 @@ __all__ = [
     "generated_reviews",
     "graph_from_smiles",
     "holds_edges",
-    "leave_each_domain_out",
     "leave_one_domain_out",
     "load_domains",
     "load_graphs",

@@ -76,17 +76,11 @@ class HeldOutTexts:
 
 
 def corpus_names(files: Iterable[str]) -> dict[str, str]:
-    """Files by the shortest name that is unique among them: "biomed", "chemprot/train", the file name or the path."""
+    """Files by what stands before the dot in their names, or by their paths where two are called the same."""
     files = list(dict.fromkeys(files))
-
-    def names(file: str) -> list[str]:
-        path = Path(file)
-        stem = path.name.partition(".")[0]
-        short = [stem] if stem not in ("train", "dev", "test") else []
-        return [*short, f"{path.resolve().parent.name}/{stem}", path.name, file]
-
-    taken = Counter(name for file in files for name in set(names(file)))
-    return {next((name for name in names(file) if taken[name] == 1), file): file for file in files}
+    stems = {file: Path(file).name.partition(".")[0] for file in files}
+    taken = Counter(stems.values())
+    return {stem if taken[stem] == 1 else file: file for file, stem in stems.items()}
 
 
 class PackedTexts(torch.utils.data.IterableDataset):

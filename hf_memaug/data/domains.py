@@ -230,17 +230,6 @@ class DomainDataset:
             encoded["labels"] = self._columns["label"]
         return self._replace({**encoded, "domain": self._columns["domain"]})
 
-    def to_datasets(self):
-        """The rows as a `datasets.Dataset` with a `ClassLabel` feature."""
-        from datasets import ClassLabel, Dataset, Image
-
-        dataset = Dataset.from_dict(self._columns)
-        if "label" in self._columns and self._label_names:
-            dataset = dataset.cast_column("label", ClassLabel(names=list(self._label_names)))
-        if "image" in self._columns and not isinstance(dataset.features["image"], Image):
-            dataset = dataset.cast_column("image", Image())
-        return dataset
-
     def _column(self, name: str) -> list:
         if name not in self._columns:
             raise KeyError(f"there is no column {name!r}. {did_you_mean(name, self._columns)}")

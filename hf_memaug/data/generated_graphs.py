@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs made on the spot, the same on every machine: a motif hangs on a larger graph, whose kind or size shifts."""
+"""Graphs made on the spot, the same on every machine: a motif hangs on a larger graph, whose kind shifts."""
 
 from __future__ import annotations
 
@@ -22,45 +22,38 @@ MAX_DEGREE = 8
 
 
 def generated_graphs(
-    domains: str = "base", rows_per_domain: int = 300, seed: int = 0, noise: float = 0.05, spurious: float = 0.6
+    rows_per_domain: int = 300, seed: int = 0, noise: float = 0.05, spurious: float = 0.6
 ) -> DomainDataset:
     """
     Graphs with a cycle, a bull or a house of five nodes somewhere on them: which of the three is the label.
 
     The graph that it hangs on is a path, a tree, a ladder or a wheel, small, medium or large; a few more leaves hang on
-    it. One of the two, kind or size, is the domain. The other goes with the label, but with another label in each
-    domain, so that a model which relies on it fails in a domain it has not seen. A node's feature is its number of
-    neighbours, up to 8.
+    it. Its kind is the domain. Its size goes with the label, but with another label in each domain, so that a model
+    which relies on it fails in a domain it has not seen. A node's feature is its number of neighbours, up to 8.
 
     Args:
-        domains (`str`, *optional*, defaults to `"base"`): `"base"`: the domains are kinds, `path`, `tree`, `ladder` and
-            `wheel`, and the sizes go with the labels. `"size"`: the domains are `small`, `medium` and `large`, and the
-            kinds (but for paths) go with the labels.
         rows_per_domain (`int`, *optional*, defaults to 300): rows in each domain, as many of each motif as of the
             others, give or take one.
         seed (`int`, *optional*, defaults to 0): which graphs are made. A domain's rows do not depend on the others.
         noise (`float`, *optional*, defaults to 0.05): the part of the labels that is wrong.
-        spurious (`float`, *optional*, defaults to 0.6): how often the size (or the kind) is the one that goes with the
-            label; otherwise it is any.
+        spurious (`float`, *optional*, defaults to 0.6): how often the size is the one that goes with the label;
+            otherwise it is any.
     """
-    if domains not in ("base", "size"):
-        raise ValueError(f"`domains` is {domains!r}; it must be 'base' or 'size'.")
     check_generated(rows_per_domain, noise=noise, spurious=spurious)
     motifs = list(MOTIFS)
-    names, cues = (BASES, list(SIZES)) if domains == "base" else (list(SIZES), BASES[1:])
+    sizes = list(SIZES)
     columns: dict[str, list] = {"graph": [], "label": [], "domain": []}
-    for number, name in enumerate(names):
+    for number, base in enumerate(BASES):
         # A string seed goes through SHA-512, so that it gives the same stream in every process.
-        rng = random.Random(f"graphs/{seed}/{domains}/{name}")
+        rng = random.Random(f"graphs/{seed}/base/{base}")
         order = [row % len(motifs) for row in range(rows_per_domain)]
         rng.shuffle(order)
         for motif in order:
             label = motif if rng.random() >= noise else (motif + rng.choice((1, 2))) % len(motifs)
-            cue = cues[(label + number) % len(cues)] if rng.random() < spurious else rng.choice(cues)
-            base, size = (name, cue) if domains == "base" else (cue, name)
+            size = sizes[(label + number) % len(sizes)] if rng.random() < spurious else rng.choice(sizes)
             columns["graph"].append(_graph(rng, base, rng.randint(*SIZES[size]), motifs[motif]))
             columns["label"].append(label)
-            columns["domain"].append(name)
+            columns["domain"].append(base)
     return DomainDataset(columns, motifs)
 
 

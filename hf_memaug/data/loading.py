@@ -36,7 +36,7 @@ def load_domains(
     Args:
         source (`Any`): one of: a file (`.jsonl`, `.json`, `.csv`, `.tsv`, each also with `.gz`, or `.parquet`); a
             folder of `<domain>.<split>.*`, `<split>.*` or `<domain>.*` files, where `labels.json` may name the label
-            ids; a folder of images `domain/class/*.jpg`; a `datasets.Dataset` or `DatasetDict`; a pandas DataFrame; a
+            ids; a folder of images `domain/class/*.jpg`; a `datasets.Dataset` or `DatasetDict`; a
             list of dicts; a `DomainDataset`; or a dict from a domain's name to any of these.
         text (`str`, *optional*, defaults to `"text"`): the column with the text. Not needed where there is a column
             `tokens`, `image` or `graph`. `None`: no text.

@@ -72,22 +72,13 @@ def columns_of(rows: Iterable[Mapping[str, Any]]) -> Columns:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def columns_of_frame(frame: Any) -> Columns:
-    """The columns of a pandas DataFrame, with `None` for its several kinds of nothing."""
-    columns = {}
-    for name in frame.columns:
-        cells = zip(frame[name].tolist(), frame[name].isna(), strict=True)
-        columns[str(name)] = [None if missing else value for value, missing in cells]
-    return columns
-
-
 def class_names(dataset: Any, column: str) -> list[str] | None:
     """The names that a `datasets.ClassLabel` feature gives to the ids in a column."""
     return getattr(dataset.features.get(column), "names", None)
 
 
 def label_file_names(folder: Path) -> list[str] | None:
-    """The names in a folder's `labels.json`: a list, `{id: name}` or `{name: id}`."""
+    """The names in a folder's `labels.json`, a list."""
     path = folder / "labels.json"
     if not path.is_file():
         return None
@@ -95,14 +86,9 @@ def label_file_names(folder: Path) -> list[str] | None:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"`source`: {path} is not valid JSON ({error}).") from error
-    if isinstance(content, list):
-        return [str(name) for name in content]
-    if isinstance(content, dict):
-        turned = all(isinstance(value, int) for value in content.values())
-        names = {str(value if turned else key): str(key if turned else value) for key, value in content.items()}
-        if set(names) == {str(label) for label in range(len(content))}:
-            return [names[str(label)] for label in range(len(names))]
-    raise ValueError(f"`source`: {path} must hold a list of label names, or a dict between names and ids 0 to n-1.")
+    if not isinstance(content, list):
+        raise ValueError(f"`source`: {path} must hold a list of label names.")
+    return [str(name) for name in content]
 
 
 def image_files(folder: Path) -> list[Path]:

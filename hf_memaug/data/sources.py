@@ -18,7 +18,6 @@ from hf_memaug.data.readers import (
     Columns,
     class_names,
     columns_of,
-    columns_of_frame,
     image_files,
     label_file_names,
     read_table,
@@ -72,8 +71,6 @@ def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piec
         return [_dataset_piece(source, names)]
     if isinstance(source, Mapping):
         return _domain_pieces(source, names, split)
-    if library == "pandas" and hasattr(source, "columns"):
-        return [Piece(columns_of_frame(source), "the DataFrame")]
     if isinstance(source, Sequence) and not isinstance(source, bytes):
         odd = [row for row, value in enumerate(source) if not isinstance(value, Mapping)]
         if odd:
@@ -81,8 +78,8 @@ def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piec
             raise ValueError(f"`source` is a list whose entries must be dicts, but {some_rows(odd)} are not ({kind}).")
         return [Piece(columns_of(source), "the list")]
     raise TypeError(
-        f"`source` is a {type(source).__name__}; give a path, a datasets.Dataset or DatasetDict, a DataFrame, a list "
-        "of dicts, or a dict from domain names to one of these."
+        f"`source` is a {type(source).__name__}; give a path, a datasets.Dataset or DatasetDict, a list of dicts, "
+        "or a dict from domain names to one of these."
     )
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -151,13 +150,6 @@ def check_given_splits(
         if not len(part):
             raise ValueError(f"`{name}` has no row once the overlap is dropped. Add rows to it.")
     return train, dev
-
-
-def leave_each_domain_out(train: DomainDataset, **kwargs) -> Iterator[DomainSplit]:
-    """Yields `leave_one_domain_out(train, target, **kwargs)` with each domain in turn as the target."""
-    test = kwargs.get("test")
-    for target in (train if test is None else test).domains:
-        yield leave_one_domain_out(train, target, **kwargs)
 
 
 def _check_share(name: str, share: float) -> None:

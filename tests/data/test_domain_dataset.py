@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_memaug.data import DomainDataset, load_domains
+from hf_memaug.data import DomainDataset
 
 
 @pytest.fixture
@@ -171,12 +171,6 @@ class TestMakingNewOnes:
             path.write_bytes(b"picture")
             prints.append(DomainDataset({"image": [str(path)], "domain": ["x"]}).fingerprint())
         assert prints[0] == prints[1]
-
-    def test_datasets_round_trip(self, dataset):
-        datasets = pytest.importorskip("datasets")
-        there = dataset.to_datasets()
-        assert there.features["label"] == datasets.ClassLabel(names=["negative", "positive"])
-        assert load_domains(there).fingerprint() == dataset.fingerprint()
 
 
 class TestTokenize:

@@ -9,7 +9,6 @@ from hf_memaug.data import (
     check_given_splits,
     check_overlap,
     find_overlap,
-    leave_each_domain_out,
     leave_one_domain_out,
     row_hashes,
     split_domains,
@@ -92,12 +91,6 @@ class TestLeaveOneDomainOut:
             ["dev", "c", "4", "4", "8"],
             ["test", "b", "4", "4", "8"],
         ]
-
-    def test_each_domain_in_turn(self, train, test):
-        assert [split.target for split in leave_each_domain_out(train)] == ["a", "b", "c"]
-        splits = list(leave_each_domain_out(train, test=test, seed=3))
-        assert [len(split.test) for split in splits] == [8, 8, 8]
-        assert all(split.target not in split.train.domains + split.dev.domains for split in splits)
 
 
 class TestSplitDomains:

@@ -24,10 +24,7 @@ from hf_memaug.data.graphs import check_graph, degree_features
 
 DATA = Path(os.environ.get("HF_MEMAUG_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "tu_graphs"
 # What the generator gave when it was written: another value means that published results cannot be repeated.
-FINGERPRINTS = {
-    "base": "ab2c9b5d6dfa2064c7b81d2257e15abbfa8d686e8fa155ffe10058b2926e70b9",
-    "size": "ff6b43165fade6026c8f9bc4ef7aefb81875a80d89136755ec850ee2cbbbebbf",
-}
+FINGERPRINT = "ab2c9b5d6dfa2064c7b81d2257e15abbfa8d686e8fa155ffe10058b2926e70b9"
 
 
 def path_of(count):
@@ -211,21 +208,14 @@ def test_without_rdkit_the_extra_is_named(monkeypatch):
 class TestGenerated:
     @pytest.mark.slow
     def test_same_in_every_process(self):
-        for domains, fingerprint in FINGERPRINTS.items():
-            assert generated_graphs(domains).fingerprint() == fingerprint
-        assert generated_graphs(seed=1).fingerprint() != FINGERPRINTS["base"]
+        assert generated_graphs().fingerprint() == FINGERPRINT
+        assert generated_graphs(seed=1).fingerprint() != FINGERPRINT
 
     def test_shape(self):
-        base, size = generated_graphs(rows_per_domain=30), generated_graphs("size", rows_per_domain=30)
-        assert base.domains == ["path", "tree", "ladder", "wheel"] and size.domains == ["small", "medium", "large"]
-        for dataset in (base, size):
-            assert check_graphs(dataset) is dataset and dataset.label_names == ["cycle", "bull", "house"]
-            assert feature_sizes(dataset).edge_vocab_sizes == []
-        means = {
-            name: np.mean([len(graph["node_features"]) for graph in part["graph"]])
-            for name, part in size.by_domain().items()
-        }
-        assert means["small"] < means["medium"] < means["large"]
+        dataset = generated_graphs(rows_per_domain=30)
+        assert dataset.domains == ["path", "tree", "ladder", "wheel"]
+        assert check_graphs(dataset) is dataset and dataset.label_names == ["cycle", "bull", "house"]
+        assert feature_sizes(dataset).edge_vocab_sizes == []
         assert find_overlap(*(generated_graphs(seed=seed) for seed in (0, 1))) == []
 
     def test_the_label_is_the_motif(self):
@@ -275,8 +265,6 @@ class TestGenerated:
         assert (scores.argmax(1) == labels).float().mean() > 0.7
 
     def test_refusals(self):
-        with pytest.raises(ValueError, match="`domains` is 'colour'; it must be 'base' or 'size'"):
-            generated_graphs("colour")
         with pytest.raises(ValueError, match="`rows_per_domain` is 0"):
             generated_graphs(rows_per_domain=0)
         with pytest.raises(ValueError, match="`spurious` is 2; it must lie between 0 and 1"):

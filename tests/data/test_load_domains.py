@@ -79,10 +79,9 @@ class TestSources:
         pandas.DataFrame(ROWS).to_parquet(tmp_path / "rows.parquet")
         self.check(load_domains(tmp_path / "rows.parquet"))
 
-    def test_list_frame_and_datasets(self):
-        pandas, datasets = pytest.importorskip("pandas"), pytest.importorskip("datasets")
+    def test_list_and_datasets(self):
+        datasets = pytest.importorskip("datasets")
         self.check(load_domains(ROWS))
-        self.check(load_domains(pandas.DataFrame(ROWS, index=[7, 7, 7])))
         self.check(load_domains(datasets.Dataset.from_list(ROWS)))
         self.check(load_domains(load_domains(ROWS)))
         self.check(load_domains(datasets.Dataset.from_list(ROWS[::-1]).select([2, 1, 0])))
@@ -192,13 +191,12 @@ class TestFolders:
         assert load_domains(tmp_path / "b")["domain"] == ["photo", "sketch", "sketch"]
         assert load_domains(tmp_path / "b", split="train")["text"] == ["x", "y"]
 
-    @pytest.mark.parametrize("content", ['{"0": "no", "1": "yes"}', '{"yes": 1, "no": 0}', '["no", "yes"]'])
-    def test_label_files(self, tmp_path, content):
+    def test_label_file(self, tmp_path):
         path = write_jsonl(tmp_path / "x.jsonl", [row(label=1)])
-        (tmp_path / "labels.json").write_text(content)
+        (tmp_path / "labels.json").write_text('["no", "yes"]')
         assert load_domains(path).label_names == ["no", "yes"]
 
-    @pytest.mark.parametrize("content", ['{"1": "no", "2": "yes"}', '"no"', "[1"])
+    @pytest.mark.parametrize("content", ['{"0": "no", "1": "yes"}', "[1"])
     def test_label_files_that_say_nothing(self, tmp_path, content):
         path = write_jsonl(tmp_path / "x.jsonl", [row(label=1)])
         (tmp_path / "labels.json").write_text(content)
@@ -319,10 +317,3 @@ class TestLabels:
         assert load_domains(sources, split="train", labels=["-", "+"])["label"] == [0, 1, 0, 1]
         with pytest.raises(ValueError, match="`labels` is .*'a' names its labels 'no', 'yes'"):
             load_domains(sources, split="train", labels=["yes", "maybe"])
-
-    def test_float_ids_from_a_frame_with_a_hole(self):
-        pandas = pytest.importorskip("pandas")
-        frame = pandas.DataFrame([row(label=1), row(label=0), row(label=None)])
-        with pytest.raises(ValueError, match=r"`label` is missing in 1 row \(2\) of the DataFrame"):
-            load_domains(frame)
-        assert load_domains(frame[:2])["label"] == [1, 0]
