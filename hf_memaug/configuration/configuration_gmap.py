@@ -37,9 +37,6 @@ class GMAPConfig(PreTrainedConfig):
             of 6), layers 6 and 12 for `"chunk_gated"`, all for `"multiple"`.
         freeze_general (`bool`, *optional*, defaults to `True`):
             Whether `general` stays as it is: no gradient, no graph, no dropout.
-        general_dtype (`str`, *optional*):
-            Precision of a frozen `general`, `"bfloat16"` or `"float16"`, which is smaller and faster. Left out, that of
-            the rest.
         classifier_layers (`int`, *optional*, defaults to 1):
             Layers of the head for sequence classification, 1 or 2.
         classifier_dropout (`float`, *optional*):
@@ -62,7 +59,6 @@ class GMAPConfig(PreTrainedConfig):
     fusion: Literal["memory_attention", "cross_attention", "gate_attention"] = "memory_attention"
     memory_layers: list[int] | tuple[int, ...] | None = None
     freeze_general: bool = True
-    general_dtype: Literal["bfloat16", "float16"] | None = None
     classifier_layers: Literal[1, 2] = 1
     classifier_dropout: float | int | None = None
     tie_word_embeddings: bool = True
@@ -81,6 +77,7 @@ class GMAPConfig(PreTrainedConfig):
     eos_token_id = DelegatedField("domain", "general")
 
     def __post_init__(self, **kwargs):
+        kwargs.pop("general_dtype", None)  # a field of 0.1.0
         refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "freeze_", "general_", "strateg", "fusion"))
         if self.general is not None and self.domain is not None:
             # `to_dict` adds these for PEFT and others; each encoder has its own.
@@ -91,22 +88,11 @@ class GMAPConfig(PreTrainedConfig):
             if given is None or isinstance(given, dict):
                 fields = dict(given or {})
                 setattr(self, name, AutoConfig.for_model(fields.pop("model_type", "roberta"), **fields))
-        if not self.freeze_general:
-            self.refuse_general_dtype(self.general_dtype)
         if self.memory_layers is not None:
             self.memory_layers = sorted(self.memory_layers)
         # Auto classes with two heads iterate over this list, which must not be None.
         self.architectures = self.architectures or []
         super().__post_init__(**kwargs)
-
-    @staticmethod
-    def refuse_general_dtype(given: str | None) -> None:
-        """Raises an error for a general encoder that is trained."""
-        if given is not None:
-            raise ValueError(
-                f"`general_dtype` ({given!r}) is for a frozen general encoder, and `freeze_general` is False. Leave "
-                "`general_dtype` out."
-            )
 
     def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:
         """The encoder that reads text."""

@@ -24,12 +24,10 @@ from hf_memaug.modeling.modeling_gmap_base import (
 )
 from hf_memaug.modeling.modeling_gmap_encoders import (
     DECODERS,
-    HALVES,
     augment,
     check_config,
     layer_states,
     make_encoder,
-    own_precision,
     seen_memory,
     shared_mask,
 )
@@ -57,31 +55,13 @@ class GMAPModel(GMAPPreTrainedModel):
         self.memory = GeneralMemory(config.hidden_size, config.strategy, config.augmented_layers, gated_heads=heads)
         augment(self.domain, config.fusion, config.augmented_layers)
         self.post_init()
-        self.freeze_general(config.freeze_general).cast_general()
+        self.freeze_general(config.freeze_general)
 
     def freeze_general(self, frozen: bool = True):
-        """
-        Freezes the general encoder. `frozen=False` trains it, in the precision of the domain encoder. Returns the
-        model.
-        """
+        """Freezes the general encoder; `frozen=False` trains it. Returns the model."""
         self.config.freeze_general = frozen
-        if not frozen:
-            self.config.general_dtype = None
-            self.cast_general(self.domain.dtype)
         self.general.requires_grad_(not frozen)
         return self.train(self.training)
-
-    def cast_general(self, dtype: torch.dtype | None = None) -> None:
-        """Casts the general encoder to `dtype`, by default to `config.general_dtype`."""
-        dtype = dtype or getattr(torch, self.config.general_dtype or "", None)
-        if dtype not in (None, self.general.dtype):
-            self.general.to(dtype)  # type: ignore[arg-type]
-
-    def found_general_dtype(self) -> str | None:
-        """The half precision of a frozen general encoder, if the domain encoder has another type."""
-        found = {one.dtype for one in self.general.parameters()} if self.config.freeze_general else set()
-        halves = [dtype for dtype in HALVES if found == {dtype} and dtype != self.domain.dtype]
-        return str(halves[0]).removeprefix("torch.") if halves else None
 
     def train(self, mode: bool = True):
         super().train(mode)
@@ -99,11 +79,7 @@ class GMAPModel(GMAPPreTrainedModel):
         """`M = {M^1, ..., M^l}` of Eq. 1, as far as the strategy reads them. Takes the inputs of an encoder."""
         # Under `torch.func`, `requires_grad` is not set; the configuration is.
         learns = not self.config.freeze_general or any(one.requires_grad for one in self.general.parameters())
-        if inputs.get("inputs_embeds") is not None:
-            # The domain encoder may have another precision.
-            inputs["inputs_embeds"] = inputs["inputs_embeds"].to(self.general.dtype)
-        given = inputs["input_ids"] if inputs.get("inputs_embeds") is None else inputs["inputs_embeds"]
-        with torch.set_grad_enabled(learns and torch.is_grad_enabled()), own_precision(self.general, given.device):
+        with torch.set_grad_enabled(learns and torch.is_grad_enabled()):
             return layer_states(self.general, max(self.config.states_read), **inputs)
 
     def _checked(self, states: torch.Tensor | list[torch.Tensor], rows: int, tokens: int) -> torch.Tensor:

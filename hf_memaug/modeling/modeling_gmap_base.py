@@ -155,18 +155,14 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
 
     def _finish_loading(self, info, asked):
         super()._finish_loading(info, asked)
-        if not self.config.freeze_general:
-            self.config.refuse_general_dtype(asked.get("general_dtype"))
         # Loading creates new parameters, which require gradients.
-        self.base_model.freeze_general(self.config.freeze_general).cast_general()
+        self.base_model.freeze_general(self.config.freeze_general)
 
     def save_pretrained(self, save_directory, is_main_process=True, state_dict=None, *args, **kwargs):
         """As in transformers. Weights that are equal in both encoders are stored once."""
-        self.config.general_dtype = self.base_model.found_general_dtype()
         ignored = self._keys_to_ignore_on_save
         # `Trainer` restores a general encoder that learns without `tie_weights`, so all its weights are stored.
-        loaded_in = getattr(torch, self.config.general_dtype or "", None)
-        shared = shared_weights(state_dict or self.state_dict(), self.config.freeze_general, loaded_in)
+        shared = shared_weights(state_dict or self.state_dict(), self.config.freeze_general)
         self._keys_to_ignore_on_save = ignored | shared
         try:
             super().save_pretrained(save_directory, is_main_process, state_dict, *args, **kwargs)
@@ -235,8 +231,7 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         config = check_pair(general, domain, cls.config_class, kwargs, located(how))
         if cls.keeps_lm_head:
             check_masked(config)
-        own = {"dtype": kwargs["general_dtype"]} if kwargs.get("general_dtype") else {}
-        plain = general if isinstance(general, PreTrainedModel) else load_encoder(general, {**how, **own})
+        plain = general if isinstance(general, PreTrainedModel) else load_encoder(general, how)
         if not isinstance(domain, PreTrainedModel):
             domain = (
                 AutoModelForMaskedLM.from_pretrained(domain, **how) if cls.keeps_lm_head else load_encoder(domain, how)
@@ -245,7 +240,6 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         kwargs.setdefault("tie_word_embeddings", getattr(domain.config, "tie_word_embeddings", True))
         config = cls.config_class(**{name: copy.deepcopy(one.config) for name, one in encoders.items()}, **kwargs)
         model = cls(config).to(encoders["domain"].dtype)
-        model.base_model.cast_general()
         if "attn_implementation" in how:
             model.set_attn_implementation(how["attn_implementation"])
         for name, encoder in encoders.items():

@@ -3,7 +3,6 @@
 """The two encoders of G-MAP: building, checking and storing them, and reading their hidden states."""
 
 import copy
-from contextlib import nullcontext
 
 import torch
 from torch import nn
@@ -14,7 +13,6 @@ from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
 from hf_memaug.modeling.modeling_utils import located
 
 DECODERS = ("gpt2",)
-HALVES = (torch.bfloat16, torch.float16)
 # Upper case, an accent, spaces and a number, which tokenizers with one vocabulary may treat differently.
 _PROBE = " A Café of 1,000 TEAS,  isn't it?"
 
@@ -133,32 +131,21 @@ def domain_twin(name: str) -> str | None:
     return f"{start}domain.{rest}" if general and start in ("", "gmap.") else None
 
 
-def shared_weights(state: dict[str, torch.Tensor], equal: bool, loaded_in: torch.dtype | None = None) -> set[str]:
+def shared_weights(state: dict[str, torch.Tensor], equal: bool) -> set[str]:
     """
     Names of the general encoder's weights that the domain encoder shares, and that are stored once.
 
     Args:
         equal: whether equal matrices count too, and not only the same tensors. (Vectors of new encoders are all equal.)
-        loaded_in (*optional*): the type to which a general encoder of its own precision is cast when it is loaded.
     """
 
     def shared(one, other):
-        if (one.shape, one.device) != (other.shape, other.device) or one.is_meta:
+        if (one.shape, one.device, one.dtype) != (other.shape, other.device, other.dtype) or one.is_meta:
             return False
-        if one.data_ptr() == other.data_ptr():
-            return one.dtype == other.dtype
-        is_matrix = equal and one.ndim > 1
-        return is_matrix and one.dtype in (other.dtype, loaded_in) and torch.equal(one, other.to(one.dtype))
+        return one.data_ptr() == other.data_ptr() or (equal and one.ndim > 1 and torch.equal(one, other))
 
     twins = {name: domain_twin(name) for name in state}
     return {name for name, twin in twins.items() if twin in state and shared(state[name], state[twin])}
-
-
-def own_precision(encoder: PreTrainedModel, device: torch.device):
-    """Turns autocast off for an encoder in half precision, which is not trained."""
-    if encoder.get_input_embeddings().weight.dtype == torch.float32:
-        return nullcontext()
-    return torch.autocast(device.type, enabled=False)
 
 
 def seen_memory(memory_mask: torch.Tensor, attention_mask: torch.Tensor | None, memory: torch.Tensor) -> torch.Tensor:

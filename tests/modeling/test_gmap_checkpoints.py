@@ -8,10 +8,8 @@ import json
 import pytest
 import torch
 from families import gmap_config
-from modeling.test_gmap_decoder import SIZES as GPT2_SIZES
 from safetensors.torch import load_file, save_file
 from tiny_backbones import save_backbone
-from transformers import AutoConfig, AutoModel
 
 import hf_memaug
 from hf_memaug.training.checks import check_frozen_encoders
@@ -135,104 +133,16 @@ def test_all_that_is_fresh_learns_beside_lora_and_is_saved_with_it(kind, fusion,
     assert fresh <= {name.removeprefix("base_model.model.") for name in stored}
 
 
-# --- precision --------------------------------------------------------------------------------------------------------
-
-
-def dtypes_of(model) -> dict[str, set[torch.dtype]]:
-    return {name: {p.dtype for p in getattr(model.base_model, name).parameters()} for name in ("general", "domain")}
-
-
-HALF = {"general": {torch.bfloat16}, "domain": {torch.float32}}
-WHOLE = {"general": {torch.float32}, "domain": {torch.float32}}
-
-
-@pytest.mark.parametrize("kind", ["roberta", "bert", "gpt2"])
-@pytest.mark.parametrize("how", ["asked for", "by hand", "when loading"])
-def test_a_general_encoder_in_half_precision_stays_so(kind, how, tmp_path):
-    if kind == "gpt2":
-        backbone = AutoModel.from_config(AutoConfig.for_model("gpt2", **GPT2_SIZES))
-    else:
-        backbone = save_backbone(kind, tmp_path / "backbone")
-    make = hf_memaug.GMAPForSequenceClassification
-    asked = {"general_dtype": "bfloat16"}
-    model = make.from_general_and_domain(backbone, backbone, **(asked if how == "asked for" else {}))
-    if how == "when loading":
-        model.save_pretrained(tmp_path / "whole")
-        model = make.from_pretrained(tmp_path / "whole", **asked)
-    elif how == "by hand":
-        assert dtypes_of(model) == WHOLE and model.config.general_dtype is None
-        model.base_model.general.to(torch.bfloat16)
-    assert dtypes_of(model) == HALF and {p.dtype for p in model.classifier.parameters()} == {torch.float32}
-    file = stored(model, tmp_path)
-    assert {value.dtype for name, value in file.items() if "general." in name} == {torch.bfloat16}
-    assert_it_comes_back(model, tmp_path)
-    again = make.from_pretrained(tmp_path)
-    assert again.config.general_dtype == "bfloat16" and dtypes_of(again) == HALF
-    ids = torch.randint(5, 40, (2, 9))
-    assert torch.equal(again(ids).logits, model.eval()(ids).logits)
-    # And it is the general encoder that this rounds.
-    other = make.from_pretrained(tmp_path, general_dtype=None)
-    assert dtypes_of(other) == WHOLE and not torch.equal(other(ids).logits, again(ids).logits)
-
-
-def test_what_learns_has_the_precision_of_the_rest(tmp_path):
-    model = hf_memaug.GMAPForSequenceClassification(gmap_config("gmap", general_dtype="bfloat16"))
-    model.base_model.freeze_general(False)
-    assert dtypes_of(model) == WHOLE and model.config.general_dtype is None
-    assert all(p.requires_grad for p in model.base_model.general.parameters())
-    by_hand = hf_memaug.GMAPModel(gmap_config("gmap"))
-    by_hand.general.to(torch.bfloat16)
-    assert dtypes_of(by_hand.freeze_general(False)) == WHOLE
-    by_hand.save_pretrained(tmp_path / "learns")
-    refused = pytest.raises(ValueError, match="`general_dtype` .'bfloat16'. is for a frozen general encoder")
-    with refused:
-        gmap_config("gmap", general_dtype="bfloat16", freeze_general=False)
-    with refused:
-        hf_memaug.GMAPModel.from_pretrained(tmp_path / "learns", general_dtype="bfloat16")
-    half = hf_memaug.GMAPModel(gmap_config("gmap", general_dtype="bfloat16"))
-    half.save_pretrained(tmp_path / "half")
-    again = hf_memaug.GMAPModel.from_pretrained(tmp_path / "half", freeze_general=False)
-    assert dtypes_of(again) == WHOLE and again.config.general_dtype is None
-
-
-def test_a_model_that_was_put_into_one_precision_says_so(tmp_path):
-    model = hf_memaug.GMAPModel(gmap_config("gmap", general_dtype="bfloat16")).to(torch.float16)
-    model.save_pretrained(tmp_path)
-    again = hf_memaug.GMAPModel.from_pretrained(tmp_path)
-    assert again.config.general_dtype is None and dtypes_of(again) == dict.fromkeys(HALF, {torch.float16})
-
-
-@pytest.mark.parametrize("head", HEADS)
-def test_one_encoder_twice_is_stored_once_in_half_precision_too(head, tmp_path):
-    backbone = save_backbone("roberta", tmp_path / "backbone")
-    model = getattr(hf_memaug, head).from_general_and_domain(backbone, backbone, general_dtype="bfloat16")
-    file = stored(model, tmp_path)
-    assert not [name for name, value in file.items() if "general." in name and value.ndim > 1]
-    assert_it_comes_back(model, tmp_path)
-    # Not what differs by more than that.
-    with torch.no_grad():
-        model.base_model.general.encoder.layer[0].output.dense.weight[0, 0] += 1
-    name = "general.encoder.layer.0.output.dense.weight"
-    assert [key for key, value in stored(model, tmp_path).items() if "general." in key and value.ndim > 1] == [
-        name if head == "GMAPModel" else f"gmap.{name}"
-    ]
-    assert_it_comes_back(model, tmp_path)
-
-
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 @pytest.mark.parametrize("strategy", ["single", "multiple", "gated", "chunk_gated"])
-@pytest.mark.parametrize("given", ["none", "one", "list"])
-def test_either_half_goes_with_either_autocast(dtype, strategy, given):
+@pytest.mark.parametrize("given", ["one", "list"])
+def test_states_of_either_half_go_with_either_autocast(dtype, strategy, given):
     torch.manual_seed(0)
-    model = hf_memaug.GMAPForSequenceClassification(gmap_config("gmap", strategy=strategy, general_dtype=dtype)).eval()
+    model = hf_memaug.GMAPForSequenceClassification(gmap_config("gmap", strategy=strategy)).eval()
     inputs = {"input_ids": torch.randint(5, 40, (2, 9)), "attention_mask": torch.ones(2, 9, dtype=torch.long)}
-    whole = copy.deepcopy(model).float()
-    if given != "none":
-        states = model.gmap.general_states(**inputs)
-        assert {one.dtype for one in states} == {getattr(torch, dtype)}
-        in_one = torch.stack(states, dim=1)
-        inputs["general_hidden_states"] = states if given == "list" else in_one
-    expected = whole(**{name: value for name, value in inputs.items() if name != "general_hidden_states"}).logits
+    expected = model(**inputs).logits
+    states = [one.to(getattr(torch, dtype)) for one in model.gmap.general_states(**inputs)]
+    inputs["general_hidden_states"] = states if given == "list" else torch.stack(states, dim=1)
     for computed in (torch.bfloat16, torch.float16):
         with torch.autocast("cpu", dtype=computed):
             found = model(**inputs, labels=torch.tensor([0, 1]))
@@ -240,10 +150,9 @@ def test_either_half_goes_with_either_autocast(dtype, strategy, given):
         found.loss.backward()
 
 
-def test_an_older_checkpoint_has_no_such_field(tmp_path):
-    hf_memaug.GMAPModel(gmap_config("gmap")).save_pretrained(tmp_path)
+def test_a_field_of_0_1_0_is_ignored(tmp_path):
+    model = hf_memaug.GMAPModel(gmap_config("gmap"))
+    model.save_pretrained(tmp_path)
     path = tmp_path / "config.json"
-    fields = json.loads(path.read_text())
-    assert fields.pop("general_dtype", None) is None
-    path.write_text(json.dumps(fields))
-    assert dtypes_of(hf_memaug.GMAPModel.from_pretrained(tmp_path)) == WHOLE
+    path.write_text(json.dumps({**json.loads(path.read_text()), "general_dtype": "bfloat16"}))
+    assert_it_comes_back(model, tmp_path)
