@@ -7,32 +7,9 @@ from dataclasses import fields
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
-from huggingface_hub import dataclasses as strict_dataclasses
-from huggingface_hub.errors import StrictDataclassFieldValidationError
 from transformers import PreTrainedConfig
 
-from hf_memaug.suggestions import nearest, of_these
-
-
-def strict(config_class: type) -> type:
-    """
-    `strict` of huggingface_hub with a better error for fields with a fixed set of values: it lists them and suggests
-    the closest match.
-    """
-    config_class = strict_dataclasses.strict(config_class)
-    allowed = {field.name: choices for field in fields(config_class) if (choices := choices_of(field.type))}
-    set_checked: Any = config_class.__setattr__
-
-    def set_or_refuse(self, name: str, value: Any) -> None:
-        try:
-            set_checked(self, name, value)
-        except StrictDataclassFieldValidationError:
-            if name not in allowed:
-                raise
-            raise ValueError(f"`{name}` is {value!r}. {of_these(value, allowed[name])}") from None
-
-    config_class.__setattr__ = set_or_refuse  # type: ignore[method-assign, assignment]
-    return config_class
+from hf_memaug.suggestions import nearest
 
 
 def choices_of(annotation: Any) -> list[Any]:

@@ -4,9 +4,10 @@
 
 from typing import Any, Literal, cast
 
+from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import check_layers, refuse_misspelt_fields, strict
+from hf_memaug.configuration.checks import check_layers, refuse_misspelt_fields
 from hf_memaug.configuration.delegation import DelegatedField
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")

@@ -5,9 +5,10 @@
 import re
 from typing import Any, Literal
 
+from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from hf_memaug.configuration.checks import check_at_least, check_share, refuse_misspelt_fields, strict
+from hf_memaug.configuration.checks import check_at_least, check_share, refuse_misspelt_fields
 
 # What a network is called: its kind, `-v` or `-vn` where it has a virtual node, and its layers and width.
 _NAME = re.compile(r"(gin|gcn)(-vn?)?(?:-([1-9]\d*)x([1-9]\d*))?")

@@ -6,9 +6,10 @@ import copy
 from functools import partial
 from typing import Any, Literal, cast
 
+from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import check_at_least, check_share, refuse_misspelt_fields, strict
+from hf_memaug.configuration.checks import check_at_least, check_share, refuse_misspelt_fields
 from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
 from hf_memaug.configuration.delegation import DelegatedField
 
@@ -24,32 +25,6 @@ AUGMENTATIONS = {
     "abd+rma": ("real reader", "real", "synthetic reader", "between rows"),
     "abd+syn": ("synthetic reader", "between rows", "synthetic"),
     "hma": ("real reader", "real", "synthetic reader", "between rows", "synthetic"),
-}
-_ROW = "The feature and an embedding of its unknown label"
-# What a model card says of those that are less than the whole: what it is, and how it is done.
-_WORDS = {
-    "none": ("the backbone and a linear head, without a memory", "A linear head reads the backbone's feature."),
-    "param": (
-        "two readers that have nothing to read but the row itself, without a memory",
-        f"{_ROW} pass the two readers of HMA, which read that row and nothing else (PARAM).",
-    ),
-    "rma": (
-        "a backbone's feature reads the last rows of training",
-        f"{_ROW} read the real memory, a queue of features and true labels (RMA, Eq. 5).",
-    ),
-    "abd": (
-        "the features of a batch read each other, without a memory",
-        f"{_ROW} make up a row, and the rows of a batch read each other (ABD, Eq. 3).",
-    ),
-    "abd+rma": (
-        "a backbone's feature reads the last rows of training, and the rows of its batch",
-        f"{_ROW} read the real memory, a queue of features and true labels (RMA, Eq. 5); then rows read each other "
-        "(ABD, Eq. 3).",
-    ),
-    "abd+syn": (
-        "a backbone's feature reads learned slots for each class, and the rows of its batch",
-        f"{_ROW} make up a row, and rows read each other and the synthetic memory (SMA, Eq. 6).",
-    ),
 }
 
 
@@ -215,11 +190,13 @@ class HMAConfig(PreTrainedConfig):
     @property
     def in_words(self) -> tuple[str, str] | None:
         """What and how, for the model card; None for the full method, which the registry describes."""
-        if self.reads_memory or not self.prompt_tokens:
-            return _WORDS.get(self.augmentation)
-        where = {"input": "at its input", "all": "at each of its layers"}[self.prompt_depth]
-        what = f"a linear head on a backbone that has {self.prompt_tokens} learned prompt tokens {where}"
-        return what, _WORDS["none"][1]
+        if self.augmentation == "hma":
+            return None
+        prompts = f" that has {self.prompt_tokens} learned prompt tokens" if self.prompt_tokens else ""
+        if not self.reads_memory:
+            return f"a backbone{prompts} and a linear head, without a memory", "A linear head reads the feature."
+        parts = ", ".join(f"`{part}`" for part in AUGMENTATIONS[self.augmentation])
+        return f"a backbone{prompts}, with the part `{self.augmentation}` of HMA", f"Of HMA it has {parts}."
 
     @property
     def hidden_size(self) -> int:

@@ -5,6 +5,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from huggingface_hub.dataclasses import strict
 from transformers import BertConfig, PreTrainedConfig, RobertaConfig
 
 from hf_memaug.configuration.checks import (
@@ -13,7 +14,6 @@ from hf_memaug.configuration.checks import (
     check_share,
     inherited_fields,
     refuse_misspelt_fields,
-    strict,
 )
 from hf_memaug.configuration.prompting import in_label_order, normalise_verbalizer, parse_template
 

@@ -4,6 +4,7 @@
 
 from typing import Any, Literal, cast
 
+from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
 from hf_memaug.configuration.checks import (
@@ -11,7 +12,6 @@ from hf_memaug.configuration.checks import (
     check_not_negative,
     check_share,
     refuse_misspelt_fields,
-    strict,
 )
 
 

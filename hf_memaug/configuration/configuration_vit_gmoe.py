@@ -4,6 +4,7 @@
 
 from typing import Any, Literal
 
+from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig, ViTConfig
 
 from hf_memaug.configuration.checks import (
@@ -12,7 +13,6 @@ from hf_memaug.configuration.checks import (
     check_not_negative,
     inherited_fields,
     refuse_misspelt_fields,
-    strict,
 )
 
 # Plain vision transformers that a model can be made of, by their `model_type`.

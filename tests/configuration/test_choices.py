@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Literal
 
 import pytest
+from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig
 
 import hf_memaug
@@ -14,7 +15,6 @@ from hf_memaug.configuration.checks import choices_of
 from hf_memaug.registry import BACKBONES, FAMILIES
 from hf_memaug.runs.errors import UsageError
 from hf_memaug.runs.settings import Setting, model_settings
-from hf_memaug.suggestions import of_these
 
 CONFIGS = sorted({family.config for family in (*FAMILIES.values(), *BACKBONES.values())})
 INHERITED = {field.name for field in fields(PreTrainedConfig)}
@@ -32,12 +32,6 @@ OPTIONS = [
 ]
 
 
-def misspelt(word: str) -> str:
-    """A letter left out."""
-    at = len(word) // 2
-    return word[:at] + word[at + 1 :]
-
-
 def test_the_choices_of_every_such_field_are_known():
     assert len(CASES) > 10 and all(choices for _, _, choices in CASES), "a type that is not read is not checked"
 
@@ -45,28 +39,11 @@ def test_the_choices_of_every_such_field_are_known():
 @pytest.mark.parametrize(("config", "name", "choices"), CASES, ids=lambda part: part if isinstance(part, str) else "")
 def test_another_value_is_refused_with_the_choices(config, name, choices):
     config_class = getattr(hf_memaug, config)
-    said = " or ".join([", ".join(map(repr, choices[:-1])), repr(choices[-1])])
-    for wrong in ("xyzzy", 17, *([] if None in choices else [None]), True, ["a"]):
-        with pytest.raises(ValueError, match=f"^{re.escape(f'`{name}` is {wrong!r}. Choose {said}.')}$"):
-            config_class(**{name: wrong})
+    with pytest.raises(StrictDataclassError, match=f"(?s){name}.*{re.escape(repr(choices[0]))}"):
+        config_class(**{name: "xyzzy"})
     config = config_class()
-    for choice in [choice for choice in choices if choice is not None]:
-        setattr(config, name, choice)
-        wrong = misspelt(choice) if isinstance(choice, str) else str(choice)
-        with pytest.raises(ValueError, match=re.escape(f"`{name}` is {wrong!r}. Did you mean ")) as refused:
-            config_class(**{name: wrong})
-        assert str(refused.value).endswith(f"Choose {said}.")
-        with pytest.raises(ValueError, match=f"^{re.escape(str(refused.value))}$"):
-            setattr(config, name, wrong)
-        assert getattr(config, name) == choice
-
-
-def test_the_nearest_is_named():
-    with pytest.raises(ValueError, match="`fusion` is 'cros_attention'. Did you mean 'cross_attention'. Choose "):
-        hf_memaug.GMAPConfig(fusion="cros_attention")
-    with pytest.raises(ValueError, match="`classifier_layers` is '2'. Did you mean 2\\? Choose 1 or 2."):
-        hf_memaug.GMAPConfig(classifier_layers="2")
-    assert of_these("b", ["a"]) == "Choose 'a'."
+    with pytest.raises(StrictDataclassError, match=name):
+        setattr(config, name, "xyzzy")
 
 
 @pytest.mark.parametrize("setting", OPTIONS, ids=lambda setting: setting.name)

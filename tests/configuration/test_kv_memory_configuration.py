@@ -65,8 +65,6 @@ def test_a_verbalizer_in_any_order_comes_back(model_type, tmp_path):
         ({"memory_zzzzzz": 3}, r"`memory_zzzzzz`.*`memory_weight`"),
         ({"hiden_size": 3}, r"`hiden_size`.*`hidden_size`"),
         ({"verbaliser": {}}, r"`verbaliser`.*`verbalizer`"),
-        ({"memory_query": "quadratic"}, r"`memory_query` is 'quadratic'.*'linear' or 'mlp'"),
-        ({"memory_pooling": "max"}, r"`memory_pooling` is 'max'.*'cls', 'mask' or 'mean'"),
         ({"memory_slots": "many"}, "memory_slots.*int"),
         ({"memory_slots": 0}, r"`memory_slots` must be at least 1"),
         ({"memory_weight": 1.5}, r"`memory_weight`.*between 0 and 1"),

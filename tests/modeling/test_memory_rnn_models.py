@@ -46,7 +46,6 @@ class TestConfiguration:
             ({"memory_initializer_range": -1}, "`memory_initializer_range` cannot be negative"),
             ({"memory_key_initializer_range": -1}, "`memory_key_initializer_range` cannot be negative"),
             ({"tie_word_embeddings": True}, "`tie_word_embeddings=True` is refused"),
-            ({"cell": "rnn"}, "`cell` is 'rnn'. Choose 'lstm' or 'gru'"),
         ],
     )
     def test_what_cannot_be_is_refused(self, kwargs, message):
