@@ -255,12 +255,6 @@ class HMAForClassification(HMAPreTrainedModel):
         if self.momentum_backbone is not None:
             self._follow(float(self.config.momentum))
 
-    def drop_momentum_encoder(self):
-        """Removes the momentum encoder, which prediction does not need. Returns the model."""
-        self.momentum_backbone = None
-        self.config.momentum_encoder = "none"
-        return self
-
 
 @auto_docstring
 class HMAForImageClassification(HMAForClassification):

@@ -54,6 +54,9 @@ class BilevelTrainer(DomainTrainer):
 
     args: BilevelTrainingArguments
     method_name = "mil"
+    card_settings = (
+        "episodes", "episode_steps", "inner_steps", "meta_steps", "hypergradient", "memory_learning_rate",
+    )  # fmt: skip
 
     def __init__(self, model=None, args: BilevelTrainingArguments | None = None, **kwargs):
         args = BilevelTrainingArguments(output_dir="trainer_output") if args is None else args
@@ -71,12 +74,6 @@ class BilevelTrainer(DomainTrainer):
         if self.train_dataset is not None and len(self.domains) < 2:
             raise ValueError(f"`train_dataset` has the domains {self.domains}; MIL needs two or more.")
         self.meta_log: list[dict] = []
-
-    @property
-    def card_settings(self) -> tuple[str, ...]:
-        """The settings that a card names. Without a log there were no episodes: the memory was not learned here."""
-        names = ("episodes", "episode_steps", "inner_steps", "meta_steps", "hypergradient", "memory_learning_rate")
-        return names if self.meta_log else ()
 
     @property
     def meta_folder(self) -> Path:
@@ -137,49 +134,29 @@ class BilevelTrainer(DomainTrainer):
         gc.collect()
         return output
 
-    def meta_test(
-        self,
-        resume_from_checkpoint: str | bool | None = None,
-        memory: str | os.PathLike | None = None,
-        **kwargs,
-    ):
+    def meta_test(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
         """
-        Algorithm 3: encoder and head learn the task on all source domains; the memory stays as it is.
+        Algorithm 3: the initial encoder and head learn the task on all source domains; the memory of `meta_train` in
+        `output_dir` stays as it is.
 
         Args:
             resume_from_checkpoint (`str` or `bool`, *optional*):
                 A checkpoint of this phase; `True` finds the last one that was trained with this memory.
-            memory (`str`, *optional*):
-                A `memory.safetensors`, to use with the current encoder and head. By default that of `meta_train` in
-                `output_dir`, with the initial encoder and head.
         """
-        if memory is not None:
-            if not os.path.isfile(memory):
-                raise FileNotFoundError(f"`memory` ({os.fspath(memory)!r}) is not a file. Use a `{MEMORY}`.")
-            others = sorted(set(_learned_on(memory)) - set(self.domains))
-            if others:
-                warnings.warn(
-                    f"`memory` was learned on {', '.join(others)}, missing from `train_dataset`: these are not unseen "
-                    "domains.",
-                    stacklevel=2,
-                )
-            self._read(memory, self._memory_names())
-        else:
-            if not (self.meta_folder / MEMORY).is_file():
-                raise FileNotFoundError(
-                    f"`{self.meta_folder}` has no learned memory. Call `meta_train()` first, or set `memory`."
-                )
-            learned_on = _learned_on(self.meta_folder / MEMORY)
-            if learned_on and learned_on != self.domains:
-                raise ValueError(
-                    f"The memory in `{self.meta_folder}` was learned on {learned_on}, but `train_dataset` has "
-                    f"{self.domains}. Use another `output_dir`, or call `train()` without `resume_from_checkpoint`."
-                )
-            self._read(self.meta_folder / START)
-            self._read(self.meta_folder / MEMORY)
-            if not self.meta_log and (self.meta_folder / LOG).is_file():
-                self.meta_log = json.loads((self.meta_folder / LOG).read_text())
-        last = self._checkpoint_of(memory or self.meta_folder / MEMORY, resume_from_checkpoint)
+        memory = self.meta_folder / MEMORY
+        if not memory.is_file():
+            raise FileNotFoundError(f"`{self.meta_folder}` has no learned memory. Call `meta_train()` first.")
+        learned_on = _learned_on(memory)
+        if learned_on and learned_on != self.domains:
+            raise ValueError(
+                f"The memory in `{self.meta_folder}` was learned on {learned_on}, but `train_dataset` has "
+                f"{self.domains}. Use another `output_dir`, or call `train()` without `resume_from_checkpoint`."
+            )
+        self._read(self.meta_folder / START)
+        self._read(memory)
+        if not self.meta_log and (self.meta_folder / LOG).is_file():
+            self.meta_log = json.loads((self.meta_folder / LOG).read_text())
+        last = self._checkpoint_of(memory, resume_from_checkpoint)
         self.model.freeze_memory()
         self.optimizer = self.lr_scheduler = None
         set_seed(self.args.seed)
@@ -193,7 +170,7 @@ class BilevelTrainer(DomainTrainer):
         sampler = OneDomainSampler(domains_of(self.train_dataset, "train_dataset"), rows, self.data_seed)
         return self.train_loader(self.train_dataset, sampler, self._train_batch_size)
 
-    def _checkpoint_of(self, memory: str | os.PathLike, resume: str | os.PathLike | bool | None) -> str | None:
+    def _checkpoint_of(self, memory: Path, resume: str | os.PathLike | bool | None) -> str | None:
         """The checkpoint of the meta-test to resume from. It must have been trained with this memory."""
         has_this_memory = partial(_has_memory, load_file(memory))
         if resume is True:
@@ -247,10 +224,8 @@ class BilevelTrainer(DomainTrainer):
         save_file(tensors, half, metadata={"domains": json.dumps(self.domains)})
         os.replace(half, path)
 
-    def _read(self, path: str | os.PathLike, names: set[str] | None = None) -> None:
+    def _read(self, path: Path) -> None:
         tensors = load_file(path)
-        if names is not None and names != set(tensors):
-            raise ValueError(f"`memory` ({path}) does not hold the memory of this model. Use a `{MEMORY}`.")
         own = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         wrong = [name for name, value in tensors.items() if name not in own or own[name].shape != value.shape]
         if wrong:
@@ -267,7 +242,7 @@ class BilevelTrainer(DomainTrainer):
         return {name for name, parameter in self.model.named_parameters() if id(parameter) in is_memory}
 
 
-def _learned_on(memory: str | os.PathLike) -> list[str]:
+def _learned_on(memory: Path) -> list[str]:
     """The source domains in the metadata of a `memory.safetensors`; empty if there are none."""
     with safe_open(memory, "pt") as stored:
         return json.loads((stored.metadata() or {}).get("domains", "[]"))

@@ -121,14 +121,6 @@ def test_mil_is_not_claimed_of_a_memory_that_is_not_read(tmp_path):
         bilevel_trainer(tmp_path, config={"memory_weight": 0})
 
 
-def test_a_memory_from_a_file_was_not_learned_in_this_run(tmp_path):
-    bilevel_trainer(tmp_path / "first").meta_train()
-    second = bilevel_trainer(tmp_path / "second")
-    second.meta_test(memory=tmp_path / "first" / "meta_train" / "memory.safetensors")
-    facts = facts_from_trainer(second)
-    assert facts["method"] == "mil" and "episodes" not in facts["training"]
-
-
 def test_scores_say_how_rows_were_read_when_they_were_scored(tmp_path):
     model = Case("hma", "HMAForImageClassification").model(num_labels=10, real_memory_size=64, inference="batch")
     trainer = image_trainer("gmoe", tmp_path, model=model, evaluate=digits(3, seed=1))

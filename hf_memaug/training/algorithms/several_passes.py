@@ -89,16 +89,15 @@ class MLDG(ERM):
     """
     Meta-learning domain generalisation (Li et al., 2018, Eq. 3), in its first-order form: `F(w) + b G(w - a F'(w))`. At
     each step another domain plays the unseen one, on which `G` is measured. `penalty_weight` is `b`; `inner_rate` is
-    `a`, by default the learning rate. `inner_step` is `"adam"`, the first step of Adam, as DomainBed takes it, or
-    `"gradient"`, Eq. 3 as printed, for which a rate meant for Adam is far too small.
+    `a`, by default the learning rate. The step is the first one of Adam, as DomainBed takes it.
     """
 
     compares_domains = True
     compares_rows = True
     default_penalty_weight = 1.0
     inner_rate: Any
-    options = {"inner_rate": None, "inner_step": "adam"}
-    limits = {"inner_rate": Limits(), "inner_step": ("adam", "gradient")}
+    options = {"inner_rate": None}
+    limits = {"inner_rate": Limits()}
     can_be_graphed = False
 
     def __init__(self, arguments, domains: list[str], feature_size: int | None):
@@ -116,14 +115,15 @@ class MLDG(ERM):
         gradients = torch.autograd.grad(seen.task_loss, list(learners.values()), retain_graph=True, allow_unused=True)
         moved = {
             # What the step was is taken as given, so that the gradient by the moved weight is that by the weight.
-            name: value if gradient is None else value - self.inner_rate * self.direction(forward.averaged(gradient))
+            name: value if gradient is None else value - self.inner_rate * _adam_direction(forward.averaged(gradient))
             for (name, value), gradient in zip(learners.items(), gradients, strict=True)
         }
         unseen = _rows(forward, inputs, domain_ids, is_unseen, weights=moved)
         return seen.task_loss + self.penalty_weight * unseen.task_loss
 
-    def direction(self, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient if self.inner_step == "gradient" else gradient / (gradient.abs() + ADAM_EPSILON)
+
+def _adam_direction(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient / (gradient.abs() + ADAM_EPSILON)
 
 
 def _rows(forward: Forward, inputs: dict, domain_ids: torch.Tensor, kept: torch.Tensor, weights=None) -> DomainBatch:
