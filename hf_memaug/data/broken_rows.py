@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows that cannot be read: an error that names them, or a dataset without them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from typing import Any

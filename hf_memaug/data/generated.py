@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Generated data, the same on every machine, for use without a network."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

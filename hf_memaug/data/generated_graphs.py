@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs made on the spot, the same on every machine: a motif hangs on a larger graph, whose kind shifts."""
 
-from __future__ import annotations
-
 import random
 
 from hf_memaug.data.domains import DomainDataset

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Graphs from files: `load_graphs` for JSON lines, `tu_graphs` for the TU collection."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path

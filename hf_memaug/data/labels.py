@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """From labels as people write them (names, ids, "1.0") to ids from 0 to n-1 with names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

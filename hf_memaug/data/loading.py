@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`load_domains`: any source of rows to a checked `DomainDataset`."""
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Sequence

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Wording shared by the errors of this package."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from hf_memaug.suggestions import nearest

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotated and coloured MNIST, made of the files of MNIST as DomainBed makes them."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import zlib

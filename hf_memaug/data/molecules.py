@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Molecules as graphs, with the nine features of atoms and three of bonds that OGB (Hu et al., 2020) has."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hf_memaug.data.broken_rows import without_broken

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds rows that are in two datasets at once."""
 
-from __future__ import annotations
-
 import hashlib
 import unicodedata
 

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """From files and in-memory tables to plain columns. Nothing here knows what a domain or a label is."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Leave one domain out: train and select on the others, test on that one."""
 
-from __future__ import annotations
-
 import logging
 import random
 from dataclasses import dataclass

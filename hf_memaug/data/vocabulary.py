@@ -2,8 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The words that `generated_reviews` writes with."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import NamedTuple
