@@ -47,7 +47,7 @@ setup(
     license="Apache-2.0",
     packages=find_packages(include=["hf_memaug", "hf_memaug.*", "hf_memaug_cli"]),
     package_data={
-        "hf_memaug": ["py.typed"],
+        "hf_memaug": ["papers.bib", "py.typed"],
         "hf_memaug.data": ["vocabulary.json"],
         "hf_memaug.app": ["page.css", "page.html", "space.app.py.jinja", "space.README.md.jinja"],
         "hf_memaug.hub": ["card.md.jinja"],

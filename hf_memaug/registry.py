@@ -4,6 +4,7 @@
 
 import importlib
 from dataclasses import dataclass, field
+from importlib.resources import files
 from typing import Any
 
 
@@ -123,6 +124,12 @@ class Family(Backbone):
         return next((name for name in self.model_names if name.endswith("ForGraphClassification")), "")
 
 
+def _citation(key: str) -> str:
+    """An entry of papers.bib."""
+    entries = files(__package__).joinpath("papers.bib").read_text(encoding="utf-8").strip().split("\n\n")
+    return next(entry for entry in entries if key in entry)
+
+
 MIL = Paper(
     row="+memory",
     title="Memory-Based Invariance Learning for Out-of-Domain Text Classification",
@@ -131,15 +138,7 @@ MIL = Paper(
     what="a key-value memory after the last layer augments the encoder's feature",
     how="A query network compares the feature g(x) with a table of keys, and the values of matching keys are mixed in: "
     "g_m(x) = (1 - λ) g(x) + λ m(g(x)) (Eq. 1-3), with λ = `memory_weight`.",
-    bibtex="""\
-@inproceedings{jia-zhang-2023-memory,
-    title = "Memory-Based Invariance Learning for Out-of-Domain Text Classification",
-    author = "Jia, Chen and Zhang, Yue",
-    booktitle = "Proceedings of the 2023 Conference on Empirical Methods in Natural Language Processing",
-    year = "2023",
-    publisher = "Association for Computational Linguistics",
-    doi = "10.18653/v1/2023.emnlp-main.101",
-}""",
+    bibtex=_citation("jia-zhang-2023-memory"),
 )
 
 
@@ -151,15 +150,7 @@ GMAP = Paper(
     what="layers of a domain encoder also read the hidden states of a frozen general encoder",
     how="The general encoder's hidden states are the memory M. A strategy combines them to M_f, whose keys and "
     "values, from the layer's own projections, follow those of the tokens (Eq. 1-11).",
-    bibtex="""\
-@inproceedings{wan-etal-2022-g,
-    title = "{G-MAP}: General Memory-Augmented Pre-trained Language Model for Domain Tasks",
-    author = "Wan, Zhongwei and Yin, Yichun and Zhang, Wei and Shi, Jiaxin and Shang, Lifeng and Chen, Guangyong and
-      Jiang, Xin and Liu, Qun",
-    booktitle = "Proceedings of the 2022 Conference on Empirical Methods in Natural Language Processing",
-    year = "2022",
-    publisher = "Association for Computational Linguistics",
-}""",
+    bibtex=_citation("wan-etal-2022-g"),
 )
 
 
@@ -171,14 +162,7 @@ GMOE = Paper(
     what="sparse experts replace the feed-forward network in some layers of a vision transformer",
     how="A router chooses k of N experts for each token, and their outputs are summed by weight: f_MoE(x) = "
     "sum_i G(x)_i E_i(x) with G(x) = TOP_k(softmax(router(x))), normalised to 1 (Eq. 3, section 4.3).",
-    bibtex="""\
-@inproceedings{li2023sparse,
-    title = "Sparse Mixture-of-Experts are Domain Generalizable Learners",
-    author = "Li, Bo and Shen, Yifei and Yang, Jingkang and Wang, Yezhen and Ren, Jiawei and Che, Tong and Zhang, Jun
-      and Liu, Ziwei",
-    booktitle = "International Conference on Learning Representations",
-    year = "2023",
-}""",
+    bibtex=_citation("li2023sparse"),
 )
 
 
@@ -190,13 +174,7 @@ HMA = Paper(
     what="a backbone's feature reads the last rows of training, and learned slots for each class",
     how="The feature and an embedding of its unknown label read the real memory, a queue of features and true labels "
     "(RMA, Eq. 5); then rows read each other and the synthetic memory (SMA, Eq. 6).",
-    bibtex="""\
-@article{qiu2023heterogenous,
-    title = "Heterogenous Memory Augmented Neural Networks",
-    author = "Qiu, Zihan and Liu, Zhen and Yan, Shuicheng and Zhang, Shanghang and Fu, Jie",
-    journal = "arXiv preprint arXiv:2310.10909",
-    year = "2023",
-}""",
+    bibtex=_citation("qiu2023heterogenous"),
 )
 
 
@@ -209,14 +187,7 @@ IDA = Paper(
     how="The previous hidden state attends to the keys of the bank, and the weighted values are read with the next "
     "word: α_i = softmax(h_{i-1}ᵀ m^(key)), c_i = sum_j α_ij m_j^(val) (Eq. 1-3). `memory_slots` has one entry "
     "for each domain.",
-    bibtex="""\
-@inproceedings{asghar2020progressive,
-    title = "Progressive Memory Banks for Incremental Domain Adaptation",
-    author = "Asghar, Nabiha and Mou, Lili and Selby, Kira A. and Pantasdo, Kevin D. and Poupart, Pascal
-      and Jiang, Xin",
-    booktitle = "International Conference on Learning Representations",
-    year = "2020",
-}""",
+    bibtex=_citation("asghar2020progressive"),
 )
 
 

@@ -42,7 +42,7 @@ def wheel(tmp_path_factory) -> Path:
 @pytest.mark.slow
 def test_the_wheel_has_every_file_and_nothing_else(wheel):
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    kinds = (".py", ".css", ".js", ".html", ".jinja", ".json")
+    kinds = (".bib", ".py", ".css", ".js", ".html", ".jinja", ".json")
     files = [path for name in ("hf_memaug", "hf_memaug_cli") for path in (ROOT / name).rglob("*")]
     sources = {str(path.relative_to(ROOT)) for path in files if path.suffix in kinds or path.name == "py.typed"}
     assert packed == sources
