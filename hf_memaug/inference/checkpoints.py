@@ -122,18 +122,6 @@ def load_processor(name: str, kind: str, argument: str = "checkpoint", **kwargs:
     ) from error
 
 
-def longest_text(config, tokenizer) -> int | None:
-    """The most tokens that the tokenizer and the encoder's positions allow; None where neither limits them."""
-    limits = [tokenizer.model_max_length] if tokenizer.model_max_length < 1_000_000 else []
-    encoder = config.get_text_config()
-    positions = getattr(encoder, "max_position_embeddings", None)
-    if isinstance(positions, int):
-        # RoBERTa numbers positions from behind that of the padding.
-        skipped = (encoder.pad_token_id or 0) + 1 if encoder.model_type.startswith(("roberta", "xlm-r")) else 0
-        limits.append(positions - skipped)
-    return min(limits) if limits else None
-
-
 def adapter_base(name: str, argument: str = "checkpoint") -> str | None:
     """The model that an adapter was trained on; None where `name` is not an adapter."""
     path = beside_checkpoint(name, ADAPTER_FILE)

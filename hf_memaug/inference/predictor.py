@@ -15,6 +15,7 @@ import torch
 from hf_memaug.inference import checkpoints
 from hf_memaug.inference.predictions import Prediction
 from hf_memaug.inference.tasks import TASKS
+from hf_memaug.modeling.modeling_utils import positions_of
 from hf_memaug.registry import FAMILIES
 
 
@@ -135,7 +136,11 @@ def load_predictor(
     if kind == "words" and processor.mask_token is None:
         raise checkpoints.CheckpointError(f"`{argument}` {name!r} fills masks, and its tokenizer has no mask token.")
     model = checkpoints.load_model(name, config, argument, dtype=dtype)
-    pairs = "none"
+    pairs, max_length = "none", None
+    if kind not in ("image", "graph"):
+        # Tokenizers without a limit say 10**30.
+        max_length = min([processor.model_max_length, *positions_of(model)])
+        max_length = None if max_length >= 10**9 else max_length
     if kind == "text":
         # A recurrent network is built for one text or for two; an encoder takes both.
         pairs = {True: "needed", False: "none", None: "optional"}[getattr(config, "sentence_pairs", None)]
@@ -144,7 +149,7 @@ def load_predictor(
         model=model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
         processor=processor,
         kind=kind,
-        max_length=None if kind in ("image", "graph") else checkpoints.longest_text(config, processor),
+        max_length=max_length,
         pairs=pairs,
         adapter_base=checkpoints.adapter_base(name, argument),
     )

@@ -108,6 +108,18 @@ def pool_tokens(states: torch.Tensor, pooling: str, attention_mask: torch.Tensor
     return states[torch.arange(states.shape[0], device=states.device), chosen]
 
 
+def positions_of(model: torch.nn.Module) -> list[int]:
+    """How many tokens each table of positions in a model is for."""
+    # `wpe` is GPT-2's name for it.
+    named = [getattr(module, name, None) for module in model.modules() for name in ("position_embeddings", "wpe")]
+    # RoBERTa begins to count behind the position of padding.
+    return [
+        one.num_embeddings - (0 if one.padding_idx is None else one.padding_idx + 1)
+        for one in named
+        if isinstance(one, torch.nn.Embedding)
+    ]
+
+
 @contextmanager
 def replaced(owner: object, name: str, value: Any) -> Iterator[None]:
     """A context in which an attribute has another value."""

@@ -14,6 +14,7 @@ from transformers.utils import find_labels
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.general_cache import GeneralStatesCollator, cached_parts
+from hf_memaug.modeling.modeling_utils import positions_of
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.collation import domains_of
 
@@ -179,18 +180,6 @@ def share_label_names(model, *datasets) -> None:
 
 
 # Texts
-
-
-def positions_of(model: torch.nn.Module) -> list[int]:
-    """How many tokens each table of positions in a model is for."""
-    # `wpe` is GPT-2's name for it.
-    named = [getattr(module, name, None) for module in model.modules() for name in ("position_embeddings", "wpe")]
-    # RoBERTa begins to count behind the position of padding.
-    return [
-        one.num_embeddings - (0 if one.padding_idx is None else one.padding_idx + 1)
-        for one in named
-        if isinstance(one, torch.nn.Embedding)
-    ]
 
 
 def check_texts(model: torch.nn.Module, *datasets) -> None:

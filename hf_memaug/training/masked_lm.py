@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 from transformers import Trainer
 
 from hf_memaug.data.sampling import SeededRows, SeededRowsSampler, SeededStream
+from hf_memaug.modeling.modeling_utils import positions_of
 from hf_memaug.training.base_trainer import BaseTrainer
-from hf_memaug.training.checks import positions_of
 
 
 def fitting_length(length: int, tokenizer, model: nn.Module) -> int:
