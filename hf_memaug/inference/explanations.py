@@ -100,23 +100,15 @@ def explain(
             inputs, outputs = seen[prediction.part]
             reads = predictor.model.memory_reads(inputs, outputs)
             last = max((read.layer for read in reads if read.patches is not None), default=None)
-            readings = tuple(_reading(predictor, read, inputs, rows, read.layer == last) for read in reads)
+            readings = tuple(_reading(predictor, read, rows, read.layer == last) for read in reads)
         plain, plain_is = _plain(predictor, given, baseline)
     return Explanation(prediction, plain, plain_is, readings)
 
 
 def _recorder(predictor: Predictor, seen: list) -> Callable:
     def forward(inputs):
-        inputs, model = predictor.placed(inputs), predictor.model
-        outputs = model(**inputs, output_memory_weights=True)
-        if model.attention_reads_memory:
-            # Other implementations do not compute the weights.
-            implementation = model.config._attn_implementation
-            model.set_attn_implementation("eager")
-            try:
-                outputs.attentions = model(**inputs, output_attentions=True).attentions
-            finally:
-                model.set_attn_implementation(implementation)
+        inputs = predictor.placed(inputs)
+        outputs = predictor.model(**inputs, output_memory_weights=True)
         seen.append((inputs, outputs))
         return outputs
 
@@ -139,14 +131,10 @@ def _plain(predictor: Predictor, given: Any, baseline: Predictor | None) -> tupl
     )
 
 
-def _reading(predictor: Predictor, read: MemoryRead, inputs: dict, rows: TrainingRows, is_last: bool) -> Reading:
+def _reading(predictor: Predictor, read: MemoryRead, rows: TrainingRows, is_last: bool) -> Reading:
     shares = read.weights[0].float().cpu().numpy().astype(np.float64)
     order = np.argsort(-shares, kind="stable")[:MOST_SLOTS]
-    names, about = read.name, read.about
-    if read.of_input:
-        tokenizer, ids = predictor.processor, inputs["input_ids"][0].tolist()
-        tokens = tokenizer.convert_ids_to_tokens(ids)
-        names = lambda slot: tokenizer.convert_tokens_to_string([tokens[slot]]).strip() or tokens[slot]  # noqa: E731
+    about = read.about
     if read.elsewhere is not None and len(shares):
         about += f" {1 - shares.sum():.0%} is read of {read.elsewhere}."
     contents, source = _contents(predictor, read, rows)
@@ -158,7 +146,7 @@ def _reading(predictor: Predictor, read: MemoryRead, inputs: dict, rows: Trainin
             most = ", ".join(f"{name} {share:.0%}" for name, share in ranked)
             stored = (*stored, f"chosen most for patches of: {most}")
         owner = None if read.owners is None else read.owners[slot]
-        return SlotShare(names(slot), float(shares[slot]), owner, stored, rows.readers(read, slot))
+        return SlotShare(read.name(slot), float(shares[slot]), owner, stored, rows.readers(read, slot))
 
     slots = tuple(slot_share(int(slot)) for slot in order)
     if any(slot.readers for slot in slots):
@@ -183,7 +171,7 @@ def _reading(predictor: Predictor, read: MemoryRead, inputs: dict, rows: Trainin
 def _contents(predictor: Predictor, read: MemoryRead, rows: TrainingRows) -> tuple[Callable[[int], tuple], str]:
     """What is stored in a slot, in words, and where that comes from."""
     reads = rows.reads.get(read.title)
-    if reads is not None and not read.of_input:
+    if reads is not None:
         source = f"Under each {read.unit}: which of {len(rows.quotes)} texts of `features.npz` read it most."
 
         def quotes(slot: int) -> tuple[str, ...]:

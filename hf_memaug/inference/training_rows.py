@@ -44,7 +44,7 @@ class TrainingRows:
         if read.layer is not None and isinstance(by_layer, dict):
             return _shares(by_layer.get(str(read.layer)), slot)
         # Counted for one memory of the model alone: its slots are these.
-        fits = not read.of_input and read.unit in str(self.memory.get("what", read.unit))
+        fits = read.unit in str(self.memory.get("what", read.unit))
         return _shares(self.memory.get("by_domain"), slot) if fits else {}
 
     def classes(self, slot: int) -> dict[str, float]:

@@ -17,7 +17,7 @@ class MemoryRead:
         title: which memory, such as "Memory slots".
         about: what the weights are shares of, in a sentence.
         weights: `(rows, slots)`. A row adds up to 1, or to less where `elsewhere` is given.
-        unit: what a slot is, in one word: "slot", "layer", "expert", "datapoint" or "token".
+        unit: what a slot is, in one word: "slot", "layer", "expert" or "datapoint".
         names: of the slots. Default: the unit and its number.
         owners: the domain or the class that each slot belongs to.
         elsewhere: what a row reads besides the slots; its share is what is missing to 1.
@@ -25,8 +25,6 @@ class MemoryRead:
         patches: of images, the weights of each patch, `(rows, patch rows, patch columns, slots)`.
         answers: `(slots, hidden_size)`, what the memory says if a single slot is read, in the space of the word
             embeddings.
-        of_input: whether the slots are parts of the input itself, and so differ from row to row: token `i` is the
-            input's.
     """
 
     title: str
@@ -39,7 +37,6 @@ class MemoryRead:
     layer: int | None = None
     patches: torch.Tensor | None = None
     answers: torch.Tensor | None = None
-    of_input: bool = False
 
     def name(self, slot: int) -> str:
         return f"{self.unit} {slot}" if self.names is None else self.names[slot]

@@ -103,44 +103,24 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
     _supports_flash_attn = True
     _supports_attention_backend = True
 
-    @property
-    def attention_reads_memory(self) -> bool:  # type: ignore[override]
-        return self.config.fusion == "memory_attention"
-
     def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
-        config, tokens, mask = self.config, inputs["input_ids"].shape[1], inputs.get("attention_mask")
-        reads = []
-        if outputs.memory_weights is not None:
-            depth, gates = outputs.memory_weights.shape[-1], 2 if config.strategy == "chunk_gated" else 1
-            # The first of two gates reads the lower half of the layers.
-            readers = [config.augmented_layers[int(gates > 1 and layer >= depth // 2)] for layer in range(depth)]
-            reads.append(
-                MemoryRead(
-                    "Layers of the general encoder",
-                    f"How {gates} gate{'s' * (gates > 1)} weigh the {depth} layers, over all tokens. The memory is "
-                    "what the general encoder makes of the same text.",
-                    share_by_slot(outputs.memory_weights, mask),
-                    unit="layer",
-                    names=[f"layer {layer + 1}" for layer in range(depth)],
-                    owners=[f"read by layer {layer}" for layer in readers] if gates > 1 else None,
-                )
+        if outputs.memory_weights is None:
+            return []
+        config, depth = self.config, outputs.memory_weights.shape[-1]
+        gates = 2 if config.strategy == "chunk_gated" else 1
+        # The first of two gates reads the lower half of the layers.
+        readers = [config.augmented_layers[int(gates > 1 and layer >= depth // 2)] for layer in range(depth)]
+        return [
+            MemoryRead(
+                "Layers of the general encoder",
+                f"How {gates} gate{'s' * (gates > 1)} weigh the {depth} layers, over all tokens. The memory is what "
+                "the general encoder makes of the same text.",
+                share_by_slot(outputs.memory_weights, inputs.get("attention_mask")),
+                unit="layer",
+                names=[f"layer {layer + 1}" for layer in range(depth)],
+                owners=[f"read by layer {layer}" for layer in readers] if gates > 1 else None,
             )
-        kept = torch.ones_like(inputs["input_ids"]) if mask is None else mask
-        for layer in config.augmented_layers if self.attention_reads_memory and outputs.attentions else ():
-            attention = outputs.attentions[layer - 1].float().mean(dim=1)
-            if attention.shape[-1] == 2 * tokens:
-                reads.append(
-                    MemoryRead(
-                        f"What layer {layer} reads of the memory",
-                        "Shares of the attention of all tokens, the mean over heads.",
-                        (attention[:, :, tokens:] * kept.unsqueeze(-1)).sum(dim=1) / kept.sum(dim=1, keepdim=True),
-                        unit="token",
-                        elsewhere="the domain encoder's own tokens",
-                        layer=layer,
-                        of_input=True,
-                    )
-                )
-        return reads
+        ]
 
     def without_memory(self):
         return replaced(self.base_model, "memory_is_off", True)

@@ -148,8 +148,6 @@ class MemoryModelMixin(_Base):
             The configuration fields that determine the shape of the memory.
         without_memory_means (`str`, *optional*):
             What `without_memory` does, in a sentence. None where the memory cannot be switched off.
-        attention_reads_memory (`bool`):
-            Whether `memory_reads` needs `outputs.attentions`, because tokens read the memory through attention.
         pads_right (`bool`):
             Whether texts must be padded on the right.
     """
@@ -160,7 +158,6 @@ class MemoryModelMixin(_Base):
     memory_modules: ClassVar[tuple[type[nn.Module], ...]] = ()
     memory_shape_fields: ClassVar[tuple[str, ...]] = ()
     without_memory_means: ClassVar[str | None] = None
-    attention_reads_memory = False
     pads_right = False
     # The heads return batch means, which `Trainer` must divide by the accumulation steps and processes. Without this it
     # does not, because `forward` takes `**kwargs`. Heads with several labels a row use `num_items_in_batch` instead.

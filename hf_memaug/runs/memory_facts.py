@@ -34,7 +34,7 @@ class MemoryFacts:
 
     def add(self, inputs: Mapping, outputs) -> list:
         """Adds a batch and returns its reads."""
-        reads = [one for one in self.model.memory_reads(inputs, outputs) if not one.of_input]
+        reads = self.model.memory_reads(inputs, outputs)
         for one in reads:
             self.reads.setdefault(one.title, []).append(one.weights.float().cpu().numpy())
             self.last[one.title] = one

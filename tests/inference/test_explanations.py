@@ -162,14 +162,11 @@ def test_the_real_memory_shows_its_classes(tmp_path):
     assert "empty" in found.readings[0].about and not found.readings[0].slots
 
 
-def test_layers_and_tokens_of_a_general_encoder(tmp_path):
+def test_layers_of_a_general_encoder(tmp_path):
     predictor = load_predictor(save(GMAP, tmp_path))
-    layers, lower, upper = explain(predictor, TEXT).readings
+    (layers,) = explain(predictor, TEXT).readings
     assert sum(slot.share for slot in layers.slots) == pytest.approx(1, abs=1e-5)
     assert {slot.name for slot in layers.slots} == {"layer 1", "layer 2", "layer 3", "layer 4"}
-    assert "layer 2" in lower.title and "layer 4" in upper.title
-    assert {"good", "phone"} & {slot.name for slot in lower.slots}
-    assert predictor.config._attn_implementation == "sdpa"
     found = explained(save(GMAP, tmp_path / "cross", strategy="single", fusion="cross_attention"))
     assert not found.readings and found.plain != found.prediction
 

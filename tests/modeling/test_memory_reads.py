@@ -80,16 +80,10 @@ def test_gmoe_reads_experts_of_patches():
         pass
 
 
-def test_gmap_reads_layers_and_tokens():
-    case = case_of("GMAPForSequenceClassification")
-    model = case.model()
-    model.set_attn_implementation("eager")
-    _, inputs, outputs = run(case, model, output_attentions=True)
-    layers, lower, upper = model.memory_reads(inputs, outputs)
+def test_gmap_reads_layers():
+    model, inputs, outputs = run(case_of("GMAPForSequenceClassification"))
+    (layers,) = model.memory_reads(inputs, outputs)
     assert [layers.name(0), layers.owners[0], layers.owners[3]] == ["layer 1", "read by layer 2", "read by layer 4"]
-    assert (lower.layer, upper.layer) == (2, 4) and lower.of_input and lower.weights.shape == (3, 9)
-    expected = outputs.attentions[1][:, :, :, 9:].mean(dim=(1, 2))
-    torch.testing.assert_close(lower.weights, expected)
 
 
 def test_slots_belong_to_the_domains_they_were_added_for():

@@ -266,18 +266,6 @@ class TestOtherDomains:
         with pytest.raises(ValueError, match=r"the run has the domains \['a', 'b', 'c'\]"):
             DomainTrainer.train(other, resume_from_checkpoint=True)
 
-    def test_a_memory_that_knows_more(self, tmp_path):
-        first = make_trainer(tmp_path / "first")
-        first.meta_train()
-        second = make_trainer(tmp_path / "second")
-        second.domains = ["a", "b"]
-        with pytest.warns(UserWarning, match="was learned on c, missing"):
-            second.meta_test(memory=first.meta_folder / "memory.safetensors")
-
-    def test_what_is_no_file(self, tmp_path):
-        with pytest.raises(FileNotFoundError, match="is not a file. Use a `memory.safetensors`"):
-            make_trainer(tmp_path).meta_test(memory=tmp_path / "nothing.safetensors")
-
 
 def test_callbacks_reach_the_phase_that_they_are_for(tmp_path):
     from transformers import EarlyStoppingCallback, PrinterCallback, TrainerCallback
