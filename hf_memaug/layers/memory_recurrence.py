@@ -3,8 +3,8 @@
 """
 The steps of a recurrent network with a memory (IDA, Eq. 1 and 2), with a backward pass by hand and in plain torch.
 
-Both give the same. Compilers, exporters and second derivatives use the plain one. The other computes the gradient of
-each weight as one product after the last step.
+Both give the same. Compilers and exporters use the plain one. The other computes the gradient of each weight as one
+product after the last step.
 """
 
 import functools
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch.autograd.function import once_differentiable
 
 from hf_memaug.kernels.cuda_graphs import is_recording
 
@@ -69,8 +70,7 @@ def recur(
         return projected.new_zeros(0, *state[0].shape), state, nothing
     first_cell = state[1] if cell == "lstm" else None
     tensors = (projected, recurrent, values, content_weight, candidate_bias, state[0], first_cell)
-    is_plain = torch.compiler.is_compiling() or torch._C._functorch.peek_interpreter_stack() is not None
-    take_steps: Callable[..., Any] = plain_steps if is_plain else _Steps.apply
+    take_steps: Callable[..., Any] = plain_steps if torch.compiler.is_compiling() else _Steps.apply
     hidden_states, last_cell, weights = take_steps(setting, *tensors)
     last = (hidden_states[-1], last_cell) if cell == "lstm" else (hidden_states[-1],)
     return hidden_states, last, weights
@@ -264,6 +264,7 @@ class _Steps(torch.autograd.Function):
         return hiddens[1:], cells[-1] if is_lstm else None, all_weights if output_weights else None
 
     @staticmethod
+    @once_differentiable
     def backward(ctx, *from_outputs):
         # In the precision of the steps, also if the backward pass runs under autocast.
         with torch.autocast(ctx.device_type, enabled=False):
@@ -272,10 +273,7 @@ class _Steps(torch.autograd.Function):
     @staticmethod
     def _backward(ctx, from_states, from_cell, from_weights):
         saved = ctx.saved_tensors  # once: checkpointing recomputes them at each access
-        given = saved[:7]
-        if torch.is_grad_enabled():
-            return None, *_plain_gradients(ctx.setting, given, (from_states, from_cell, from_weights))
-        projected, recurrent, values, content_weight, candidate_bias = given[:5]
+        projected, recurrent, values, content_weight, _ = saved[:5]
         hiddens, cells, activations, all_weights, contents, inners = saved[7:]
         cell, reads_at_first, keep, _, _ = ctx.setting
         steps, directions, rows, width = projected.shape
@@ -329,21 +327,6 @@ class _Steps(torch.autograd.Function):
         gradients[5] = to_hidden if needs[5] else None
         gradients[6] = to_cell if needs[6] else None
         return None, *gradients
-
-
-def _plain_gradients(setting: Setting, given: tuple, gradients: tuple) -> tuple[torch.Tensor | None, ...]:
-    """The gradients of a backward pass that is itself differentiated: through plain torch, with their own graph."""
-    learns = [one is not None and one.requires_grad for one in given]
-    # New views: if one tensor is computed from another, each gets only its own part.
-    given = tuple(one.view_as(one) if learned else one for one, learned in zip(given, learns, strict=True))
-    results: Any = zip(plain_steps(setting, *given), gradients, strict=True)
-    asked = [(result, gradient) for result, gradient in results if gradient is not None and result.requires_grad]
-    if not asked:
-        return (None,) * len(given)
-    outputs, wanted = zip(*asked, strict=True)
-    learned = [one for one, is_learned in zip(given, learns, strict=True) if is_learned]
-    found = iter(torch.autograd.grad(outputs, learned, wanted, create_graph=True, allow_unused=True))
-    return tuple(next(found) if is_learned else None for is_learned in learns)
 
 
 def _nothing_at_first(*buffers) -> None:

@@ -197,7 +197,7 @@ class TestGradients:
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
 
     @cells
-    def test_finite_differences_once_and_twice(self, cell):
+    def test_finite_differences(self, cell):
         rnn = make(cell, slots=3, hidden_size=2)
         names = [name for name, _ in rnn.named_parameters()]
         mask = torch.tensor([[1, 1, 1], [1, 1, 0]])
@@ -208,7 +208,6 @@ class TestGradients:
 
         tensors = (words(2, 3).requires_grad_(), *rnn.parameters())
         assert torch.autograd.gradcheck(run, tensors)
-        assert torch.autograd.gradgradcheck(run, tensors, rtol=1e-2, fast_mode=True)
 
     def test_a_frozen_bank_gets_none_and_costs_none(self):
         rnn = make()
@@ -217,19 +216,6 @@ class TestGradients:
         assert rnn.memory.slot_keys.grad is None and rnn.hidden_weight.grad.abs().max() > 0
         rnn.requires_grad_(False)
         assert rnn(words())[0].grad_fn is None
-
-    def test_under_transforms_of_functions(self):
-        rnn = make(slots=3)
-        parameters = dict(rnn.named_parameters())
-
-        def loss(parameters, row):
-            return torch.func.functional_call(rnn, parameters, (row[None],))[0].square().sum()
-
-        each = torch.func.vmap(torch.func.grad(loss), (None, 0))(parameters, words())
-        for row in range(3):
-            gradients = torch.autograd.grad(loss(parameters, words()[row]), list(parameters.values()))
-            for name, gradient in zip(parameters, gradients, strict=True):
-                torch.testing.assert_close(each[name][row], gradient)
 
 
 class TestTheorem1:
