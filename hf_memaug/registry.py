@@ -49,6 +49,10 @@ class Method:
             The class method that builds the model, or `"config"` for a family without a pre-trained backbone.
         needs_general (`bool`):
             Whether it needs a general encoder beside the backbone.
+        needs_shots (`bool`):
+            Whether it adapts the checkpoint of `erm` to labelled rows of the target (`--shots`).
+        trains (`bool`):
+            Whether it trains weights.
         grows (`tuple[str, ...]`):
             The verbs that enlarge its models during continual training.
     """
@@ -59,6 +63,8 @@ class Method:
     trainer: str = "domain"
     born: str = "from_backbone"
     needs_general: bool = False
+    needs_shots: bool = False
+    trains: bool = True
     grows: tuple[str, ...] = ()
 
 
@@ -320,6 +326,16 @@ FAMILIES: dict[str, Family] = {
             "AutoModelForImageClassification": ("WritableMemoryForImageClassification",),
             "AutoModelForSequenceClassification": ("WritableMemoryForSequenceClassification",),
         },
+        methods=(
+            Method(
+                "write",
+                "labelled rows of the target, written to a memory on the checkpoint of erm",
+                reads=("text", "image"),
+                born="from_classifier",
+                needs_shots=True,
+                trains=False,
+            ),
+        ),
     ),
 }
 

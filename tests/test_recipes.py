@@ -93,7 +93,7 @@ def stand_in(recipe: dict, folder: Path) -> str:
     number = 0
     for domain in domains:
         for split in splits:
-            rows = [row_of(kind, number + one) for one in range(20)]
+            rows = [row_of(kind, number + one) for one in range(max([20, *recipe.get("shots", [])]))]
             number += len(rows)
             write(folder / ".".join(filter(None, [domain, split, "jsonl"])), rows)
     return str(folder)

@@ -14,15 +14,15 @@ from hf_memaug.files import file_name
 from hf_memaug.runs import rows as data
 from hf_memaug.runs.building import check_model
 from hf_memaug.runs.errors import CommandError, DataRefused, UsageError
-from hf_memaug.runs.folder import DATA_FILE, RunFolder
+from hf_memaug.runs.folder import DATA_FILE, RUN_FILE, RunFolder
 from hf_memaug.runs.graphs import check_backbone
 from hf_memaug.runs.job import NONE, Job
-from hf_memaug.runs.methods import Chosen, check_method, check_variants, chosen
+from hf_memaug.runs.methods import ERM, Chosen, all_methods, check_method, check_variants, chosen
 from hf_memaug.runs.runner import run_jobs
 from hf_memaug.runs.settings import in_options, option_name, trainer_settings
 from hf_memaug.runs.splits import ON_OVERLAP, check_splits, split_rows
 from hf_memaug.runs.tasks import CLASSES, TASKS, check_columns, check_task, kind_of
-from hf_memaug.runs.training import training_arguments
+from hf_memaug.runs.training import GUARD_ROWS, training_arguments
 
 # The default first.
 METRICS = ("f1", "accuracy", "mcc", "auroc")
@@ -47,11 +47,17 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     options.metric = options.metric or metrics_of(options.task)[0]
     check_options(options)
     several = {method: chosen(method) for method in dict.fromkeys(methods)}
-    if baseline is not None and baseline not in several:
-        raise UsageError(f"`--baseline` is {baseline!r}, which is not among the methods ({', '.join(several)}).")
     check_splits(options, targets)
     check_variants(several, call.resolved.method_settings)
     settings = used_settings(call.resolved, several, {name: one.settings() for name, one in several.items()})
+    shots, start, notes = getattr(options, "shots", None), None, []
+    if shots is not None:
+        start = check_shots(shots, several, targets)
+        notes = shots_notes(several, call.resolved.method_settings)
+        several, settings = _each_with_shots(several, settings, shots, call.resolved.method_settings)
+    if baseline is not None and baseline not in several:
+        raise UsageError(f"`--baseline` is {baseline!r}, which is not among the methods ({', '.join(several)}).")
+    baseline = baseline or start or list(several)[0]
     source = data.source_of(options)
     rows, held_out, dev = data.load(source)
     targets, kind = targets_of(targets, (held_out or rows).domains), kind_of(rows)
@@ -64,13 +70,22 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     check_backbone(options.backbone, kind, every, settings)
     for one in several.values():
         check_method(one, kind, len(rows.domains) - (targets != [NONE]), options.general)
-    splits = {target: split_rows(source, target, options.dev_fraction, options.on_overlap) for target in targets}
+    how = (options.dev_fraction, options.on_overlap, shots is not None)
+    splits = {target: split_rows(source, target, *how) for target in targets}
+    for target, parts in splits.items() if shots else ():
+        if len(parts["pool"]) < max(shots):
+            raise DataRefused(
+                f"`--shots` has {max(shots)}, but {target!r} has only {len(parts['pool'])} rows to draw from: those of "
+                "`--split` where there is a `--test-split`, and otherwise half of its rows. Use fewer."
+            )
     if options.metric == "auroc":
         check_two_classes(splits)
-    jobs = _plan(call.resolved, several, targets, seeds, source, settings)
+    jobs = _plan(call.resolved, several, targets, seeds, source, settings, start)
     folder = RunFolder(options.output or f"runs/{call.command}")
     columns = targets if targets != [NONE] else rows.domains
     display = Display(options.metric, options.quiet, options.json, list(several), columns)
+    for note in notes:
+        display.text(note)
     if options.dry_run:
         return list_jobs(jobs, folder, display)
     with folder.locked():
@@ -81,6 +96,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
             check_arguments(jobs, lambda job: training_arguments(job, several[job.method], [0], folder.path))
         facts = {"task": kind, "methods": list(several), "targets": [name for name in targets if name != NONE]}
         facts |= {"seeds": seeds, "metric": options.metric, "labels": rows.label_names}
+        facts |= {"notes": notes} if notes else {}
         folder.begin(call.line, {**call.resolved.recipe(call.command), "data": source["data"]}, **facts)
         folder.write(DATA_FILE, data.describe(source, splits))
         prompted = [name for name in several if settings[name].get("template") is not None]
@@ -88,12 +104,13 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
             others = ", ".join(name for name in several if name not in prompted)
             display.text(f"Prompted: {', '.join(prompted)}. Not prompted, with a new head: {others}.")
         failed = run_jobs(jobs, folder, display, options.jobs, options.processes)
-        records = folder.records()
+        order = folder.read(RUN_FILE)["methods"]
+        records = sorted(folder.records(), key=lambda record: order.index(record["job"]["method"]))
         found = result_rows(records, data.data_name(source["data"]), options.metric, options.task)
         selection = "Models are selected on dev rows of the domains trained on, never on the target."
         if source.get("dev_split") is not None:
             selection = f"Models are selected on {source['dev_split']} and scored on {source['test_split']}."
-        finish(call, folder, display, found, baseline or list(several)[0], selection)
+        finish(call, folder, display, found, baseline, selection)
         kept = [folder.path / record["checkpoint"] for record in records if record.get("checkpoint")]
         kept = [path for path in kept if path.is_dir()]
         for path in kept if len(kept) < 4 else ():
@@ -171,6 +188,53 @@ def targets_of(given: Sequence[str], domains: Sequence[str]) -> list[str]:
     return list(dict.fromkeys(given))
 
 
+def check_shots(shots: Sequence[int], several: Mapping[str, Chosen], targets: Sequence[str]) -> str:
+    """Checks `--shots` against the other options. Returns the method whose checkpoints are adapted."""
+    adapting = [name for name, one in several.items() if one.method.needs_shots]
+    if not adapting:
+        known = [name for name, method in all_methods().items() if method.needs_shots]
+        raise UsageError(f"`--shots` is for {' and '.join(known)}. Add one of them to `--methods`, or leave it out.")
+    start = next((name for name, one in several.items() if (one.method.name, one.algorithm) == (ERM, ERM)), None)
+    if start is None:
+        raise UsageError(f"`{adapting[0]}` starts from the checkpoint of {ERM}. Add {ERM} to `--methods`.")
+    if not shots or min(shots) < 1:
+        raise UsageError(
+            f"`--shots` is {','.join(map(str, shots)) or 'empty'}. Use numbers of 1 or more, as in 32,128."
+        )
+    if NONE in targets:
+        raise UsageError("`--shots` draws rows of the domain that is left out. Use `--target` with domains, or all.")
+    return start
+
+
+def shots_notes(several: Mapping[str, Chosen], own: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """What the methods with `--shots` do, for those who read the table."""
+    notes = [
+        "NAME-K starts from the checkpoint of erm and gets K labelled rows of the target. The seed draws them, and "
+        "they are never scored. The old domains are scored on held-out rows, which are not dev rows or guard rows."
+    ]
+    for name, one in several.items():
+        if one.method.needs_shots:
+            what = f"the dev rows (at most {GUARD_ROWS}) are guard rows, and nothing is trained"
+            if one.method.trains:
+                what = "all weights, AdamW, learning rate 5e-5, 10 passes (15 below 64 rows), batches of at most 32"
+            changed = [f"{option_name(key)} {value}" for key, value in own.get(name, {}).items()]
+            notes.append(f"{name}: {what}{'; set: ' * bool(changed)}{', '.join(changed)}.")
+    return notes
+
+
+def _each_with_shots(
+    several: Mapping[str, Chosen], settings: Mapping[str, dict], shots: Sequence[int], own: Mapping[str, Mapping]
+) -> tuple[dict[str, Chosen], dict[str, dict]]:
+    """The methods that adapt a checkpoint, once for each number of rows and after the others; and all settings."""
+    found = {name: one for name, one in several.items() if not one.method.needs_shots}
+    settings = dict(settings)
+    for name, one in several.items():
+        for number in dict.fromkeys(shots) if name not in found else ():
+            with_rows, of_it = one.for_shots(number, settings[name], own.get(name, ()))
+            found[with_rows.name], settings[with_rows.name] = with_rows, of_it
+    return found, settings
+
+
 def make_job(options: Any, source: Mapping[str, Any], **fields: Any) -> Job:
     """A job with what all jobs of a command share: the rows, the checkpoints, and how it runs."""
     given = {name: getattr(options, name, None) for name in ("backbone", "general", "vectors", "keep", "processes")}
@@ -188,27 +252,48 @@ def _plan(
     seeds: Sequence[int],
     source: Mapping[str, Any],
     settings: Mapping[str, Mapping[str, Any]],
+    start: str | None,
 ) -> list[Job]:
-    """The jobs, seed after seed: an interrupted run is complete for the seeds that it has."""
+    """
+    The jobs, seed after seed: an interrupted run is complete for the seeds that it has.
+
+    Args:
+        start: the method whose checkpoints are adapted.
+    """
     options = resolved.options
     names = ("metric", "dev_fraction", "evaluations", "on_overlap", "max_length")
     protocol = {name: getattr(options, name) for name in names}
     extra = 0 if getattr(options, "own_steps", True) else _meta_steps(several, settings)
-    return [
+    jobs = [
         make_job(
             options,
             source,
-            name=f"{file_name(name, target)}-seed{seed}",
+            name=_job_name(one, target, seed),
             method=name,
             target=target,
             seed=seed,
             settings=dict(settings[name]),
-            protocol={**protocol, **({"extra_steps": extra} if extra and one.method.trainer != "bilevel" else {})},
+            protocol={
+                **protocol,
+                **({"extra_steps": extra} if extra and one.method.trainer != "bilevel" and not one.shots else {}),
+                **({"shots": one.shots} if start else {}),
+            },
+            start=_job_name(several[start], target, seed) if start and one.shots else None,
         )
         for seed in seeds
         for target in targets
         for name, one in several.items()
     ]
+    for job in jobs:
+        if job.method == start and job.keep == "none":
+            job.keep = "start"
+    return jobs
+
+
+def _job_name(one: Chosen, target: str, seed: int) -> str:
+    shots = f"-shots{one.shots}" if one.shots else ""
+    name = one.name.removesuffix(f"-{one.shots}") if one.shots else one.name
+    return f"{file_name(name, target)}{shots}-seed{seed}"
 
 
 def _meta_steps(several: Mapping[str, Chosen], settings: Mapping[str, Mapping[str, Any]]) -> int:

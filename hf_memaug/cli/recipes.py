@@ -28,6 +28,11 @@ SET_BY_THE_COMMAND = {
     **dict.fromkeys(("domain", "backbone_config", "feature_size"), "Use `--backbone`."),
     "memory_slots_per_domain": "Use `--memory-slots`.",
     "verbalizer_token_ids": "Use `--verbalizer`.",
+    **dict.fromkeys(
+        ("key_shape", "memory_rows", "memory_landmarks", "domains", "memory_texts", "fingerprint", "vocabulary"),
+        "Writing rows sets it.",
+    ),
+    **dict.fromkeys(("classifier_config", "general_config"), "Use `--backbone` and `--general`."),
     **dict.fromkeys(("greater_is_better", "do_train", "do_eval", "do_predict", "run_facts"), "Leave it out."),
     **dict.fromkeys(
         ("vocab_size", "mask_token_id", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),

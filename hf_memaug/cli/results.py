@@ -5,6 +5,7 @@
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 
 from hf_memaug.cli.display import Display
 from hf_memaug.files import write_atomically
@@ -16,11 +17,16 @@ from hf_memaug.runs.job import NONE, Job
 from hf_memaug.runs.tasks import TASKS
 
 STYLES = ("text", "markdown")
+# Follows the metric of rows with the scores on the domains that were trained on.
+OLD = "on the old domains"
 
 
 def result_rows(records: Sequence[Mapping], name: str, metric: str, task: str) -> list[dict]:
-    """The rows of `results.json`: one for each trained model and each domain that it was tested on."""
-    return [
+    """
+    The rows of `results.json`: one for each trained model and each domain that it was tested on. With `--shots`, one
+    more for each model has the mean over the domains that were trained on.
+    """
+    rows = [
         {
             "method": record["job"]["method"],
             "data": name,
@@ -33,6 +39,12 @@ def result_rows(records: Sequence[Mapping], name: str, metric: str, task: str) -
         for record in records
         for target in ([record["job"]["target"]] if record["job"]["target"] != NONE else record["scores"])
     ]
+    # All records of a folder have shots, or none.
+    for record, row in zip(records, list(rows), strict=False):
+        if "shots" in record["job"]:
+            old = fmean(of[metric] for name, of in record["scores"].items() if name != row["target"])
+            rows.append({**row, "metric": f"{row['metric']} {OLD}", "value": round(old, 4)})
+    return rows
 
 
 def list_jobs(jobs: Sequence[Job], folder: RunFolder, display: Display) -> int:
@@ -53,11 +65,23 @@ def finish(call, folder: RunFolder, display: Display, rows: list[dict], baseline
     write_results(folder.path / RESULTS_FILE, table=f"{call.command} on {name}", command=call.line, rows=rows)
     methods = {row["method"] for row in rows}
     against = baseline if len(methods) > 1 and baseline in methods else None
-    tables = {style: results_table(rows, data=name, baseline=against, style=style, cross=()) for style in STYLES}
+    tables = {
+        metric: {
+            style: results_table(
+                [row for row in rows if row["metric"] == metric], data=name, baseline=against, style=style, cross=()
+            )
+            for style in STYLES
+        }
+        for metric in dict.fromkeys(row["metric"] for row in rows)
+    }
     test = f"− {baseline}: difference of the averages, and p-value of a paired t-test over the seeds."
     notes = [test] * bool(against) + ([f"{TASKS[task].what}."] if task in TASKS else [])
-    write_card(folder, tables["markdown"], notes, selection)
-    display.text(f"\n{rows[0]['metric']} in points, * the highest of a column\n{tables['text']}")
+    notes += folder.read(RUN_FILE).get("notes", [])
+    (_, table), *more = ((metric, of["markdown"]) for metric, of in tables.items())
+    titled = [f"{metric}, by the domain left out:\n\n{one}" for metric, one in more]
+    write_card(folder, "\n\n".join([table, *titled]), notes, selection)
+    for metric, of in tables.items():
+        display.text(f"\n{metric} in points, * the highest of a column\n{of['text']}")
     if against:
         display.text(test)
 

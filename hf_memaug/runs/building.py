@@ -63,17 +63,19 @@ def build_model(one: Chosen, parts: Parts):
     """The model of a method."""
     if not one.families:
         backbone = (parts.general or "") if one.method.needs_general else parts.backbone
-        return _plain_model(dataclasses.replace(parts, backbone=backbone))
+        return _plain_model(dataclasses.replace(parts, backbone=backbone), has_head=one.method.needs_shots)
     if one.makes_words:
         return _model_of_words(one, parts)
     model_class = model_class_of(one, parts)
     settings = _with_dropout(parts.settings, {one.name for one in dataclasses.fields(model_class.config_class)})
     general = (parts.general,) if one.method.needs_general else ()
+    # The features of a general encoder are part of the keys of a writable memory.
+    more = {"general": parts.general} if one.method.needs_shots else {}
     build = getattr(model_class, one.method.born)
     if parts.kind == "graph":
         network, settings = graph_network(parts)
         return build(network, **parts.labels, **settings)
-    asks = {"tokenizer": parts.processor} if is_prompted(settings) else {}
+    asks = {"tokenizer": parts.processor, **more} if is_prompted(settings) else more
     return build(*general, parts.backbone, dtype="float32", **parts.labels, **asks, **settings)
 
 
@@ -104,8 +106,8 @@ def is_prompted(settings: Mapping[str, Any]) -> bool:
     return bool(given)
 
 
-def _plain_model(parts: Parts):
-    """The backbone with a fresh head."""
+def _plain_model(parts: Parts, has_head: bool = False):
+    """The backbone with a fresh head, unless it is a trained classifier."""
     import torch
     import transformers
 
@@ -119,7 +121,7 @@ def _plain_model(parts: Parts):
         parts.backbone, dtype="float32", ignore_mismatched_sizes=True, **parts.labels, **settings
     )
     head = getattr(model, "classifier", None)
-    if isinstance(head, torch.nn.Linear):
+    if isinstance(head, torch.nn.Linear) and not has_head:
         # A head with the same number of labels would be kept; other methods have a fresh one.
         torch.nn.init.normal_(head.weight, std=getattr(model.config, "initializer_range", 0.02))
         torch.nn.init.zeros_(head.bias)

@@ -29,9 +29,12 @@ def metric_name(metric: str, task: str | None = None) -> str:
 
 def keep_checkpoint(job: Job, trainer, folder: Path, record: Mapping[str, Any], sources: Sequence[str]) -> None:
     """Saves the trainer's model, its processor and its card, all or nothing."""
-    target = None if job.target == NONE else job.target
+    target = None if NONE == job.target or job.start else job.target
     facts: dict[str, Any] = {"domains": sources, "left_out": target, "method": job.method}
-    facts["scores"] = score_facts(job, record["scores"], "test" if DEV_SCORES in record else "dev")
+    is_test = DEV_SCORES in record or "shots" in job.protocol
+    facts["scores"] = score_facts(job, record["scores"], "test" if is_test else "dev")
+    if job.start:
+        facts["training"] = {"checkpoint": job.start, f"rows_of_{job.target}": job.protocol["shots"], **job.settings}
     if is_family(trainer.model):
         record_run(trainer.accelerator.unwrap_model(trainer.model), data=data_name(job.source["data"]), **facts)
     with kept_whole(trainer, folder) as partial:
@@ -56,7 +59,7 @@ def score_facts(job: Job, scores: Mapping[str, Mapping[str, float]], split: str)
 
 def write_checkpoint_card(job: Job, trainer, folder: Path, facts: Mapping[str, Any]) -> None:
     """The card of a saved model. `facts` are for a model of transformers; our own models keep theirs."""
-    if is_family(trainer.model):
+    if is_family(trainer.model) and not job.start:
         trainer.create_model_card(model_name=job.name)
     elif trainer.is_world_process_zero():
         model = trainer.accelerator.unwrap_model(trainer.model)

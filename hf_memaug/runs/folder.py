@@ -25,7 +25,7 @@ from hf_memaug.runs.job import JOB_FILE, Job
 RUN_FILE, DATA_FILE, RECIPE_FILE, RECORDS_FILE = "run.json", "data.json", "recipe.yaml", "runs.jsonl"
 RESULTS_FILE = "results.json"
 # The jobs of one method differ in these and in nothing else.
-OF_A_JOB = ("target", "left_out", "seed", "draw", "hparams", "weights")
+OF_A_JOB = ("target", "left_out", "seed", "start", "draw", "hparams", "weights")
 
 
 class RunFolder:
@@ -146,9 +146,12 @@ class RunFolder:
 
 
 def _incomparable(job: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
-    """The first field by which two jobs do not belong into one table: the data, or a setting of the same method."""
+    """The first field by which two jobs do not belong into one table: the rows, or a setting of the same method."""
     if job.get("data") != other.get("data"):
         return "data"
+    if ("shots" in job) != ("shots" in other):
+        # They are scored on other rows.
+        return "shots"
     if job["method"] != other["method"]:
         return None
     same = dict.fromkeys(OF_A_JOB)

@@ -48,7 +48,9 @@ class Job:
         backbone, general, vectors: checkpoints, and a file of word vectors.
         settings: fields of the model's configuration and of the trainer's arguments.
         protocol: how the rows are split, how often the model is scored and by what it is selected.
-        keep: `"best"`, `"all"` or `"none"`: whether the job keeps a checkpoint.
+        start: the job whose checkpoint it starts from.
+        keep: `"best"`, `"all"` or `"none"`: whether the job keeps a checkpoint; `"start"`: for the jobs that start from
+            it, until they are done.
         processes: how many processes train the model.
         imports: modules to import first, such as one that registers a family.
     """
@@ -65,6 +67,7 @@ class Job:
     vectors: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
     protocol: dict[str, Any] = field(default_factory=dict)
+    start: str | None = None
     keep: str = "best"
     processes: int = 1
     imports: list[str] = field(default_factory=list)
@@ -80,6 +83,7 @@ class Job:
             **{name: Path(place).name for name, place in places.items() if place},
             "data": self.data,
             "processes": self.processes,
+            **({"start": self.start} if self.start else {}),
             **self.protocol,
             **self.settings,
         }

@@ -7,7 +7,8 @@ A name is a method (`mil`, `hma`), an algorithm on the plain model (`coral`), or
 method with settings of its own may have a name of its own (`gmoe-linear`).
 """
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +18,7 @@ from hf_memaug.runs.settings import Setting, graph_settings, model_settings, tra
 from hf_memaug.runs.tasks import NOT_FOR_TASKS, QUESTIONS, TAGS, TASKS, in_words
 from hf_memaug.suggestions import nearest
 
-ERM, FINE_TUNING = "erm", "fine-tuning"
+ERM, FINE_TUNING, FINETUNE = "erm", "fine-tuning", "finetune"
 PLAIN = (
     Method(ERM, "the plain backbone", reads=("text", "image", "graph", TAGS, QUESTIONS), born="from_pretrained"),
     Method(
@@ -27,11 +28,20 @@ PLAIN = (
         born="from_pretrained",
         needs_general=True,
     ),
+    Method(
+        FINETUNE,
+        "the checkpoint of erm, trained on labelled rows of the target",
+        reads=("text", "image"),
+        born="from_pretrained",
+        needs_shots=True,
+    ),
 )
 # The papers call the plain backbone by these names.
 ALIASES = dict.fromkeys(("vit", "backbone", "dapt", "tapt", "dapt+tapt"), ERM)
 # They split a batch by its rows, and a batch of graphs is one of nodes.
 NOT_FOR_GRAPHS = ("mixup", "mldg")
+# Of the settings for all methods, those that also hold where a checkpoint is adapted to rows of the target.
+SHARED = ("bf16", "fp16", "tf32", "use_cpu", "per_device_eval_batch_size")
 
 
 def all_methods() -> dict[str, Method]:
@@ -49,11 +59,13 @@ class Chosen:
         name: what it is called in tables.
         method: the row of the registry.
         algorithm: what it is trained with.
+        shots: how many labelled rows of the target it adapts to.
     """
 
     name: str
     method: Method
     algorithm: str
+    shots: int = 0
 
     @property
     def families(self) -> dict[str, Family]:
@@ -79,13 +91,32 @@ class Chosen:
 
     def settings(self, trainer: str | None = None) -> dict[str, Setting]:
         """Everything that may be set for it. `trainer` is another one than its own, such as `"continual"`."""
-        return {**self.model_settings(), **trainer_settings(trainer or self.method.trainer)}
+        return {**self.model_settings(), **self._trainer_settings(trainer)}
 
     def split_settings(self, settings: Mapping[str, Any], trainer: str | None = None) -> tuple[dict, dict]:
         """(those that shape the model, those of the trainer)."""
-        of_trainer = trainer_settings(trainer or self.method.trainer)
+        of_trainer = self._trainer_settings(trainer)
         model = {name: value for name, value in settings.items() if name not in of_trainer}
         return model, {name: value for name, value in settings.items() if name in of_trainer}
+
+    def _trainer_settings(self, trainer: str | None) -> dict[str, Setting]:
+        found = trainer_settings(trainer or self.method.trainer)
+        return found if self.method.trains else {name: found[name] for name in SHARED}
+
+    def for_shots(self, shots: int, given: Mapping[str, Any], own: Iterable[str]) -> tuple["Chosen", dict[str, Any]]:
+        """
+        The method with so many labelled rows of the target, and its settings.
+
+        Args:
+            given: the settings for all methods, and its own.
+            own: the names of its own.
+        """
+        epochs = 15.0 if shots < 64 else 10.0
+        found = {"learning_rate": 5e-5, "num_train_epochs": epochs, "per_device_train_batch_size": min(32, shots)}
+        # The other settings of the trainer are for training on the other domains.
+        taken = {*self.model_settings(), *SHARED, *own}
+        settings = {**(found if self.method.trains else {}), **{name: given[name] for name in given if name in taken}}
+        return dataclasses.replace(self, name=f"{self.name}-{shots}", shots=shots), settings
 
 
 def chosen(name: str) -> Chosen:
@@ -100,12 +131,14 @@ def chosen(name: str) -> Chosen:
     for row, method in methods.items():
         # Tables write `coral+memory` and `hma+coral`.
         algorithm = plain.removesuffix(row) if row.startswith("+") else plain.removeprefix(f"{row}+")
-        if algorithm in ALGORITHMS and algorithm != plain and method.trainer == "domain":
+        is_free = method.trainer == "domain" and not method.needs_shots
+        if algorithm in ALGORITHMS and algorithm != plain and is_free:
             return Chosen(name, method, algorithm)
     for row in sorted(methods, key=len, reverse=True):
         if plain.startswith(f"{row}-"):
             return Chosen(name, methods[row], ERM)
-    both = [f"{row}+{one}" for row in methods if not row.startswith("+") for one in ALGORITHMS]
+    alone = [row for row, method in methods.items() if not row.startswith("+") and not method.needs_shots]
+    both = [f"{row}+{one}" for row in alone for one in ALGORITHMS]
     near = nearest(name, [*methods, *ALGORITHMS, *both, *(f"{one}+memory" for one in ALGORITHMS)])
     hint = f" Did you mean {near!r}?" if near else ""
     raise UsageError(
@@ -144,6 +177,11 @@ def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> N
         raise UsageError(
             f"`{one.name}` compares domains, and there is only one to train on. Choose another method, or data with "
             "more domains."
+        )
+    if one.method.needs_shots and not one.shots:
+        raise UsageError(
+            f"`{one.name}` adapts the checkpoint of erm to labelled rows of the target. Use `hf-memaug compare` with "
+            f"`--methods erm,{one.name}` and `--shots`, such as `--shots 32,128`."
         )
     if one.method.needs_general and general is None:
         raise UsageError(

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,8 +54,11 @@ class Result:
         """The score on the domain left out, or the mean over the domains of given test rows or of a continual job."""
         if not self.dev_scores and self.matrix is None:
             return self.scores.get(self.target or "", {}).get(metric or "")
-        found = [one[metric] for one in self.scores.values() if metric in one]
-        return sum(found) / len(found) if found else None
+        return _mean(list(self.scores.values()), metric)
+
+    def tested_on_old(self, metric: str | None) -> float | None:
+        """The mean score over the domains that were not left out."""
+        return _mean([one for domain, one in self.scores.items() if domain != self.target], metric)
 
 
 def read_run(path: str | os.PathLike) -> "Run":
@@ -199,6 +202,11 @@ class Run:
     def _note(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
+
+
+def _mean(scores: Sequence[Mapping[str, float]], metric: str | None) -> float | None:
+    found = [one[metric] for one in scores if metric is not None and metric in one]
+    return sum(found) / len(found) if found else None
 
 
 def _validation(job: Result) -> float:

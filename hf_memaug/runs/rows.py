@@ -240,7 +240,7 @@ def describe(source: Mapping[str, Any], splits: Mapping[str, Mapping[str, Any]])
         for part, dataset in parts.items():
             for name, count in Counter(dataset["domain"] if dataset is not None else ()).items():
                 entry = domains.setdefault(name, dict(empty))
-                entry[part] = max(entry[part], count)
+                entry[part] = max(entry.get(part, 0), count)
     columns = (*COLUMNS, "smiles") if task is None else (*task.columns, "domain")
     return {
         "source": source["data"],

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -57,10 +57,14 @@ def run_jobs(
         Interrupted: on SIGTERM or Ctrl-C, after every running job has saved a checkpoint.
     """
     done = folder.check_jobs(jobs)
+    # A job runs again for its checkpoint, if that is needed and was not kept.
+    needed = {job.start for job in jobs if job.start is not None and job.name not in done} & done
+    again = {name for name in needed if not (folder.job_folder(name) / "checkpoint").is_dir()}
+    done -= again
     todo = [job for job in jobs if job.name not in done]
     display.begin(len(jobs), len(done), len(todo), folder.records())
     with Stop() as stop, display:
-        runner = _Runner(folder, display, stop, _BestCheckpoints(folder, jobs))
+        runner = _Runner(folder, display, stop, _Checkpoints(folder, jobs), again)
         if at_once == 1 and processes == 1:
             runner.run_here(todo)
         else:
@@ -71,8 +75,11 @@ def run_jobs(
 
 
 class _Runner:
-    def __init__(self, folder: RunFolder, display: Display, stop: Stop, best: "_BestCheckpoints"):
-        self.folder, self.display, self.stop, self.best = folder, display, stop, best
+    def __init__(
+        self, folder: RunFolder, display: Display, stop: Stop, checkpoints: "_Checkpoints", again: Collection[str]
+    ):
+        self.folder, self.display, self.stop, self.checkpoints = folder, display, stop, checkpoints
+        self.again = again
         self.failed: list[Job] = []
 
     def run_here(self, todo: Sequence[Job]) -> None:
@@ -98,8 +105,13 @@ class _Runner:
         events: queue.Queue = queue.Queue()
         try:
             while (waiting and not self.stop.asked) or running:
-                while waiting and free and not self.stop.asked:
-                    job, slot = waiting.pop(0), free.pop(0)
+                while free and not self.stop.asked:
+                    unfinished = {*running, *(job.name for job in waiting)}
+                    job = next((job for job in waiting if job.start not in unfinished), None)
+                    if job is None:
+                        break
+                    waiting.remove(job)
+                    slot = free.pop(0)
                     place = self.folder.job_folder(job.name)
                     running[job.name] = _Process(job, slot, place, environments[slot], processes, events)
                     self.display.start(job)
@@ -124,9 +136,10 @@ class _Runner:
     def finish(self, job: Job, event: Mapping[str, Any]) -> None:
         """Handles the last event of a job."""
         if event["event"] == "done":
-            self.folder.append(event["record"])
+            if job.name not in self.again:
+                self.folder.append(event["record"])
             self.display.done(job, event["record"])
-            self.best.add(event["record"])
+            self.checkpoints.add(event["record"])
         elif event.get("errno") in FULL:
             raise OSError(event["errno"], event["why"])
         elif event["event"] == "failed":
@@ -134,27 +147,35 @@ class _Runner:
             self.failed.append(job)
 
 
-class _BestCheckpoints:
-    """With `keep="best"`, deletes all checkpoints of a method and target but that of the seed that validates best."""
+class _Checkpoints:
+    """
+    Deletes checkpoints once no job starts from them any more: with `keep="best"` all of a method and target but that of
+    the seed that validates best, and those with `keep="start"`.
+    """
 
     def __init__(self, folder: RunFolder, jobs: Sequence[Job]):
         self.folder = folder
         self.is_on = any(job.keep == "best" for job in jobs)
         self.best: dict[tuple, tuple[float, str]] = {}
+        self.unfinished = {job.name: job.start for job in jobs if job.start is not None}
+        self.surplus = {job.name for job in jobs if job.keep == "start"}
         for record in folder.records():
             self.add(record)
 
     def add(self, record: Mapping[str, Any]) -> None:
-        if not self.is_on or record.get("validation") is None:
-            return
-        key = (record["job"].get("method"), record["job"].get("target"))
-        new = (record["validation"], record["name"])
-        old = self.best.setdefault(key, new)
-        if old[1] != new[1]:
-            # The first of equals stays.
-            winner, loser = (new, old) if new[0] > old[0] else (old, new)
-            self.best[key] = winner
-            shutil.rmtree(self.folder.job_folder(loser[1]) / "checkpoint", ignore_errors=True)
+        self.unfinished.pop(record["name"], None)
+        if self.is_on and record.get("validation") is not None:
+            key = (record["job"].get("method"), record["job"].get("target"))
+            new = (record["validation"], record["name"])
+            old = self.best.setdefault(key, new)
+            if old[1] != new[1]:
+                # The first of equals stays.
+                winner, loser = (new, old) if new[0] > old[0] else (old, new)
+                self.best[key] = winner
+                self.surplus.add(loser[1])
+        for name in self.surplus.difference(self.unfinished.values()):
+            shutil.rmtree(self.folder.job_folder(name) / "checkpoint", ignore_errors=True)
+            self.surplus.remove(name)
 
 
 class _Process:

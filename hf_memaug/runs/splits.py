@@ -41,19 +41,31 @@ def check_splits(options: Any, targets: Sequence[str]) -> None:
 
 
 def split_rows(
-    source: Mapping[str, Any], target: str, dev_fraction: float, on_overlap: str
+    source: Mapping[str, Any], target: str, dev_fraction: float, on_overlap: str, shots: bool = False
 ) -> dict[str, DomainDataset | None]:
-    """`{"train", "dev", "test"}`. "test" is None where no domain is left out and there is no `dev_split`."""
-    return _split(as_key(source), target, dev_fraction, on_overlap)
+    """
+    `{"train", "dev", "test"}`. "test" is None where no domain is left out and there is no `dev_split`. With `shots`,
+    "pool" has the rows of the target that may be drawn, and half of the dev rows are test rows instead.
+    """
+    return _split(as_key(source), target, dev_fraction, on_overlap, shots)
 
 
 @kept_for_a_command(32)
 @told_as_options()
-def _split(key: str, target: str, dev_fraction: float, on_overlap: str) -> dict[str, DomainDataset | None]:
+def _split(key: str, target: str, dev_fraction: float, on_overlap: str, shots: bool) -> dict[str, DomainDataset | None]:
     train, test, dev = load(json.loads(key))
+    more: dict[str, DomainDataset | None] = {}
     if target != NONE:
         split = leave_one_domain_out(train, target, test=test, dev_fraction=dev_fraction, on_overlap=on_overlap)
+        pool = None if test is None else train.of_domains([target])
         train, dev, test = split.train, split.dev, split.test
+        if shots:
+            # Whatever the seed and the number of shots: all jobs are scored on the same rows.
+            if pool is None:
+                pool, test = halves(split_domains(test, 0.5))
+            dev, old = halves(split_domains(dev, 0.5))
+            test = DomainDataset.concatenate([old, test])
+            more["pool"] = without_overlap(pool, test, on_overlap, OPTIONS)
     elif dev is not None and test is not None:
         train, dev = check_given_splits(train, dev, test, on_overlap=on_overlap)
     elif test is not None:
@@ -64,7 +76,7 @@ def _split(key: str, target: str, dev_fraction: float, on_overlap: str) -> dict[
         train = without_overlap(train, dev, "ignore" if on_overlap == "raise" else on_overlap, OPTIONS)
     if kind_of(train) == TAGS:
         check_types(train, dev=dev, test=test)
-    return {"train": train, "dev": shuffled(dev), "test": None if test is None else shuffled(test)}
+    return {"train": train, "dev": shuffled(dev), "test": None if test is None else shuffled(test), **more}
 
 
 @told_as_options()

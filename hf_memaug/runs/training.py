@@ -30,6 +30,8 @@ from hf_memaug.training.resuming import last_complete_checkpoint
 
 # The scores of a domain; only those that the trainer logs are kept.
 METRICS = ("accuracy", "f1", "mcc", "auroc", "exact_match")
+# The most rows that protect the old domains of a writable memory.
+GUARD_ROWS = 500
 
 
 def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
@@ -44,7 +46,11 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
         # Of the drawn hyper-parameters, this one shapes the model.
         settings = {"dropout": job.protocol["hparams"]["dropout"], **settings}
     backbone = job.backbone
-    if backbone == SMALL and kind_of(train) != "graph":
+    if job.start is not None:
+        backbone = str(run / "jobs" / job.start / "checkpoint")
+        if not Path(backbone).is_dir():
+            raise CommandError(f"There is no checkpoint of {job.start}, which it starts from. Did that job fail?")
+    elif backbone == SMALL and kind_of(train) != "graph":
         backbone = small_backbone(train, job.target, run)
     processor = processor_of(one, backbone, train, job.general, settings)
     set_seed(sweeps.training_seed(job) if is_sweep else job.seed)
@@ -56,10 +62,13 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     recorder = sweeps.Recorder(job, one, folder, ready) if is_sweep else None
     callbacks = [steps, recorder] if recorder else [steps]
     trainer_class = BilevelTrainer if one.method.trainer == "bilevel" else trainer_of(kind_of(train))
+    if not one.method.trains:
+        _write(model.to(arguments.device), job, parts, processor)
     trainer = _trainer(trainer_class, model, arguments, ready, processor, callbacks)
-    # `BilevelTrainer` finds the phase and the checkpoint itself.
-    checkpoint = True if one.method.trainer == "bilevel" else last_complete_checkpoint(arguments.output_dir)
-    trainer.train(resume_from_checkpoint=checkpoint)
+    if one.method.trains:
+        # `BilevelTrainer` finds the phase and the checkpoint itself.
+        checkpoint = True if one.method.trainer == "bilevel" else last_complete_checkpoint(arguments.output_dir)
+        trainer.train(resume_from_checkpoint=checkpoint)
     steps.say({"event": "scoring"})
     record = {
         **(recorder.result(trainer) if recorder else _scored(job, trainer, ready)),
@@ -67,8 +76,11 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
         "checkpoint": None,
     }
     if job.keep != "none":
-        keep_checkpoint(job, trainer, folder / "checkpoint", record, sources=train.domains)
-        record["checkpoint"] = f"jobs/{job.name}/checkpoint"
+        keep_checkpoint(
+            job, trainer, folder / "checkpoint", record, sources=(parts["dev"] if job.start else train).domains
+        )
+        if job.keep != "start":
+            record["checkpoint"] = f"jobs/{job.name}/checkpoint"
     shown = ready if kind_of(train) in TASKS else parts
     keep_facts(trainer, folder, [shown[name] for name in ("dev", "test") if name in shown], max_length)
     if trainer.is_world_process_zero():
@@ -77,8 +89,28 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
 
 
 def _parts(job: Job) -> dict[str, DomainDataset]:
-    parts = split_rows(job.source, job.target, job.protocol["dev_fraction"], job.protocol["on_overlap"])
-    return {name: part for name, part in parts.items() if part is not None}
+    protocol, shots = job.protocol, job.protocol.get("shots")
+    split = split_rows(
+        job.source, job.target, protocol["dev_fraction"], protocol["on_overlap"], shots=shots is not None
+    )
+    parts = {name: part for name, part in split.items() if part is not None}
+    pool = parts.pop("pool", None)
+    if pool is not None and shots:
+        parts["train"] = pool.shuffle(job.seed).select(range(shots))
+    return parts
+
+
+def _write(model, job: Job, parts: Mapping[str, DomainDataset], processor) -> None:
+    """Writes the rows to the model's memory. The dev rows are its guard rows."""
+    model.requires_grad_(False).write(
+        parts["train"],
+        job.target,
+        processor,
+        guard=parts["dev"].select(range(min(GUARD_ROWS, len(parts["dev"])))),
+        text_pair="text_pair" if "text_pair" in parts["train"].column_names else None,
+        max_length=job.protocol.get("max_length"),
+        append=True,  # a few rows may all have one label
+    )
 
 
 def sweep_parts(job: Job) -> dict[str, DomainDataset]:
@@ -117,6 +149,10 @@ def training_arguments(job: Job, one: Chosen, train: Sized, folder: Path):
         "metric_for_best_model": None if chooses_itself else f"eval_{protocol['metric']}",
         "logging_steps": max(1, every // 4),
     }
+    if one.method.needs_shots:
+        # There is nothing to select: the last step counts.
+        never = dict.fromkeys(("eval_strategy", "save_strategy"), "no")
+        fixed |= {**never, "load_best_model_at_end": False, "metric_for_best_model": None}
     return make_arguments(one.method.trainer, {**common_arguments(folder, job.seed), **fixed, **given})
 
 

@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""A kind of job without training: seed 7 fails, seed 8 runs until it is asked to stop."""
+"""A kind of job without training: seed 7 fails, seed 8 runs until it is asked to stop. It needs its `start`."""
 
 import os
 import time
@@ -19,6 +19,8 @@ def quick_job(job, run, steps) -> dict:
         time.sleep(0.05)
         if steps.stop.asked:
             raise Interrupted("stopped")
+    if job.start is not None and not (run / "jobs" / job.start / "checkpoint").is_dir():
+        raise ValueError(f"no checkpoint of {job.start}")
     (folder / "checkpoint").mkdir(exist_ok=True)
     return {"validation": float(job.seed), "scores": {"a": {"f1": 50.0}}, "checkpoint": "checkpoint"}
 

@@ -88,6 +88,42 @@ def test_jobs_that_are_done_are_skipped_and_failures_are_retried(folder):
     assert [path.parent.name for path in sorted(folder.path.glob("jobs/*/checkpoint"))] == ["m-seed2"]
 
 
+def adapting(seed: int, **fields) -> Job:
+    return quick(seed, name=f"k-seed{seed}", method="k", start=f"m-seed{seed}", **fields)
+
+
+@pytest.mark.parametrize("keep, kept", [("best", ["k-seed2", "m-seed2"]), ("start", ["k-seed1", "k-seed2"])])
+def test_a_checkpoint_stays_until_the_jobs_that_start_from_it_are_done(folder, keep, kept):
+    first = [quick(1, keep=keep), quick(2, keep=keep)]
+    # m-seed2 validates better, and k-seed1 still needs m-seed1.
+    later = [adapting(one, keep="best" if keep == "best" else "none") for one in (1, 2)]
+    with folder.locked():
+        assert run_jobs([*first, *later], folder, Notes()) == []
+        assert [path.parent.name for path in sorted(folder.path.glob("jobs/*/checkpoint"))] == kept
+        # Another method that starts from m-seed1: it runs again, as its checkpoint is gone.
+        notes, another = Notes(), quick(1, name="l-seed1", method="l", start="m-seed1", keep="all")
+        assert run_jobs([first[0], another], folder, notes) == []
+        assert [one[1] for one in notes.said if one[0] == "start"] == ["m-seed1", "l-seed1"]
+    assert len(read_run(folder.path).jobs) == len(folder.records()) == 5
+
+
+def test_jobs_fail_whose_start_failed(folder):
+    notes = Notes()
+    with folder.locked():
+        failed = run_jobs([quick(7), adapting(7)], folder, notes)
+    assert [job.name for job in failed] == ["m-seed7", "k-seed7"]
+
+
+@pytest.mark.slow
+def test_a_job_waits_for_its_start_where_several_run_at_once(folder):
+    jobs = [adapting(1), quick(1), adapting(7), quick(7)]
+    notes = Notes()
+    with folder.locked():
+        failed = run_jobs(jobs, folder, notes, at_once=4)
+    assert [job.name for job in failed] == ["m-seed7", "k-seed7"]
+    assert [one[1] for one in notes.said if one[0] == "done"] == ["m-seed1", "k-seed1"]
+
+
 def test_other_settings_in_the_same_folder_raise(folder):
     with folder.locked():
         run_jobs([quick(1)], folder, Notes())

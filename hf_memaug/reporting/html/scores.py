@@ -50,18 +50,26 @@ def metric_name(metric: str, first: bool = False) -> str:
     return name[:1].upper() + name[1:] if first else name
 
 
+def has_shots(run: Run) -> bool:
+    """Whether models were adapted to rows of the domain left out."""
+    return any("shots" in job.settings for job in run.jobs)
+
+
 def metrics_of(run: Run) -> list[str]:
     """The metrics of the run, its main metric first."""
     found = dict.fromkeys(name for job in run.jobs for of_domain in job.scores.values() for name in of_domain)
     return sorted(found, key=lambda name: name != run.metric)
 
 
-def methods_by_backbone(run: Run, metric: str, baseline: str | None) -> list[Methods]:
-    """Each job counts on its target, or on every domain it was scored on where no domain was left out."""
+def methods_by_backbone(run: Run, metric: str, baseline: str | None, old: bool = False) -> list[Methods]:
+    """
+    Each job counts on its target, or on every domain it was scored on where no domain was left out. With `old`, its
+    score is the mean over the other domains.
+    """
     rows = []
     for job in run.selected():
         for target in [job.target] if job.target is not None else job.scores:
-            value = job.scores.get(target, {}).get(metric)
+            value = job.tested_on_old(metric) if old else job.scores.get(target, {}).get(metric)
             if value is not None and target.strip():
                 row = {"method": job.method, "data": "", "target": target, "backbone": job.backbone}
                 rows.append({**row, "seed": job.seed, "metric": metric, "value": value})
@@ -83,6 +91,10 @@ def comparison_section(run: Run, baseline: str | None) -> Section:
     first, *others = found
     blocks = [Note(_headline(found[first][0], run, first), "lead")]
     blocks += [_comparison_table(one, first, run.methods) for one in found[first]]
+    if has_shots(run):
+        of_old = methods_by_backbone(run, first, baseline, old=True)
+        blocks += [_comparison_table(one, first, run.methods, " on the old domains") for one in of_old]
+    blocks += [Note(note) for note in run.info.get("notes", ())]
     blocks.append(Note(_explanation(found[first], run)))
     if others:
         tables = [_comparison_table(one, metric, run.methods) for metric in others for one in found[metric]]
@@ -100,7 +112,7 @@ def _headline(found: Methods, run: Run, metric: str) -> str:
     best = [name for name, one in summaries.items() if one.mean == top]
     score, overall = summaries[best[0]], found.overall[best[0]]
     verb = "was run alone:" if len(found.scores) == 1 else "scores highest:" if len(best) == 1 else "score highest:"
-    unseen = "unseen " if any(job.target is not None for job in run.jobs) else ""
+    unseen = "unseen " if any(job.target is not None for job in run.jobs) and not has_shots(run) else ""
     where = f"{len(found.targets)} {unseen}domain{'s' * (len(found.targets) > 1)}"
     spread = "" if score.std is None else f" ± {number(score.std)}, {score.n} seeds"
     said = f"{listed(best)} {verb} {number(score.mean)}{spread}, {metric_name(metric)} on average over {where}."
@@ -113,7 +125,7 @@ def _headline(found: Methods, run: Run, metric: str) -> str:
     return f"{said} One seed allows no test: run several."
 
 
-def _comparison_table(found: Methods, metric: str, order: Sequence[str]) -> Table:
+def _comparison_table(found: Methods, metric: str, order: Sequence[str], where: str = "") -> Table:
     several, compared = len(found.targets) > 1, len(found.scores) > 1
     headers = ["method", *found.targets, *["average"] * several, *[f"− {found.baseline}"] * compared]
     most = max(len(values) for of_method in found.scores.values() for values in of_method.values())
@@ -138,7 +150,9 @@ def _comparison_table(found: Methods, metric: str, order: Sequence[str]) -> Tabl
             if best is not None and row[column].order == best:
                 row[column] = row[column]._replace(style="best")
     backbone = f", {found.backbone}" if found.backbone else ""
-    return Table(f"{metric_name(metric, first=True)} in points by method and domain{backbone}", headers, rows)
+    left_out = " left out" * bool(where)
+    title = f"{metric_name(metric, first=True)} in points{where} by method and domain{left_out}{backbone}"
+    return Table(title, headers, rows)
 
 
 def _score_cell(values: list[float], tested: Comparison, most: int) -> Cell:
@@ -217,6 +231,8 @@ def domains_section(run: Run, baseline: str | None) -> Section:
     said = ""
     if any(job.target is not None for job in run.jobs):
         said = "Each domain was left out of training and selection when it was scored. "
+    if has_shots(run):
+        said = "Each domain is scored where it was left out: by erm, and after adapting to K labelled rows of it. "
     if any(job.dev_scores for job in run.jobs):
         said = "Selected on the dev rows that the data brings, scored on its test rows. "
     said += (
