@@ -1,13 +1,16 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-What a writable memory costs: a forward pass beside the classifier alone, and writing beside a pass over the rows.
+What a writable memory costs: a forward pass beside the classifier alone, writing beside a pass over the rows, and the
+search for the nearest rows.
 
     python benchmarks/writable_memory.py --output docs/results/benchmarks/writable_memory_cpu.json     # on a CPU
     python benchmarks/writable_memory.py --output docs/results/benchmarks/writable_memory_h200.json    # on a GPU
 """
 
 import argparse
+import statistics
+import time
 from contextlib import nullcontext
 
 from record import write_result
@@ -23,6 +26,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--sizes", type=int, nargs="+", default=[512, 100_000], help="written rows (default: %(default)s)"
     )
+    parser.add_argument("--nearest", type=int, help="search the nearest of this many rows, such as 1000000, and stop")
     parser.add_argument("--small", action="store_true", help="a tiny encoder, to see that it runs")
     parser.add_argument("--output", help="write the JSON here as well")
     return parser.parse_args()
@@ -79,6 +83,48 @@ def filled(classifier, rows: int):
     return model
 
 
+def search(rows: int, rounds: int) -> dict:
+    """A query for the 5 nearest of many rows in clusters, through FAISS, beside comparing with all."""
+    import torch
+
+    from hf_memaug.layers import nearest_rows
+    from hf_memaug.layers.writable_memory import WritableMemory
+
+    generator, parts, width = torch.Generator().manual_seed(0), 6, 384
+    memory = WritableMemory(parts, width, 2, rows)
+    centers = torch.randn(1000, parts, width, generator=generator)
+    for some in torch.arange(rows).split(10_000):
+        keys = centers[some % 1000] + torch.randn(len(some), parts, width, generator=generator)
+        memory.keys[some] = torch.nn.functional.normalize(keys, dim=-1).to(torch.float16).view(torch.int16)
+    queries = memory.keys[torch.randperm(rows, generator=generator)[:200]].view(torch.float16).float()
+    queries = torch.nn.functional.normalize(queries + 0.02 * torch.randn(queries.shape, generator=generator), dim=-1)
+    begin = time.perf_counter()
+    nearest = nearest_rows.NearestRows(memory)
+    seconds = time.perf_counter() - begin
+    times = []
+    for query in queries[: 10 * rounds]:
+        begin = time.perf_counter()
+        nearest(query[None], 5)
+        times.append(1000 * (time.perf_counter() - begin))
+    found = nearest(queries, 5)[1].tolist()
+    nearest.index = None
+    begin = time.perf_counter()
+    exact = nearest(queries[:20], 5)[1].tolist()
+    alone = 1000 * (time.perf_counter() - begin)
+    recall = sum(len(set(one) & set(other)) for one, other in zip(found, exact, strict=False)) / (5 * len(exact))
+    value = statistics.median(times)
+    return {
+        "what": f"nearest_{rows}",
+        "value": round(value, 3),
+        "unit": "ms",
+        "against": "comparing 20 queries at once with all rows",
+        "ratio": round(value / alone, 4),
+        "recall": round(recall, 3),
+        "seconds_to_index": round(seconds, 1),
+        "rounds": len(times),
+    }
+
+
 def main() -> None:
     options = parse_arguments()
     import torch
@@ -94,6 +140,10 @@ def main() -> None:
     setting = f"{'tiny BERT' if options.small else 'MiniLM-L6 shape'}, {LENGTH} tokens, batch {batch}, fp32"
     inputs = {name: value.to(device) for name, value in tokenizer(["7"] * batch).items()}
     rows = []
+    if options.nearest:
+        rows.append(search(options.nearest, options.rounds))
+        write_result("writable_memory", name, "keys of 6 × 384, 1000 clusters", rows, options.output)
+        return
     for size in options.sizes:
         steps = [inference(model, inputs, nullcontext) for model in (classifier, filled(classifier, size))]
         rows.append(compare(f"infer_{size}", "the classifier", *steps, device, options.rounds, repeats))
