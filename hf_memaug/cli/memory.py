@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.inference import load_predictor
+from hf_memaug.inference.checkpoints import adapter_base
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.settings import in_options
 
@@ -28,7 +29,9 @@ def write(call) -> int:
     model: Any = loaded.model
     is_new = not hasattr(model, "write")
     if is_new:
-        model = getattr(hf_memaug, CLASSES[loaded.kind]).from_classifier(model, general=options.general)
+        # By its name, because the checkpoint may carry guard rows. `load_predictor` has merged an adapter.
+        source, how = (model, {}) if adapter_base(name) else (name, {"dtype": "auto"})
+        model = getattr(hf_memaug, CLASSES[loaded.kind]).from_classifier(source, general=options.general, **how)
     folder = Path(options.output or (name if os.path.isdir(name) and not is_new else f"{name.rstrip('/')}-written"))
     if is_new and folder.exists():
         raise UsageError(f"{folder} exists. Write to it, as in `hf-memaug write {folder} ...`, or choose `--output`.")

@@ -10,6 +10,8 @@ from transformers import AutoConfig, PreTrainedConfig
 from hf_memaug.configuration.checks import check_at_least, refuse_misspelt_fields
 from hf_memaug.configuration.delegation import DelegatedField
 
+# Beside the weights of a classifier: features of rows that it was trained for.
+GUARD_FILE = "guard.safetensors"
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from hf_memaug.hub.card import is_ours_to_write, model_card
+from hf_memaug.hub.publishing import copy_guard
 from hf_memaug.registry import FAMILIES
 
 _OUR_IMPORT = re.compile(r"^(\s*)from (hf_memaug(?:\.\w+)+) import ", re.MULTILINE)
@@ -33,6 +34,7 @@ def export_with_code(model, folder, processing_class=None) -> Path:
         raise ValueError("`model` is an adapter. Merge it first: `export_with_code(model.merge_and_unload(), folder)`.")
     folder = Path(folder)
     model.save_pretrained(folder)
+    copy_guard(model, folder)
     if processing_class is not None:
         processing_class.save_pretrained(folder)
 

@@ -3,6 +3,7 @@
 """What a repository of the hub holds beside the weights."""
 
 import os
+import shutil
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +13,7 @@ from huggingface_hub import HfApi, ModelCard, list_repo_files
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
 from transformers.utils import logging
 
+from hf_memaug.configuration.configuration_writable_memory import GUARD_FILE
 from hf_memaug.configuration.prompting import prompt_tokenizer
 from hf_memaug.hub.card import is_ours_to_write, model_card, processor_of
 
@@ -74,6 +76,7 @@ def complete_folder(
     if is_ours_to_write(readme):
         known = ModelCard.load(readme).data.tags or [] if readme.exists() else []
         model_card(model.config, type(model).__name__, repo_id, tags=[*known, *(tags or ())]).save(readme)
+    copy_guard(model, folder)
     kind = processor_of(model.config, type(model).__name__)
     if kind is None:
         return
@@ -82,6 +85,13 @@ def complete_folder(
         processor = _processor_of(model, kind)
         if processor is not None:
             processor.save_pretrained(folder)
+
+
+def copy_guard(model, folder: Path) -> None:
+    """Copies the guard rows of the checkpoint that the model came from, unless there are some already."""
+    source = Path(model.config._name_or_path or "", GUARD_FILE)
+    if source.is_file() and not (folder / GUARD_FILE).exists():
+        shutil.copy(source, folder)
 
 
 def _has_file(repo_id: str, start: str, token) -> bool:

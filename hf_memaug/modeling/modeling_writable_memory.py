@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 from transformers import (
+    MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     AutoConfig,
     AutoModel,
     AutoModelForImageClassification,
@@ -25,7 +27,7 @@ from hf_memaug.configuration.configuration_writable_memory import WritableMemory
 from hf_memaug.layers.writable_memory import WritableMemory
 from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_utils import MemoryModelMixin, MemoryOutput, pool_tokens, reads_last_token
-from hf_memaug.modeling.modeling_writable_rows import fingerprint, is_adapter
+from hf_memaug.modeling.modeling_writable_rows import fingerprint, is_adapter, read_guard
 from hf_memaug.modeling.modeling_writing import WritingMixin
 
 logger = logging.get_logger(__name__)
@@ -113,6 +115,7 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
         Args:
             classifier (`str` or `PreTrainedModel`):
                 A folder, a repository of the Hub, an adapter of PEFT (which is merged), or a model (which is copied).
+                Guard rows in the folder or repository (`DomainTrainingArguments.guard_rows`) are taken.
             general (`str` or `PreTrainedModel`, *optional*):
                 A pretrained encoder whose features are part of the keys too. It helps with many rows, and costs its
                 forward pass.
@@ -127,7 +130,7 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
         ```
         """
         own = {name: kwargs.pop(name) for name in ("key_layers", "max_landmarks") if name in kwargs}
-        classifier = cls._take_classifier(classifier, kwargs)
+        name, classifier = classifier, cls._take_classifier(classifier, kwargs)
         if isinstance(general, str):
             general = AutoModel.from_pretrained(general, **kwargs)
         check_one_label(classifier.config)
@@ -141,7 +144,31 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
             **own,
         )
         config._name_or_path = theirs._name_or_path
-        return cls(config, classifier=classifier, general=general).eval()
+        model = cls(config, classifier=classifier, general=general).eval()
+        if not isinstance(name, nn.Module):
+            model._take_guard(name, kwargs)
+        return model
+
+    def _take_guard(self, name: str, how: dict) -> None:
+        """The guard rows of a checkpoint, if they fit."""
+        found = read_guard(name, how)
+        if found is None:
+            return
+        rows, facts = found
+        reason = (
+            "`general` and `key_layers` make other keys" if self.general is not None or self.config.key_layers else None
+        )
+        self.config.fingerprint = facts["fingerprint"]
+        try:
+            self._check_fingerprint()
+        except ValueError:
+            reason = "the weights of the classifier were changed after they were stored"
+        if reason:
+            self.config.fingerprint = None
+            logger.warning(f"The guard rows of `{name}` are left out: {reason}. Pass `guard=` to `write`.")
+            return
+        self._rebuild([rows], [], list(cast(dict, self.config.id2label).values()), {}, {})
+        self.config.vocabulary = facts.get("vocabulary")
 
     @classmethod
     def _take_classifier(cls, classifier, how: dict):
@@ -270,6 +297,22 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
             yield
         finally:
             self._is_off = False
+
+
+def memory_class_of(model: Any, needed_by: str) -> type[WritableMemoryForClassification]:
+    """The class that gives a classifier a memory. Refuses other models."""
+    kind, known = (
+        (WritableMemoryForImageClassification, MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING)
+        if getattr(model, "main_input_name", None) == "pixel_values"
+        else (WritableMemoryForSequenceClassification, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING)
+    )
+    if not isinstance(model, PreTrainedModel) or type(model.config) not in known:
+        raise ValueError(
+            f"{needed_by} needs a classifier that an `AutoModelFor...Classification` loads, not a "
+            f"`{type(model).__name__}`. Merge an adapter with `merge_and_unload()`."
+        )
+    check_one_label(model.config)
+    return kind
 
 
 def check_one_label(config) -> None:

@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from safetensors import safe_open
 from torch import nn
+from transformers.utils import cached_file
+
+from hf_memaug.configuration.configuration_writable_memory import GUARD_FILE
 
 # What the rows that protect the old domains are called.
 GUARD_NAME = "guard"
@@ -123,6 +127,21 @@ def fingerprint(classifier: nn.Module) -> str:
 
 def vocabulary_hash(words: Mapping[str, int]) -> str:
     return hashlib.sha256(repr(sorted(words.items())).encode()).hexdigest()[:16]
+
+
+def read_guard(name_or_path: Any, how: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, str]] | None:
+    """The guard rows that a checkpoint carries, and their facts. `how` has arguments of `from_pretrained`."""
+    hub = {
+        name: how[name] for name in ("revision", "token", "cache_dir", "local_files_only", "subfolder") if name in how
+    }
+    try:
+        path = cached_file(name_or_path, GUARD_FILE, _raise_exceptions_for_missing_entries=False, **hub)
+    except (OSError, ValueError):
+        return None
+    if path is None:
+        return None
+    with safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
 
 
 def is_adapter(name_or_path: Any) -> bool:

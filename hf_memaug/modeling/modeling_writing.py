@@ -4,7 +4,7 @@
 
 import copy
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
@@ -278,16 +278,23 @@ class WritingMixin(_Base):
             "text": (self.config.memory_texts or {}).get(name),
         }
 
-    @torch.no_grad()
     def _encode(
         self, rows: Rows, domain: int, processor: Any, max_length: int | None, batch_size: int
     ) -> dict[str, Any]:
         """The rows as the memory stores them."""
+        starts = range(0, len(rows.inputs), batch_size)
+        parts = (rows.inputs[start : start + batch_size] for start in starts)
+        features = self.features(encoded(part, processor, max_length, self._is_image) for part in parts)
+        numbers = {"labels": rows.labels, "domains": [domain] * len(rows.labels), "row_ids": rows.ids}
+        return {**features, **{name: torch.tensor(values, device=self.device) for name, values in numbers.items()}}
+
+    @torch.no_grad()
+    def features(self, batches: Iterable[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+        """What the memory stores of inputs: `keys`, and `probabilities` of the classifier."""
         was_training, keys, probabilities = self.training, [], []
         self.eval()
         try:
-            for start in range(0, len(rows.inputs), batch_size):
-                batch = encoded(rows.inputs[start : start + batch_size], processor, max_length, self._is_image)
+            for batch in batches:
                 found, parts = self._keys({name: value.to(self.device) for name, value in batch.items()})
                 keys.append(self.memory.join(parts).to(torch.float16).view(torch.int16))
                 probabilities.append(found.logits.float().softmax(dim=-1))
@@ -300,9 +307,7 @@ class WritingMixin(_Base):
                     )
         finally:
             self.train(was_training)
-        numbers = {"labels": rows.labels, "domains": [domain] * len(rows.labels), "row_ids": rows.ids}
-        found = {name: torch.tensor(values, device=self.device) for name, values in numbers.items()}
-        return {"keys": torch.cat(keys), "probabilities": torch.cat(probabilities), **found}
+        return {"keys": torch.cat(keys), "probabilities": torch.cat(probabilities)}
 
     def _stored_rows(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
         """The rows of the memory, with their domains as places in `names`."""

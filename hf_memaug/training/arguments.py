@@ -51,6 +51,13 @@ class DomainTrainingArguments(TrainingArguments):
         default=False,
         metadata={"help": "Whether to vary images in training as DomainBed does, by crops, flips and colours."},
     )
+    guard_rows: int = field(
+        default=0,
+        metadata={
+            "help": "How many rows of the source domains protect them when rows are written to a writable memory. "
+            "`save_model` stores their features, not the rows."
+        },
+    )
     cuda_graphs: bool = field(
         default=False,
         metadata={
@@ -72,6 +79,7 @@ class DomainTrainingArguments(TrainingArguments):
             "discriminator_hidden_size",
             "memory_learning_rate",
             "discriminator_learning_rate",
+            "guard_rows",
         ):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
@@ -218,6 +226,11 @@ class ContinualTrainingArguments(DomainTrainingArguments):
         if self.algorithm != "erm":
             raise ValueError(
                 f'`ContinualTrainer` requires `algorithm="erm"`, not "{self.algorithm}": `strategy` sets the loss.'
+            )
+        if self.guard_rows:
+            raise ValueError(
+                "`guard_rows` is for `DomainTrainer`. Leave it out, or use "
+                '`strategy="write", strategy_kwargs={"guard_rows": ...}`.'
             )
         if self.cuda_graphs:
             raise ValueError("`cuda_graphs=True` is not supported here: models grow. Leave it out.")

@@ -34,6 +34,7 @@ from hf_memaug.training.checks import (
 )
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, domains_of, joined
 from hf_memaug.training.forward_pass import ForwardPass, feature_size, loss_of
+from hf_memaug.training.guard_rows import check_guard_rows, save_guard_rows
 from hf_memaug.training.memory_updates import modules_with_pending_rows
 
 
@@ -139,6 +140,8 @@ class DomainTrainer(BaseTrainer):
             raise ValueError(
                 "`cuda_graphs=True` does not support norms with running statistics, such as a ResNet's. Leave it out."
             )
+        if args.guard_rows:
+            check_guard_rows(self)
         self.add_callback(AlgorithmCallback(self))
         self._graphed_loss = GraphedFunction(self._loss_and_gradients)
         # Of the last forward pass, where `loss` is more than that.
@@ -266,6 +269,12 @@ class DomainTrainer(BaseTrainer):
             group = {"params": adversaries, "lr": self.args.discriminator_learning_rate, "weight_decay": 0.0}
             optimizer.add_param_group(group)
         return optimizer
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        # `push_to_hub` saves to `output_dir`. Checkpoints to resume from need no guard rows.
+        if self.args.guard_rows and self.args.should_save and (output_dir is None or not _internal_call):
+            save_guard_rows(self, output_dir or str(self.args.output_dir))
+        super().save_model(output_dir, _internal_call)
 
     def method_state(self) -> dict:
         state = {"algorithm": self.args.algorithm, "domains": self.domains}

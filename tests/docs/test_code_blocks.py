@@ -42,7 +42,14 @@ AutoTokenizer.from_pretrained("FacebookAI/roberta-base").save_pretrained("you/re
 """
 # {page: {words of a block: what is run before it}}
 BEFORE = {
-    "docs/writable_memory.md": {"from_classifier": REVIEWS},
+    "docs/writable_memory.md": {
+        "from_classifier": REVIEWS,
+        "guard_rows=500": """
+from hf_memaug import load_domains
+rows = load_domains({"books": "old_reviews.csv"}, labels=["negative", "positive"]).tokenize(tokenizer)
+held_out = rows[:10]
+""",
+    },
     "README.md": {
         "from_classifier": REVIEWS,
         "HMAForImageClassification": "import torch\n"

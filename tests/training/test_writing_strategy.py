@@ -45,10 +45,14 @@ def reviews(count: int = 40, seed: int = 1, domains=tuple(TOPICS)) -> DomainData
     return DomainDataset(dict(zip(("text", "label", "domain"), zip(*found, strict=True), strict=True)), ["bad", "good"])
 
 
-def writer(output, strategy="write", **kwargs):
+def classifier():
     torch.manual_seed(0)
+    return BertForSequenceClassification(BertConfig(**{**SIZES, "vocab_size": len(TOKENIZER), "num_labels": 2}))
+
+
+def writer(output, strategy="write", **kwargs):
     arguments = {
-        "model": BertForSequenceClassification(BertConfig(**{**SIZES, "vocab_size": len(TOKENIZER), "num_labels": 2})),
+        "model": classifier(),
         "train": reviews(),
         "eval_dataset": reviews(20, 2),
         "test": reviews(20, 3),

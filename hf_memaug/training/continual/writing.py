@@ -8,19 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import (
-    MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
-    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    PreTrainedModel,
-)
-
 from hf_memaug.configuration.configuration_writable_memory import WritableMemoryConfig
 from hf_memaug.data import DomainDataset, find_overlap, load_domains
 from hf_memaug.modeling.modeling_writable_memory import (
     WritableMemoryForClassification,
-    WritableMemoryForImageClassification,
-    WritableMemoryForSequenceClassification,
-    check_one_label,
+    memory_class_of,
 )
 from hf_memaug.modeling.modeling_writable_rows import GUARD_NAME
 from hf_memaug.training.algorithms.base import Limits
@@ -52,18 +44,7 @@ class WriteRows(FineTuning):
             )
         if processing_class is None:
             raise ValueError(f"{this} needs the tokenizer or image processor. Pass it as `processing_class`.")
-        if not isinstance(model, WritableMemoryForClassification):
-            known = (
-                MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING
-                if reads == "image"
-                else MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
-            )
-            if not isinstance(model, PreTrainedModel) or type(model.config) not in known:
-                raise ValueError(
-                    f"{this} needs a classifier that an `AutoModelFor...Classification` loads, not a "
-                    f"`{type(model).__name__}`. Merge an adapter with `merge_and_unload()`."
-                )
-            check_one_label(model.config)
+        memory_class_of(model, this)
         taken = {GUARD_NAME, *(entry["name"] for entry in getattr(model.config, "domains", None) or ())}
         for name in taken & set(rows.domains):
             raise ValueError(f"{this}: the memory has rows called {name!r} already. Rename the domain, or erase them.")
@@ -86,7 +67,7 @@ class WriteRows(FineTuning):
             return None
         if not has_memory:
             facts = getattr(model.config, "run_facts", None)
-            model = memory_class(model).from_classifier(model)
+            model = memory_class_of(model, self.name).from_classifier(model)
             model.config.run_facts = facts
         has_guard = not model.memory.written.all()
         model.write(
@@ -120,12 +101,7 @@ class WriteRows(FineTuning):
         config = json.loads((Path(folder) / "config.json").read_text())
         if config["model_type"] != WritableMemoryConfig.model_type:
             return None
-        return memory_class(model).from_pretrained(folder)
-
-
-def memory_class(model: Any) -> type[WritableMemoryForClassification]:
-    is_image = model.main_input_name == "pixel_values"
-    return WritableMemoryForImageClassification if is_image else WritableMemoryForSequenceClassification
+        return memory_class_of(model, self.name).from_pretrained(folder)
 
 
 def labelled(rows: DomainDataset, config: Any) -> DomainDataset:
