@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import torch
 
 from hf_memaug.inference.predictions import Prediction
 from hf_memaug.inference.predictor import Predictor
 from hf_memaug.inference.training_rows import TrainingRows
 from hf_memaug.modeling.memory_reads import MemoryRead
 
-# How many slots are described one by one, with how many texts or words each.
-MOST_SLOTS, MOST_CONTENTS, _MOST_WORDS = 8, 3, 5
+# How many slots are described one by one, with how many texts each.
+MOST_SLOTS, MOST_CONTENTS = 8, 3
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,7 @@ def explain(
             inputs, outputs = seen[prediction.part]
             reads = predictor.model.memory_reads(inputs, outputs)
             last = max((read.layer for read in reads if read.patches is not None), default=None)
-            readings = tuple(_reading(predictor, read, rows, read.layer == last) for read in reads)
+            readings = tuple(_reading(read, rows, read.layer == last) for read in reads)
         plain, plain_is = _plain(predictor, given, baseline)
     return Explanation(prediction, plain, plain_is, readings)
 
@@ -131,13 +130,13 @@ def _plain(predictor: Predictor, given: Any, baseline: Predictor | None) -> tupl
     )
 
 
-def _reading(predictor: Predictor, read: MemoryRead, rows: TrainingRows, is_last: bool) -> Reading:
+def _reading(read: MemoryRead, rows: TrainingRows, is_last: bool) -> Reading:
     shares = read.weights[0].float().cpu().numpy().astype(np.float64)
     order = np.argsort(-shares, kind="stable")[:MOST_SLOTS]
     about = read.about
     if read.elsewhere is not None and len(shares):
         about += f" {1 - shares.sum():.0%} is read of {read.elsewhere}."
-    contents, source = _contents(predictor, read, rows)
+    contents, source = _contents(read, rows)
 
     def slot_share(slot: int) -> SlotShare:
         stored = contents(slot)
@@ -168,47 +167,14 @@ def _reading(predictor: Predictor, read: MemoryRead, rows: TrainingRows, is_last
     )
 
 
-def _contents(predictor: Predictor, read: MemoryRead, rows: TrainingRows) -> tuple[Callable[[int], tuple], str]:
+def _contents(read: MemoryRead, rows: TrainingRows) -> tuple[Callable[[int], tuple], str]:
     """What is stored in a slot, in words, and where that comes from."""
     reads = rows.reads.get(read.title)
-    if reads is not None:
-        source = f"Under each {read.unit}: which of {len(rows.quotes)} texts of `features.npz` read it most."
+    if reads is None:
+        return (lambda slot: ()), ""
 
-        def quotes(slot: int) -> tuple[str, ...]:
-            most = np.argsort(-reads[:, slot], kind="stable")[:MOST_CONTENTS]
-            return tuple(f"{rows.quotes[row]} reads {reads[row, slot]:.1%} of its memory here" for row in most)
+    def quotes(slot: int) -> tuple[str, ...]:
+        most = np.argsort(-reads[:, slot], kind="stable")[:MOST_CONTENTS]
+        return tuple(f"{rows.quotes[row]} reads {reads[row, slot]:.1%} of its memory here" for row in most)
 
-        return quotes, source
-    if read.answers is not None:
-        words = nearest_words(predictor, read.answers)
-        return words, (
-            f"No `features.npz` lies beside the checkpoint. Under each {read.unit}: the words whose input embeddings "
-            "are nearest (by cosine) to what it answers. This is a hint: behind the last layer, states differ from "
-            "embeddings."
-        )
-    return (lambda slot: ()), ""
-
-
-def nearest_words(predictor: Predictor, answers: torch.Tensor) -> Callable[[int], tuple[str, ...]]:
-    tokenizer = predictor.processor
-    embeddings = predictor.model.get_input_embeddings().weight.detach().float()
-    tokens = tokenizer.convert_ids_to_tokens(list(range(min(len(tokenizer), len(embeddings)))))
-    # Without pieces of words: byte-level tokenizers mark tokens that begin a word, others those that do not.
-    marked = any(str(token).startswith(("Ġ", "▁")) for token in tokens)
-    names = {}
-    for number, token in enumerate(map(str, tokens)):
-        begins = token.startswith(("Ġ", "▁")) if marked else not token.startswith("##")
-        name = token.lstrip("Ġ▁")
-        if begins and len(name) > 1 and name.isalpha() and number not in tokenizer.all_special_ids:
-            names[number] = name
-    if not names:
-        return lambda slot: ()
-    table = torch.nn.functional.normalize(embeddings[list(names)], dim=-1)
-    words = list(names.values())
-
-    def nearest(slot: int) -> tuple[str, ...]:
-        best = (table @ torch.nn.functional.normalize(answers[slot], dim=0)).topk(min(_MOST_WORDS, len(words)))
-        found = zip(best.values.tolist(), best.indices.tolist(), strict=True)
-        return ("nearest words: " + ", ".join(f"{words[place]} ({score:.2f})" for score, place in found),)
-
-    return nearest
+    return quotes, f"Under each {read.unit}: which of {len(rows.quotes)} texts of `features.npz` read it most."

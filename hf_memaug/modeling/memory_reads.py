@@ -23,8 +23,6 @@ class MemoryRead:
         elsewhere: what a row reads besides the slots; its share is what is missing to 1.
         layer: the layer of the network that this memory belongs to.
         patches: of images, the weights of each patch, `(rows, patch rows, patch columns, slots)`.
-        answers: `(slots, hidden_size)`, what the memory says if a single slot is read, in the space of the word
-            embeddings.
     """
 
     title: str
@@ -36,7 +34,6 @@ class MemoryRead:
     elsewhere: str | None = None
     layer: int | None = None
     patches: torch.Tensor | None = None
-    answers: torch.Tensor | None = None
 
     def name(self, slot: int) -> str:
         return f"{self.unit} {slot}" if self.names is None else self.names[slot]

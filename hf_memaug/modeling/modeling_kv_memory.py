@@ -94,15 +94,13 @@ class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
     def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
         if outputs.memory_weights is None or not self.reads_memory:
             return []
-        config, memory = self.config, self.base_model.memory
+        config = self.config
         about = (
             f"Mean attention of {config.memory_heads} heads over {config.memory_slots} slots. What they read is mixed "
             f"in with λ = {config.memory_weight}."
         )
-        # Eq. 2, if all heads read one slot.
-        answers = memory.slot_values.detach().float().sum(dim=0) @ memory.output.weight.detach().float().T
         weights = share_by_slot(outputs.memory_weights)
-        return [MemoryRead("Memory slots", about, weights, owners=slot_domains(config), answers=answers)]
+        return [MemoryRead("Memory slots", about, weights, owners=slot_domains(config))]
 
     def without_memory(self):
         return replaced(self.config, "memory_weight", 0.0)

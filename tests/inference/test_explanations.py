@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from saved_checkpoints import CONTEXT, NAMES, PREDICTING, TEXT, case_of, example, picture, save
-from tiny_backbones import SENTENCES, tiny_tokenizer
+from tiny_backbones import SENTENCES
 
 from hf_memaug.inference import explain, load_predictor
 from hf_memaug.inference.explanations import MOST_SLOTS
@@ -110,23 +110,6 @@ def test_texts_beside_a_checkpoint_tell_what_is_in_a_slot(case, tmp_path):
         domain = f"domain{SENTENCES.index(most) % 2}"
         assert one.contents[0] == f"“{most}” ({domain}, good) reads {reads[most][slot]:.1%} of its memory here"
     assert "6 texts of `features.npz`" in reading.source
-
-
-def test_without_texts_the_nearest_words_are_a_hint(tmp_path):
-    def great_in_slot_3(model):
-        memory = model.roberta.memory
-        with torch.no_grad():
-            torch.nn.init.eye_(memory.output.weight)
-            word = tiny_tokenizer("roberta").convert_tokens_to_ids("Ġgreat")
-            memory.slot_values[:, 3] = model.get_input_embeddings().weight[word] / memory.heads
-            memory.slot_keys[3] = 40.0
-            torch.nn.init.zeros_(memory.query_network.weight)
-            torch.nn.init.ones_(memory.query_network.bias)
-
-    (reading,) = explained(save(KV, tmp_path, great_in_slot_3)).readings
-    assert reading.slots[0].name == "slot 3" and reading.slots[0].share > 0.99
-    assert reading.slots[0].contents[0].startswith("nearest words: great (1.00), ")
-    assert "No `features.npz`" in reading.source and "hint" in reading.source
 
 
 def test_memory_json_tells_who_reads(tmp_path):
