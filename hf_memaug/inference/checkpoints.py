@@ -7,6 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub.errors import StrictDataclassError
+
 from hf_memaug.inference.errors import CheckpointError
 from hf_memaug.registry import FAMILIES
 
@@ -50,8 +52,10 @@ def read_config(name: str, argument: str = "checkpoint"):
         raise CheckpointError(f"`{argument}` {name!r} has no `config.json`. {hint}")
     try:
         return AutoConfig.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        reason = "There is no such folder." if _is_path(name) else str(error).splitlines()[0]
+    except (OSError, ValueError, StrictDataclassError) as error:
+        # A strict configuration names the field first, and what is wrong with it last.
+        line = str(error).splitlines()[-1 if isinstance(error, StrictDataclassError) else 0]
+        reason = "There is no such folder." if _is_path(name) else line.strip()
         if "progressive_columns" in str(error):
             reason = (
                 "the columns of progressive networks have no `Auto` class. Load them with "

@@ -268,6 +268,9 @@ def test_checkpoints_that_cannot_be_loaded(tmp_path):
     for name in ("nothing", "broken", "adapter"):
         (tmp_path / name).mkdir()
     (tmp_path / "broken" / "config.json").write_text("{")
+    save(KV, tmp_path / "field")
+    config = json.loads((tmp_path / "field" / "config.json").read_text())
+    (tmp_path / "field" / "config.json").write_text(json.dumps({**config, "memory_query": "cubic"}))
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
     for name, said in {
         "missing": "There is no such folder",
@@ -276,6 +279,7 @@ def test_checkpoints_that_cannot_be_loaded(tmp_path):
         "bare": "has no tokenizer",
         "headless": "GMAPModel.*no head",
         "broken": "cannot be loaded",
+        "field": "'memory_query' expected one of .'linear', 'mlp'., got cubic",
         "adapter": "merge_and_unload",
     }.items():
         with pytest.raises(CheckpointError, match=said):
