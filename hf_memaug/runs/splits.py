@@ -65,7 +65,8 @@ def _split(key: str, target: str, dev_fraction: float, on_overlap: str, shots: b
                 pool, test = halves(split_domains(test, 0.5))
             dev, old = halves(split_domains(dev, 0.5))
             test = DomainDataset.concatenate([old, test])
-            more["pool"] = without_overlap(pool, test, on_overlap, OPTIONS)
+            # Drawn rows are never scored, also where other overlap is ignored.
+            more["pool"] = without_overlap(pool, test, "raise" if on_overlap == "raise" else "drop", OPTIONS)
     elif dev is not None and test is not None:
         train, dev = check_given_splits(train, dev, test, on_overlap=on_overlap)
     elif test is not None:

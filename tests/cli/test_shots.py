@@ -140,6 +140,9 @@ def test_more_shots_than_rows_raise_an_error(command, rows):
     # With a test split they are all rows of the other split.
     code, _, error = command(*words, "--shots", "4,16", "--test-split", "test")
     assert code == 0, error
+    # Rows that are scored too are not drawn.
+    code, _, error = command(*words, "--shots", "4", "--test-split", "train", "--on-overlap", "ignore")
+    assert code == 3 and "'films' has only 0 rows to draw from" in error
 
 
 def test_other_rows_and_other_commands(command, rows, tmp_path):
