@@ -11,15 +11,9 @@ from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.generated import digit_domains
 
 
-def mnist_domains(
-    folder: str | os.PathLike,
-    domains: str = "rotated",
-    seed: int = 0,
-    rows_per_domain: int | None = None,
-    image_size: int = 28,
-) -> DomainDataset:
+def mnist_domains(folder: str | os.PathLike, domains: str = "rotated", seed: int = 0) -> DomainDataset:
     """
-    All 70,000 digits of MNIST as RGB images in several domains, each digit in one domain only.
+    All 70,000 digits of MNIST as RGB images of 28 by 28 in several domains, each digit in one domain only.
 
     Args:
         folder (`str` or `os.PathLike`): where `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
@@ -29,18 +23,14 @@ def mnist_domains(
             colour that goes with the label in 90, 80 and 10 % of the rows.
         seed (`int`, *optional*, defaults to 0): which digit goes to which domain, and which labels and colours are
             flipped.
-        rows_per_domain (`int`, *optional*): rows in each domain. By default as many as there are digits for.
-        image_size (`int`, *optional*, defaults to 28): height and width.
     """
     import numpy as np
 
-    if image_size < 1:
-        raise ValueError(f"`image_size` is {image_size}; it must be at least 1.")
     images, digits = (
         np.concatenate([_read_idx(folder, f"{part}-{name}", axes) for part in ("train", "t10k")])
         for name, axes in (("images-idx3-ubyte", 3), ("labels-idx1-ubyte", 1))
     )
-    return digit_domains(images, digits, domains, seed, rows_per_domain, image_size)
+    return digit_domains(images, digits, domains, seed, rows_per_domain=None, image_size=28)
 
 
 def _read_idx(folder: str | os.PathLike, name: str, axes: int):

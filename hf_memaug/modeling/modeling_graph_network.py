@@ -178,9 +178,7 @@ class PooledGraphModule(nn.Module):
             How a graph is made of its nodes: `"mean"`, `"sum"` or `"max"`.
         node_vocab_sizes (`Sequence[int]`, *optional*):
             The sizes of categorical features, which are then embedded for the module. Left out, it gets the features as
-            they are, as floating point numbers.
-        node_width (`int`, *optional*):
-            The width of these embeddings. By default `hidden_size`.
+            they are, as floating point numbers. The embeddings are as wide as the states.
         edge_vocab_sizes (`Sequence[int]`, *optional*):
             The same of the edges, whose embeddings are as wide. Left out, edge features are handed on as they are.
     """
@@ -191,18 +189,14 @@ class PooledGraphModule(nn.Module):
         hidden_size: int,
         pooling: str = "mean",
         node_vocab_sizes: Sequence[int] | None = None,
-        node_width: int | None = None,
         edge_vocab_sizes: Sequence[int] | None = None,
     ):
         super().__init__()
         if pooling not in POOLINGS:
             raise ValueError(f"`pooling` is {pooling!r}; it must be one of {', '.join(map(repr, POOLINGS))}.")
-        if node_width is not None and not (node_vocab_sizes or edge_vocab_sizes):
-            raise ValueError("`node_width` is for embeddings; give `node_vocab_sizes` too, or leave it out.")
-        width = hidden_size if node_width is None else node_width
         self.module, self.hidden_size, self.pooling = module, hidden_size, pooling
-        self.node_encoder = CategoricalEncoder(node_vocab_sizes, width) if node_vocab_sizes else None
-        self.edge_encoder = CategoricalEncoder(edge_vocab_sizes, width) if edge_vocab_sizes else None
+        self.node_encoder = CategoricalEncoder(node_vocab_sizes, hidden_size) if node_vocab_sizes else None
+        self.edge_encoder = CategoricalEncoder(edge_vocab_sizes, hidden_size) if edge_vocab_sizes else None
 
     def forward(
         self,

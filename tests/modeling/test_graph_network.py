@@ -206,7 +206,7 @@ class TestAgainstPyG:
 
         for kind, pooling in ((GIN, "sum"), (GCN, "mean")):
             torch.manual_seed(0)
-            wrapped = PooledGraphModule(kind(5, 16, num_layers=2, out_channels=12), 12, pooling, NODES, node_width=5)
+            wrapped = PooledGraphModule(kind(12, 16, num_layers=2, out_channels=12), 12, pooling, NODES)
             wrapped.eval()
             batch = {**BATCH, "edge_features": None}
             output = wrapped(**batch)
@@ -219,8 +219,8 @@ class TestAgainstPyG:
     def test_their_models_take_edge_features_and_plain_numbers(self):
         from torch_geometric.nn.models import GAT
 
-        module = GAT(2, 8, num_layers=2, edge_dim=3).eval()
-        wrapped = PooledGraphModule(module, 8, node_vocab_sizes=NODES, node_width=2, edge_vocab_sizes=EDGES)
+        module = GAT(8, 8, num_layers=2, edge_dim=3).eval()
+        wrapped = PooledGraphModule(module, 8, node_vocab_sizes=NODES, edge_vocab_sizes=EDGES)
         with pytest.raises(RuntimeError):  # `edge_dim` is not the width of the embeddings
             wrapped(**BATCH)
         module = GAT(2, 8, num_layers=2, edge_dim=2).eval()
