@@ -5,33 +5,22 @@
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from hf_memaug.inference import load_predictor
-from hf_memaug.inference.checkpoints import adapter_base
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.settings import in_options
 
-CLASSES = {"text": "WritableMemoryForSequenceClassification", "image": "WritableMemoryForImageClassification"}
 COLUMNS = ("label", "domain", "guard", "append", "new_labels", "text_pair")
 
 
 def write(call) -> int:
-    import hf_memaug
-
     options, name = call.options, call.arguments["checkpoint"]
     for option in ("data", "domain"):
         if getattr(options, option) is None:
             raise UsageError(f"`--{option}` is missing: the rows to write, and a name for their domain.")
     loaded = load_predictor(name, dtype="auto")
-    if loaded.kind not in CLASSES:
-        raise UsageError(f"`checkpoint` {name} does not classify texts or images, so no rows can be written to it.")
-    model: Any = loaded.model
-    is_new = not hasattr(model, "write")
-    if is_new:
-        # By its name, because the checkpoint may carry guard rows. `load_predictor` has merged an adapter.
-        source, how = (model, {}) if adapter_base(name) else (name, {"dtype": "auto"})
-        model = getattr(hf_memaug, CLASSES[loaded.kind]).from_classifier(source, general=options.general, **how)
+    is_new = not hasattr(loaded.model, "write")
+    model = loaded.writable(general=options.general).model
     folder = Path(options.output or (name if os.path.isdir(name) and not is_new else f"{name.rstrip('/')}-written"))
     if is_new and folder.exists():
         raise UsageError(f"{folder} exists. Write to it, as in `hf-memaug write {folder} ...`, or choose `--output`.")

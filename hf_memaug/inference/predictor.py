@@ -6,17 +6,20 @@ import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import hf_memaug
 from hf_memaug.inference import checkpoints
 from hf_memaug.inference.predictions import Prediction
 from hf_memaug.inference.tasks import TASKS
 from hf_memaug.modeling.modeling_utils import positions_of
 from hf_memaug.registry import FAMILIES
+
+_WRITABLE = {"text": "WritableMemoryForSequenceClassification", "image": "WritableMemoryForImageClassification"}
 
 
 @dataclass
@@ -110,6 +113,19 @@ class Predictor:
         """A context in which predictions read no memory."""
         with self.lock, self.model.without_memory():
             yield
+
+    def writable(self, **kwargs: Any) -> "Predictor":
+        """With a memory that rows can be written to; itself where it has one. `kwargs` go to `from_classifier`."""
+        if hasattr(self.model, "write"):
+            return self
+        if self.kind not in _WRITABLE:
+            raise checkpoints.CheckpointError(
+                f"`checkpoint` {self.name} does not classify texts or images, so no rows can be written to it."
+            )
+        # By its name, because the checkpoint may carry guard rows. An adapter is merged already.
+        source, how = (self.model, {}) if self.adapter_base else (self.name, {"dtype": self.model.dtype})
+        model = getattr(hf_memaug, _WRITABLE[self.kind]).from_classifier(source, **how, **kwargs)
+        return replace(self, model=model.to(self.model.device))
 
 
 def load_predictor(
