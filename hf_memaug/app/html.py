@@ -11,12 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from hf_memaug.app.session import Answer, Session
+from hf_memaug.app.teaching import Teaching
 from hf_memaug.inference.patches import EXPERT_COLOURS, tinted
 from hf_memaug.registry import FAMILIES
 
 CSS = (Path(__file__).parent / "page.css").read_text(encoding="utf-8")
 # Of marks: behind letters, in light and in dark.
 _MARKS = ("#2f7fd1", "#c77700", "#2a9d6f", "#b0479a", "#c0453b", "#7a6ad8", "#6c8a00", "#008b9a")
+# Of taught rows, how many are listed.
+_MOST_ROWS = 100
+# Tells the server which row's button was pressed.
+ERASE = "element.addEventListener('click', e => { const row = e.target.dataset.row; if (row) trigger('click', {row}) })"
 _ASK = {
     "image": "Drop a picture",
     "graph": "Type the SMILES of a molecule and press Ask",
@@ -79,6 +84,15 @@ def answer(found: Answer) -> str:
         # As a picture, in which no script runs.
         drawing = _address("image/svg+xml", found.drawing.encode("utf-8"))
     return str(_macros().answer(found.explanation, found.plain_name, found.notes, drawing, patches))
+
+
+def teaching_help() -> str:
+    return str(_macros().teaching_help())
+
+
+def taught(teaching: Teaching) -> str:
+    """What was taught, with a button for each row."""
+    return str(_macros().taught(teaching.status(), teaching.rows(), _MOST_ROWS))
 
 
 def _png(pixels: np.ndarray) -> str:

@@ -3,10 +3,13 @@
 """The page itself, in Gradio: fields for an input, and the answer as HTML."""
 
 import os
+from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 from hf_memaug.app import html
-from hf_memaug.app.session import Session, ask, load_session
+from hf_memaug.app.session import Session, ask, load_session, question
+from hf_memaug.app.teaching import Teaching, pasted_rows, table_rows, teachable
 from hf_memaug.inference.errors import InferenceError
 from hf_memaug.inference.predictor import Predictor
 
@@ -61,18 +64,21 @@ def build_page(session: Session | str):
             gradio.HTML(html.message(session), padding=False)
         return page
     predictor = session.predictor
-    is_image = predictor.kind == "image"
 
     def answer(*given) -> str:
-        question = {"image": given[0]} if is_image else dict(zip(("text", "pair"), given, strict=False))
         try:
-            return html.answer(ask(session, **question))
+            return html.answer(ask(session, **_named(predictor, given)))
         except InferenceError as error:
             return html.message(str(error))
 
-    with gradio.Blocks(title=f"{predictor.title} · hf_memaug", analytics_enabled=False) as page:
+    start = teachable(predictor)
+    options = {"concurrency_limit": 1, "concurrency_id": "model", "api_visibility": "private"}
+    # Uploads and downloads are deleted after a day.
+    with gradio.Blocks(
+        title=f"{predictor.title} · hf_memaug", analytics_enabled=False, delete_cache=(3600, 86400)
+    ) as page:
         gradio.HTML(html.header(session), padding=False)
-        with gradio.Row():
+        with gradio.Tab("Ask") if start else nullcontext(), gradio.Row():
             with gradio.Column(scale=1, min_width=300):
                 inputs = _fields(gradio, predictor)
                 button = gradio.Button("Ask", variant="primary")
@@ -81,12 +87,111 @@ def build_page(session: Session | str):
                     gradio.Examples(examples, inputs[:1], label="Texts that lie beside the checkpoint")
             with gradio.Column(scale=2, min_width=300):
                 shown = gradio.HTML(html.waiting(session), elem_id="answer", padding=False)
-        events = [button.click, *(one.submit for one in inputs if not is_image)]
-        if is_image:
-            events.append(inputs[0].upload)
-        for event in events:
-            event(answer, inputs, shown, concurrency_limit=1, concurrency_id="model", api_visibility="private")
+        gradio.on(_asking(inputs, button), answer, inputs, shown, **options)
+        if start:
+            with gradio.Tab("Teach"):
+                _teach(gradio, session, start, options)
     return page
+
+
+def _named(predictor: Predictor, fields: Sequence[Any]) -> dict[str, Any]:
+    """The values of the fields as arguments of `ask` and `question`."""
+    return {"image": fields[0]} if predictor.kind == "image" else dict(zip(("text", "pair"), fields, strict=False))
+
+
+def _asking(inputs: list, button) -> list:
+    """The events on which the model is asked."""
+    is_image = not hasattr(inputs[0], "submit")
+    return [button.click, *([inputs[0].upload] if is_image else [one.submit for one in inputs])]
+
+
+def _teach(gradio, session: Session, start: Predictor, options: dict[str, Any]) -> None:
+    """The fields and the answers of the Teach tab."""
+    is_image = start.kind == "image"
+    mine = gradio.State(lambda: Teaching(start))
+    kinds = [".csv", ".tsv", ".jsonl"]
+    with gradio.Row():
+        with gradio.Column(scale=1, min_width=300):
+            gradio.HTML(html.teaching_help(), padding=False)
+            inputs = _fields(gradio, start)
+            ask_button = gradio.Button("Ask", variant="primary")
+            label = gradio.Dropdown(start.labels, value=None, label="Right class")
+            new = gradio.Textbox(label="Or the name of a new class", max_lines=1)
+            domain = gradio.Textbox("taught", label="Domain", info="A name for rows of this kind", max_lines=1)
+            teach_button = gradio.Button("Teach", variant="primary")
+            with gradio.Accordion("Teach several rows", open=False):
+                if is_image:
+                    title = "Pictures of the class chosen above"
+                    several = [gradio.File(label=title, file_count="multiple", file_types=["image"], height=160)]
+                else:
+                    hint = "On each line a text, a tab, and its class, as copied from a spreadsheet"
+                    protect = "Rows to protect, together with these"
+                    several = [
+                        gradio.Textbox(label="Rows", lines=4, max_lines=12, info=hint),
+                        gradio.File(label="Or a CSV with the columns text and label", file_types=kinds, height=160),
+                        gradio.File(label=protect, file_types=kinds, height=160),
+                        gradio.Checkbox(label="New classes", info="Accept classes that the model does not have"),
+                    ]
+                several_button = gradio.Button("Teach these rows")
+        with gradio.Column(scale=2, min_width=300):
+            shown = gradio.HTML(html.waiting(session), elem_id="taught-answer", padding=False)
+            listed = gradio.HTML(html.taught(Teaching(start)), elem_id="taught", padding=False, js_on_load=html.ERASE)
+            with gradio.Row():
+                erase_all = gradio.Button("Erase all rows")
+                download_button = gradio.Button("Download the checkpoint")
+            info = "Without them, the checkpoint has only their features"
+            with_texts = gradio.Checkbox(label="Put the taught texts into the download", info=info)
+            file = gradio.File(label="Checkpoint", interactive=False, visible=False)
+
+    def given(fields) -> Any:
+        return question(start, **_named(start, fields))
+
+    def update(mine, fields, change=None):
+        """Makes a change, and answers again."""
+        try:
+            if change is not None:
+                change()
+            if change is not None and not fields[0]:
+                shown, first = html.waiting(session), None
+            else:
+                found = mine.answer(given(fields))
+                shown, first = html.answer(found), found.explanation.prediction.scores[0][0]
+        except InferenceError as error:
+            return html.message(str(error)), html.taught(mine), gradio.skip(), gradio.skip()
+        return shown, html.taught(mine), gradio.Dropdown(mine.predictor.labels, value=first), ""
+
+    def teach(mine, label, new, domain, *fields):
+        return update(mine, fields, lambda: mine.teach([given(fields)], label, domain, new))
+
+    def teach_pictures(mine, label, new, domain, pictures, *fields):
+        return update(mine, fields, lambda: mine.teach(pictures or [], label, domain, new))
+
+    def teach_rows(mine, domain, lines, table, protected, is_new, *fields):
+        def change():
+            rows = pasted_rows(lines) + (table_rows(table) if table else [])
+            mine.teach_rows(rows, domain, table_rows(protected) if protected else None, is_new)
+
+        return update(mine, fields, change)
+
+    def erase_one(mine, event: gradio.EventData, *fields):
+        return update(mine, fields, lambda: mine.erase([str(event.row)]))
+
+    outputs, choices = [shown, listed, label, new], [label, new, domain]
+    ask_events = _asking(inputs, ask_button)
+    gradio.on(ask_events, lambda mine, *fields: update(mine, fields), [mine, *inputs], outputs, **options)
+    teach_button.click(teach, [mine, *choices, *inputs], outputs, **options)
+    if is_image:
+        several_button.click(teach_pictures, [mine, *choices, *several, *inputs], outputs, **options)
+    else:
+        several_button.click(teach_rows, [mine, domain, *several, *inputs], outputs, **options)
+    listed.click(erase_one, [mine, *inputs], outputs, **options)
+    erase_all.click(lambda mine, *fields: update(mine, fields, mine.erase), [mine, *inputs], outputs, **options)
+    download_button.click(
+        lambda mine, with_texts: gradio.File(mine.download(with_texts), visible=True),
+        [mine, with_texts],
+        file,
+        **options,
+    )
 
 
 def _fields(gradio, predictor: Predictor) -> list:

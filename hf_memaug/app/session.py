@@ -102,9 +102,7 @@ def ask(session: Session, text: str | None = None, pair: str | None = None, imag
         image: what `decode_image` takes.
     """
     predictor = session.predictor
-    given = image if predictor.kind == "image" else _checked_text(predictor, text, pair)
-    if given is None:
-        raise InputError("There is no picture yet. Drop one, then ask again.")
+    given = question(predictor, text, pair, image)
     explanation = explain(predictor, given, session.rows, session.baseline)
     notes = list(explanation.prediction.notes)
     if session.baseline is not None:
@@ -128,7 +126,12 @@ def _as_seen(predictor: Predictor, image: Any) -> np.ndarray:
     return image_as_seen(predictor.processor, decode_image(image))
 
 
-def _checked_text(predictor: Predictor, text: str | None, pair: str | None) -> Any:
+def question(predictor: Predictor, text: str | None = None, pair: str | None = None, image: Any = None) -> Any:
+    """The input, as `Predictor.predict` takes it."""
+    if predictor.kind == "image":
+        if image is None:
+            raise InputError("There is no picture yet. Drop one, then ask again.")
+        return image
     text, second = (text or "").strip(), (pair or "").strip()
     what = {"graph": "molecule"}.get(predictor.kind, "text")
     if not text:

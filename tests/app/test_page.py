@@ -3,6 +3,7 @@
 """The page in a browser: users ask and see the answer, and nothing leaves the machine."""
 
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from saved_checkpoints import CONTEXT, TEXT, case_of, picture, save
 from tiny_backbones import SENTENCES
 
 from hf_memaug.app.session import ask, load_session
-from hf_memaug.inference import CheckpointError
+from hf_memaug.inference import CheckpointError, load_predictor
 
 pytestmark = pytest.mark.slow
 
@@ -138,6 +139,76 @@ def test_words_are_marked_with_their_tags(open_page, serve):
         expected = [f"{one.text}{one.label} {100 * one.score:.0f}%" for one in prediction.pieces if one.label]
         assert expected and [marks.nth(place).text_content() for place in range(marks.count())] == expected
     assert page.locator("#answer .marked").first.text_content().startswith(CONTEXT[:3])
+    assert page.get_by_role("tab").count() == 0, "only classifiers can be taught"
+    assert is_quiet(page)
+
+
+def open_teaching(page):
+    page.get_by_role("tab", name="Teach").click()
+    page.get_by_text("Nothing is taught yet").wait_for(timeout=60_000)
+    return page
+
+
+def teach(page, text: str, label: str, rows: int) -> None:
+    page.locator("textarea:visible").first.fill(text)
+    page.get_by_label("Right class").click()
+    page.get_by_role("option", name=label).click()
+    page.get_by_role("button", name="Teach", exact=True).click()
+    page.get_by_text(f"{rows} row{'s' * (rows > 1)} taught.").wait_for(timeout=60_000)
+
+
+@pytest.mark.parametrize("size, dark", LOOKS)
+def test_a_user_teaches_erases_and_downloads(size, dark, open_page, serve, tmp_path):
+    address, _ = serve(KV)
+    page, other = (open_teaching(open_page(address, size=size, dark=dark)) for _ in range(2))
+    bad = "<img src=x onerror=document.title=1> ${document.title=2} {{value}}"
+    teach(page, bad, "good", rows=1)
+    assert "no clear gain yet" in page.locator("#taught").inner_text()
+    page.get_by_role("button", name="Teach several rows").click()
+    lines = [f"{('great', 'terrible')[n % 2]} {SENTENCES[n % 6]} {n}\t{('bad', 'fair')[n % 2]}" for n in range(12)]
+    page.get_by_label("On each line").fill("\n".join(lines))
+    page.get_by_role("button", name="Teach these rows").click()
+    page.get_by_text("13 rows taught. The memory answers.").wait_for(timeout=60_000)
+    # The list shows what was typed, and an answer names the rows that decided.
+    assert bad in page.locator("#taught").inner_text() and "hf_memaug" in page.title()
+    page.locator("textarea:visible").first.fill(lines[0].split("\t")[0])
+    page.get_by_role("button", name="Ask").click()
+    page.wait_for_function("document.querySelector('#taught-answer .first b').innerText == 'bad'")
+    page.get_by_text("The rows that decided").wait_for(timeout=60_000)
+    # A class that was just added can be chosen again.
+    page.get_by_label("Or the name of a new class").fill("<b>new</b>")
+    page.get_by_role("button", name="Teach", exact=True).click()
+    page.locator("#taught td", has_text="<b>new</b>").wait_for(timeout=60_000)
+    teach(page, "something else", "<b>new</b>", rows=14)
+    page.get_by_role("button", name="Erase something else").click()
+    page.get_by_text("13 rows taught.").wait_for(timeout=60_000)
+    page.get_by_role("button", name="Download the checkpoint").click()
+    with page.expect_download(timeout=60_000) as download:
+        page.locator("a[download]").first.click()
+    with zipfile.ZipFile(download.value.path()) as file:
+        file.extractall(tmp_path)
+    assert load_predictor(tmp_path).labels == ["bad", "fair", "good", "<b>new</b>"]
+    page.get_by_role("button", name="Erase all rows").click()
+    page.get_by_text("Nothing is taught yet").wait_for(timeout=60_000)
+    teach(other, "of another user", "bad", rows=1)
+    assert is_quiet(page) and is_quiet(other)
+
+
+def test_pictures_and_errors_of_the_teach_tab(open_page, serve, tmp_path):
+    for number in range(2):
+        picture(number).save(tmp_path / f"{number}.png")
+    page = open_teaching(open_page(serve(GMOE)[0]))
+    page.get_by_role("button", name="Teach", exact=True).click()
+    page.get_by_text("There is no picture yet").wait_for(timeout=60_000)
+    page.locator("[role=tabpanel]:visible input[type=file]").first.set_input_files(tmp_path / "0.png")
+    page.locator("#taught-answer .card").first.wait_for(timeout=60_000)
+    page.get_by_role("button", name="Teach", exact=True).click()
+    page.locator("#taught td", has_text=".png").wait_for(timeout=60_000)
+    page.get_by_role("button", name="Teach several rows").click()
+    page.locator("input[type=file][multiple]").set_input_files([tmp_path / "0.png", tmp_path / "1.png"])
+    page.locator("tr.file").nth(1).wait_for(timeout=60_000)
+    page.get_by_role("button", name="Teach these rows").click()
+    page.get_by_text("2 rows taught.").wait_for(timeout=60_000)
     assert is_quiet(page)
 
 
