@@ -111,7 +111,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         if source.get("dev_split") is not None:
             selection = f"Models are selected on {source['dev_split']} and scored on {source['test_split']}."
         finish(call, folder, display, found, baseline, selection)
-        kept = [folder.path / record["checkpoint"] for record in records if record.get("checkpoint")]
+        kept = [folder.job_folder(record["name"]) / "checkpoint" for record in records if record.get("checkpoint")]
         kept = [path for path in kept if path.is_dir()]
         for path in kept if len(kept) < 4 else ():
             display.text(f"checkpoint: {path}")

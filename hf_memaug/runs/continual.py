@@ -14,6 +14,7 @@ from hf_memaug.hub.provenance import record_run
 from hf_memaug.runs.building import Parts, build_model, checkpoint_processor, has_history, processor_of
 from hf_memaug.runs.cards import kept_whole, score_facts, write_checkpoint_card
 from hf_memaug.runs.costs import parameter_counts
+from hf_memaug.runs.folder import job_folder
 from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import Chosen, chosen
 from hf_memaug.runs.progress import Steps
@@ -34,7 +35,7 @@ def continual_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     from hf_memaug.runs.training import keep_facts
     from hf_memaug.training.continual.record import RECORD_FILE
 
-    folder, protocol = run / "jobs" / job.name, job.protocol
+    folder, protocol = job_folder(run, job.name), job.protocol
     parts, max_length = split(job), protocol["max_length"]
     arguments = training_arguments(job, folder)
     set_seed(job.seed)

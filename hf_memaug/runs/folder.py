@@ -16,14 +16,16 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hf_memaug.files import differing, read_json_lines, write_atomically
 from hf_memaug.runs.errors import DataRefused, UsageError
-from hf_memaug.runs.job import JOB_FILE, Job
+
+if TYPE_CHECKING:
+    from hf_memaug.runs.job import Job
 
 RUN_FILE, DATA_FILE, RECIPE_FILE, RECORDS_FILE = "run.json", "data.json", "recipe.yaml", "runs.jsonl"
-RESULTS_FILE = "results.json"
+RESULTS_FILE, JOB_FILE = "results.json", "job.json"
 # The jobs of one method differ in these and in nothing else.
 OF_A_JOB = ("target", "left_out", "seed", "start", "draw", "hparams", "weights")
 
@@ -45,6 +47,7 @@ class RunFolder:
 
         try:
             self.path.mkdir(parents=True, exist_ok=True)
+            check_links(self.path)
             file = open(self.path / "lock", "a+")
         except OSError as error:
             raise UsageError(
@@ -69,6 +72,8 @@ class RunFolder:
         path = self.path / RECORDS_FILE
         records, broken = read_json_lines(path)
         self.warnings = [f"{path}, line {number} is broken and is skipped. Its job runs again." for number in broken]
+        for record in records:
+            self.job_folder(record["name"])  # raises an error for a name that leads out of the folder
         return list({record["name"]: record for record in records}.values())
 
     def append(self, record: Mapping[str, Any]) -> None:
@@ -82,9 +87,9 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def job_folder(self, name: str) -> Path:
-        return self.path / "jobs" / name
+        return job_folder(self.path, name)
 
-    def check_jobs(self, jobs: Sequence[Job]) -> set[str]:
+    def check_jobs(self, jobs: Sequence["Job"]) -> set[str]:
         """The names of the jobs that are done. Raises an error if the folder holds jobs with other settings."""
         done = {record["name"]: record["job"] for record in self.records()}
         for job in jobs:
@@ -143,6 +148,26 @@ class RunFolder:
 
     def finish(self) -> None:
         self.write(RUN_FILE, {**self.read(RUN_FILE), "finished": now()})
+
+
+def job_folder(run: Path, name: str) -> Path:
+    """The folder of a job. Raises an error for a name that leads out of the run folder `run`."""
+    folder = run / "jobs" / str(name)
+    if run.resolve() / "jobs" not in folder.resolve().parents:
+        raise UsageError(f"{run} has a job {name!r}, which is not a folder in {run / 'jobs'}. Use another run folder.")
+    return folder
+
+
+def check_links(path: Path) -> None:
+    """Raises an error if a symbolic link leads out of the run folder, because files there would be changed or shown."""
+    root = os.path.realpath(path)
+    for folder, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            place = os.path.join(folder, name)
+            if os.path.islink(place) and not Path(os.path.realpath(place)).is_relative_to(root):
+                raise UsageError(
+                    f"{place} is a link that leads out of the run folder. Delete it, or use another folder."
+                )
 
 
 def _incomparable(job: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:

@@ -23,9 +23,9 @@ from typing import Any
 
 from hf_memaug.files import readable_error, write_atomically
 from hf_memaug.runs.errors import CommandError
+from hf_memaug.runs.folder import JOB_FILE, job_folder
 from hf_memaug.runs.progress import Say, Steps, Stop, end_with_the_parent, tensorboard_in
 
-JOB_FILE = "job.json"
 # Stands for "no domain is left out" as a target, and for "all rows are of one domain" as a column.
 NONE = "none"
 # Marks the lines of a job's output that are events.
@@ -118,7 +118,7 @@ def run_job(job: Job, run: Path, say: Say, stop: Stop) -> dict[str, Any]:
     for module in job.imports:
         importlib.import_module(module)
     module, _, function = KINDS[job.kind].partition(":")
-    folder = run / "jobs" / job.name
+    folder = job_folder(run, job.name)
     job.write(folder)
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -135,7 +135,7 @@ def run_job(job: Job, run: Path, say: Say, stop: Stop) -> dict[str, Any]:
 
 def run_guarded(job: Job, run: Path, say: Say, stop: Stop) -> None:
     """Runs a job with its output in log.txt. The last event is `done`, `failed` or `interrupted`."""
-    folder = run / "jobs" / job.name
+    folder = job_folder(run, job.name)
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "log.txt", "a", encoding="utf-8") as log:
         try:

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from hf_memaug.files import read_json_lines
+from hf_memaug.runs.folder import DATA_FILE, RECIPE_FILE, RECORDS_FILE, RUN_FILE, check_links, job_folder
 
-RUN_FILE, DATA_FILE, RECIPE_FILE, RECORDS_FILE = "run.json", "data.json", "recipe.yaml", "runs.jsonl"
 # In the folder of a job.
 LOG_FILE, FEATURES_FILE, MEMORY_FILE, PATCHES_FOLDER = "metrics.jsonl", "features.npz", "memory.json", "patches"
 # What the memory of a model that reads the layers of a second encoder consists of, in `memory.json`.
@@ -83,6 +83,7 @@ class Run:
         self.notes: list[str] = []
         if not self.path.is_dir():
             raise FileNotFoundError(f"`run_folder` is {str(path)!r}, which is not a folder. Use that of a run.")
+        check_links(self.path)
         self.info, self.data = self._mapping(RUN_FILE), self._mapping(DATA_FILE)
         recipe = self.path / RECIPE_FILE
         self.recipe = recipe.read_text(encoding="utf-8", errors="replace") if recipe.is_file() else None
@@ -176,7 +177,7 @@ class Run:
 
     def _result(self, line: dict) -> Result:
         job, scores, matrix = line["job"], _scores(line.get("scores")), line.get("matrix")
-        folder, target = self.path / "jobs" / line["name"], job.get("target")
+        folder, target = job_folder(self.path, line["name"]), job.get("target")
         of_job = {key: value for key, value in job.items() if key not in ("method", "target", "seed", "backbone")}
         return Result(
             name=line["name"],

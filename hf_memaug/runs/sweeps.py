@@ -29,6 +29,7 @@ from hf_memaug.evaluation.domain_selection import (
 from hf_memaug.files import file_name, write_atomically
 from hf_memaug.runs.cards import write_winner_card
 from hf_memaug.runs.errors import UsageError
+from hf_memaug.runs.folder import job_folder
 from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import Chosen, chosen
 from hf_memaug.runs.rows import data_name
@@ -184,7 +185,7 @@ def choices(jobs: Sequence[Job], folder: Path, selection: str) -> list[tuple[Cho
     by_name = {job.name: job for job in jobs}
     if not jobs:
         return []
-    records = read_records(*(folder / "jobs" / name / RECORDS_FILE for name in by_name))
+    records = read_records(*(job_folder(folder, name) / RECORDS_FILE for name in by_name))
     return [(choice, by_name[choice.record.args["job"]]) for choice in choose(records, selection)]
 
 
@@ -205,7 +206,7 @@ def keep_winners(jobs: Sequence[Job], done: Sequence[Job], folder: Path, selecti
     waiting = {job.method for job in jobs if job.name not in names} if selection == "leave_one_out" else set()
     for job in done:
         if job.method not in waiting:
-            shutil.rmtree(folder / "jobs" / job.name / "weights", ignore_errors=True)
+            shutil.rmtree(job_folder(folder, job.name) / "weights", ignore_errors=True)
     return kept
 
 
@@ -231,7 +232,7 @@ def _keep(choice: Choice, job: Job, selection: str, folder: Path, jobs, done) ->
         "chosen_among": {"finished": sum(one.name in finished for one in rivals), "planned": len(rivals)},
         "record": json.loads(record.to_json()),
     }
-    weights = folder / "jobs" / job.name / "weights" / f"step-{record.step}"
+    weights = job_folder(folder, job.name) / "weights" / f"step-{record.step}"
     if weights.is_dir():
         partial = target.with_name(f".{target.name}.partial")
         shutil.rmtree(partial, ignore_errors=True)

@@ -19,6 +19,7 @@ from hf_memaug.runs.building import Parts, build_model, processor_of
 from hf_memaug.runs.cards import DEV_SCORES, keep_checkpoint
 from hf_memaug.runs.costs import parameter_counts
 from hf_memaug.runs.errors import CommandError
+from hf_memaug.runs.folder import job_folder
 from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import Chosen, chosen
 from hf_memaug.runs.progress import Steps, report_to
@@ -36,7 +37,7 @@ GUARD_ROWS = 500
 
 def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     """Trains a model, selects its best evaluation on dev rows, scores it and keeps it."""
-    folder, one = run / "jobs" / job.name, chosen(job.method)
+    folder, one = job_folder(run, job.name), chosen(job.method)
     is_sweep = "draw" in job.protocol
     parts = sweep_parts(job) if is_sweep else _parts(job)
     train = parts["train"]
@@ -47,7 +48,7 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
         settings = {"dropout": job.protocol["hparams"]["dropout"], **settings}
     backbone = job.backbone
     if job.start is not None:
-        backbone = str(run / "jobs" / job.start / "checkpoint")
+        backbone = str(job_folder(run, job.start) / "checkpoint")
         if not Path(backbone).is_dir():
             raise CommandError(f"There is no checkpoint of {job.start}, which it starts from. Did that job fail?")
     elif backbone == SMALL and kind_of(train) != "graph":

@@ -150,6 +150,28 @@ def test_a_broken_line_is_skipped_and_its_job_runs_again(folder):
     assert {record["name"] for record in folder.records()} == {"m-seed1", "m-seed2"} and len(folder.warnings) == 1
 
 
+def test_a_run_folder_changes_nothing_outside_of_it(folder, tmp_path):
+    other = tmp_path / "other"
+    (other / "checkpoint").mkdir(parents=True)
+    record = {"job": quick(1).identity, "validation": 0.0, "scores": {}}
+    for name in (str(other), "../../other", "", "jobs/../.."):
+        with folder.locked():
+            (folder.path / "runs.jsonl").write_text(json.dumps({**record, "name": name}) + "\n")
+            for use, of in ((RunFolder.records, folder), (read_run, folder.path)):
+                with pytest.raises(UsageError, match="not a folder in"):
+                    use(of)
+    (folder.path / "runs.jsonl").unlink()
+    for name in ("jobs", "lock", "report.html"):
+        (folder.path / name).unlink(missing_ok=True)
+        (folder.path / name).symlink_to(other)
+        with pytest.raises(UsageError, match=f"{name} is a link that leads out of the run folder"), folder.locked():
+            pass
+        with pytest.raises(UsageError, match="link"):
+            read_run(folder.path)
+        (folder.path / name).unlink()
+    assert (other / "checkpoint").is_dir()
+
+
 def test_two_runs_do_not_share_a_folder(folder):
     with folder.locked(), pytest.raises(UsageError, match="in use by another run"):
         with RunFolder(folder.path).locked():
