@@ -110,7 +110,7 @@ def main() -> None:
             batch = tokenizer(list(texts[start : start + 64]), padding=True, return_tensors="pt").to(device)
             said = model.generate(**batch, max_new_tokens=script.max_new_tokens, do_sample=False)
             replies += tokenizer.batch_decode(said, skip_special_tokens=True)
-        score = 100 * bleu([reply.split() for reply in replies], [reply.lower().split() for reply in given])
+        score = 100 * bleu(replies, [reply.lower() for reply in given])
         print(f"{domain}: BLEU-2 {score:.1f}, such as {texts[0]!r} -> {replies[0]!r}")
 
 
