@@ -128,6 +128,23 @@ class Predictor:
         return replace(self, model=model.to(self.model.device))
 
 
+def refuse_non_finite(model: Any, name: str, argument: str) -> None:
+    """From now on, a forward pass of the model whose best logits are NaN or infinite raises an error."""
+
+    def check(module, given, outputs) -> None:
+        logits = [value for key, value in outputs.items() if key.endswith("logits") and torch.is_tensor(value)]
+        # A mask may set single logits to minus infinity, and never the best of a row.
+        if all(bool(one.amax(dim=-1).isfinite().all()) for one in logits if one.numel()):
+            return
+        tensors = (*module.named_parameters(), *module.named_buffers())
+        bad = next((key for key, value in tensors if not bool(value.isfinite().all())), None)
+        reason = "although all its weights are finite: check the inputs" if bad is None else f"because of its `{bad}`"
+        fix = "." if bad is None else ". Train it again, with a lower `learning_rate`, or restore an earlier checkpoint."
+        raise checkpoints.CheckpointError(f"`{argument}` {name!r} predicts values that are not finite, {reason}{fix}")
+
+    model.register_forward_hook(check)
+
+
 def load_predictor(
     name_or_path: str | os.PathLike, argument: str = "checkpoint", dtype: Any = torch.float32, device: str | None = None
 ) -> Predictor:
@@ -152,6 +169,7 @@ def load_predictor(
     if kind == "words" and processor.mask_token is None:
         raise checkpoints.CheckpointError(f"`{argument}` {name!r} fills masks, and its tokenizer has no mask token.")
     model = checkpoints.load_model(name, config, argument, dtype=dtype)
+    refuse_non_finite(model, name, argument)
     pairs, max_length = "none", None
     if kind not in ("image", "graph"):
         # Tokenizers without a limit say 10**30.

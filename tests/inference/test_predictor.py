@@ -8,6 +8,7 @@ import sys
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from saved_checkpoints import CONTEXT, NAMES, PREDICTING, SMILES, TEXT, case_of, picture, put_adapter, save
 from tiny_backbones import save_backbone
 
@@ -80,6 +81,16 @@ def test_regressions_and_independent_labels(tmp_path):
     assert found.kind == "number" and found.scores == (("stars", pytest.approx(score)),)
     assert other.kind == "independent"
     assert dict(other.scores) == pytest.approx(dict(zip(NAMES.values(), logits.sigmoid().tolist(), strict=True)))
+
+
+def test_weights_that_are_not_finite_are_named(tmp_path):
+    folder, file = save(KV, tmp_path), tmp_path / "model.safetensors"
+    weights = load_file(file)
+    name = next(name for name in weights if name.endswith("slot_values"))
+    weights[name][0] = torch.nan
+    save_file(weights, file, {"format": "pt"})
+    with pytest.raises(CheckpointError, match=f"not finite, because of its `{name}`"):
+        load_predictor(folder).predict([TEXT])
 
 
 def test_pairs_of_texts(tmp_path, predictor_of):
