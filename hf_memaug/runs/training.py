@@ -57,6 +57,9 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     set_seed(sweeps.training_seed(job) if is_sweep else job.seed)
     model = build_model(one, Parts(backbone, train, processor, job.general, settings, others, job.vectors))
     max_length = job.protocol.get("max_length")
+    if max_length is not None and hasattr(processor, "model_max_length"):
+        # It is saved with the tokenizer, so that a checkpoint reads texts as in training.
+        processor.model_max_length = max_length
     ready = {name: prepared(part, processor, max_length, model) for name, part in parts.items()}
     make = sweeps.training_arguments if is_sweep else training_arguments
     arguments = make(job, one, ready["train"], folder)

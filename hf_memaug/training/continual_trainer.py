@@ -119,6 +119,9 @@ class ContinualTrainer(DomainTrainer):
         # This trainer scores test rows; the trainers of the stages score dev rows.
         self.eval_dataset = DomainDataset.concatenate(list(self.test_rows.values()))
         self.scored_split = "dev" if test_dataset is None else "test"
+        if args.max_length is not None and isinstance(self.processing_class, PreTrainedTokenizerBase):
+            # It is saved with the tokenizer, so that a checkpoint reads texts as in training.
+            self.processing_class.model_max_length = args.max_length
         self.strategy = STRATEGIES[args.strategy](args)
         self.strategy.check_model(self.model, self.processing_class, self.train_dataset)
         self._continue(history, labels)

@@ -7,13 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from transformers import AutoTokenizer
 
 
 @pytest.fixture
 def trained(command, columns, backbones, quick, memory, tmp_path):
     """A small model with a memory that was trained by the command."""
     words = ["train", *columns, "--method", "+memory", "--target", "films", "--backbone", backbones["roberta"]]
-    code, _, error = command(*words, *quick, *memory, "--output", "trained", "--quiet")
+    code, _, error = command(*words, *quick, *memory, "--max-length", 6, "--output", "trained", "--quiet")
     assert code == 0, error
     return tmp_path / "trained/jobs/+memory-films-seed0/checkpoint"
 
@@ -26,6 +27,7 @@ def test_a_checkpoint_is_scored_by_domain(command, trained, columns, tmp_path, r
     # What the run says of the domain that was left out.
     (record,) = read_lines(tmp_path / "trained/runs.jsonl")
     assert found["scores"]["films"] == pytest.approx(record["scores"]["films"]) and found["rows"]["films"] == 12
+    assert AutoTokenizer.from_pretrained(trained).model_max_length == 6, "texts are read as in training"
     code, out, _ = command("evaluate", trained, *columns, "--json")
     assert json.loads(out)["scores"] == found["scores"]
     # Whatever the order in which the rows are scored.
