@@ -13,6 +13,9 @@ import numpy as np
 
 from hf_memaug.evaluation.checks import check_same_length, float_array
 
+# With two pairs an interval is wider than any score.
+FEWEST_PAIRS = 3
+
 
 @dataclass(frozen=True)
 class PairedTest:
@@ -60,8 +63,8 @@ def paired_t_test(a: Any, b: Any) -> PairedTest:
     """
     a, b = (float_array(name, values) for name, values in (("a", a), ("b", b)))
     check_same_length(a=a, b=b)
-    if a.size < 2:
-        raise ValueError("`paired_t_test` needs at least 2 pairs and `a` has 1: run more seeds.")
+    if a.size < FEWEST_PAIRS:
+        raise ValueError(f"`paired_t_test` needs at least {FEWEST_PAIRS} pairs and `a` has {a.size}: run more seeds.")
     from scipy.stats import ttest_1samp
 
     # 0.3 - 0.2 and 0.2 - 0.1 differ in the last bit; unrounded, that bit would fake a variance.

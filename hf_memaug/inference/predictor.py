@@ -138,9 +138,10 @@ def refuse_non_finite(model: Any, name: str, argument: str) -> None:
             return
         tensors = (*module.named_parameters(), *module.named_buffers())
         bad = next((key for key, value in tensors if not bool(value.isfinite().all())), None)
-        reason = "although all its weights are finite: check the inputs" if bad is None else f"because of its `{bad}`"
-        fix = "." if bad is None else ". Train it again, with a lower `learning_rate`, or restore an earlier checkpoint."
-        raise checkpoints.CheckpointError(f"`{argument}` {name!r} predicts values that are not finite, {reason}{fix}")
+        reason = "although its weights are finite. Check the inputs."
+        if bad is not None:
+            reason = f"because of its `{bad}`. Train it again, with a lower `learning_rate`, or restore a checkpoint."
+        raise checkpoints.CheckpointError(f"`{argument}` {name!r} predicts values that are not finite, {reason}")
 
     model.register_forward_hook(check)
 

@@ -7,6 +7,7 @@ Result files: one row per trained model, so that means and tests can be recomput
 import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from numbers import Real
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import NamedTuple
 from hf_memaug.evaluation.checks import check_name
 from hf_memaug.evaluation.continual import LOWER_IS_BETTER
 from hf_memaug.evaluation.per_domain import score_table
-from hf_memaug.evaluation.statistics import PairedTest, paired_t_test
+from hf_memaug.evaluation.statistics import FEWEST_PAIRS, PairedTest, paired_t_test
 from hf_memaug.files import write_atomically
 from hf_memaug.hub.provenance import MADE_WITH, here
 
@@ -117,7 +118,7 @@ class Comparison(NamedTuple):
     Attributes:
         averages: seed -> mean over the targets, of the seeds that have all targets.
         difference: difference of the means over the pairs; None without a pair.
-        test: the paired t-test; None with fewer than two pairs.
+        test: the paired t-test, in points; None with fewer than three pairs.
         n: number of pairs.
     """
 
@@ -179,7 +180,11 @@ def compare(scores: Scores, method: str, baseline: str, targets: Sequence[str], 
     a, b = [mine[seed] for seed in seeds], [theirs[seed] for seed in seeds]
     if over == "targets":
         a, b = ([fmean(scores[name][t][s] for s in seeds) for t in targets] for name in (method, baseline))
-    return Comparison(mine, fmean(a) - fmean(b), paired_t_test(a, b) if len(a) > 1 else None, len(a))
+    test = paired_t_test(a, b) if len(a) >= FEWEST_PAIRS else None
+    if test is not None:
+        # Two scores differ by 100 points at most.
+        test = replace(test, low=max(test.low, -100.0), high=min(test.high, 100.0))
+    return Comparison(mine, fmean(a) - fmean(b), test, len(a))
 
 
 def domains_of(rows: Iterable[Mapping], data: str, cross: Sequence[str]) -> list[str]:

@@ -67,7 +67,7 @@ def test_results_are_frozen_and_plain():
 @pytest.mark.parametrize(
     "a, b, words",
     [
-        ([1.0], [2.0], "needs at least 2 pairs"),
+        ([1.0, 2.0], [2.0, 3.5], "needs at least 3 pairs"),
         ([], [], "`a` has shape"),
         ([1.0, 2.0], [1.0], "`a` has 2 items and `b` has 1"),
         ([1.0, 2.0], [1.0, float("nan")], "`b` holds NaN"),

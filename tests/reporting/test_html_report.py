@@ -125,7 +125,7 @@ def test_the_best_setting_is_chosen_on_validation_data(tmp_path):
 
 def test_one_seed_equal_methods_and_missing_seeds(tmp_path):
     one_seed = scores.comparison_section(read_run(small_run(tmp_path / "a", seeds=(0,))), None)
-    assert "±" not in "".join(row(one_seed, "mil")) and "One seed allows no test" in texts_of(one_seed)
+    assert "±" not in "".join(row(one_seed, "mil")) and "Fewer than three seeds allow no test" in texts_of(one_seed)
 
     def twins(lines):
         mil = [line for line in lines if line["job"]["method"] == "mil"]
@@ -185,6 +185,15 @@ def test_intervals_are_those_of_the_mean(runs, pages):
     assert seen[2] == f"{mean:.1f} ± {np.std(values, ddof=1):.1f}"
 
 
+def test_two_seeds_have_no_test_and_intervals_stay_within_the_scores(tmp_path):
+    run = read_run(small_run(tmp_path, seeds=(0, 1)))
+    comparison, domains = scores.comparison_section(run, None), scores.domains_section(run, None)
+    assert "*" not in "".join(row(comparison, "mil")) and "p " not in row(comparison, "mil")[-1]
+    assert "Fewer than three seeds" in texts_of(comparison) and domains.blocks
+    assert scores._spread([10.0, 99.0], "mil", "accuracy").low is None
+    assert scores._spread([10.0, 50.0, 99.0], "mil", "accuracy")[1:3] == (0.0, 100.0)
+
+
 def test_costs(runs):
     section = scores.cost_section(read_run(runs["text"]), None)
     # 146.4 s and 0 to 4 more, against 61 s and as much.
@@ -213,6 +222,9 @@ def test_phases_of_a_run_are_laid_end_to_end():
     logs += [("1-books", 20, "loss", 0.2)]
     found = history.logged([{"phase": phase, "step": step, name: value} for phase, step, name, value in logs])
     assert found == {"loss": {10: 0.9, 20: 0.5, 30: 0.4, 40: 0.2}, "eval_f1": {20: 0.6, 40: 0.7}}
+    logs = [("meta_train", 10, "loss", 0.9), ("meta_train", 20, "loss", 0.8), ("train", 5, "loss", 0.7)]
+    found = history.logged([{"phase": phase, "step": step, name: value} for phase, step, name, value in logs])
+    assert found == {"loss": {10: 0.9, 20: 0.8, 25: 0.7}}, "MIL"
 
 
 def test_the_continual_matrix_is_the_mean_over_seeds(runs, pages):

@@ -73,7 +73,7 @@ def interval_panels(names: Sequence[str], panels: Mapping[str, Mapping[str, Spre
 
 
 def _ends(spreads: Sequence[Spread]) -> tuple[float, float]:
-    """The range to show. The interval of two seeds can be wider than any score: it may leave the panel."""
+    """The range to show. The interval of few seeds can be much wider than the scores: it may leave the panel."""
     values = [value for one in spreads for value in one.values]
     room = max(3 * (max(values) - min(values)), 1.0)
     low = min(one.mean if one.low is None else one.low for one in spreads)

@@ -72,6 +72,8 @@ def logged(entries: list[dict]) -> dict[str, dict[float, float]]:
         if entry.get("phase") not in (None, "train") and is_number(entry.get("step")):
             ends[entry["phase"]] = max(ends.get(entry["phase"], 0), entry["step"])
     begins = dict(zip(ends, accumulate(ends.values(), initial=0), strict=False))
+    # What is logged of the whole run has steps of the whole; MIL's training begins after its meta-training.
+    begins["train"] = ends.get("meta_train", 0)
     found: dict[str, dict[float, float]] = {}
     for entry in entries:
         if is_number(step := entry.get("step")):

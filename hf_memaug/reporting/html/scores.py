@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from hf_memaug.evaluation.statistics import paired_t_test, summarise
+from hf_memaug.evaluation.statistics import FEWEST_PAIRS, paired_t_test, summarise
 from hf_memaug.registry import graph_family
 from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.blocks import (
@@ -122,7 +122,7 @@ def _headline(found: Methods, run: Run, metric: str) -> str:
         sure = "significant" if overall.test.p_value < _STARS[-1][0] else "not significant"
         against = f"{number(overall.difference, sign=True)} against {found.baseline}"
         return f"{said} That is {against}, {sure} (paired t-test, {p_text(overall.test.p_value)})."
-    return f"{said} One seed allows no test: run several."
+    return f"{said} Fewer than three seeds allow no test: run more."
 
 
 def _comparison_table(found: Methods, metric: str, order: Sequence[str], where: str = "") -> Table:
@@ -244,7 +244,7 @@ def domains_section(run: Run, baseline: str | None) -> Section:
         blocks += [Heading(one.backbone)] * (len(found) > 1)
         panels = {
             target: {
-                method: _spread(list(one.scores[method][target].values()), method)
+                method: _spread(list(one.scores[method][target].values()), method, metric)
                 for method in run.methods
                 if target in one.scores.get(method, {})
             }
@@ -254,12 +254,12 @@ def domains_section(run: Run, baseline: str | None) -> Section:
     return Section(key, title, [*blocks, *_source_domains(run, metric)])
 
 
-def _spread(values: list[float], method: str) -> charts.Spread:
+def _spread(values: list[float], method: str, metric: str) -> charts.Spread:
     mean, low, high = summarise(values).mean, None, None
-    if len(values) > 1:
-        # The interval of a mean is that of its difference to zero.
+    if len(values) >= FEWEST_PAIRS:
+        # The interval of a mean is that of its difference to zero, within what a score can be.
         test = paired_t_test(values, [0.0] * len(values))
-        low, high = test.low, test.high
+        low, high = max(test.low, -100.0 if metric == "mcc" else 0.0), min(test.high, 100.0)
     interval = "" if low is None else f" [{number(low)}, {number(high)}]"
     tip = f"{method}: {number(mean)}{interval}; by seed {', '.join(number(value, 2) for value in values)}"
     return charts.Spread(mean, low, high, values, tip)
