@@ -135,7 +135,7 @@ class BilevelTrainingArguments(DomainTrainingArguments):
     `max_steps`, evaluation and selection, which are the meta-test's. The fields below set the length of meta-training.
     """
 
-    memory_learning_rate: float = field(default=1e-3, metadata={"help": "Learning rate of the memory."})
+    memory_learning_rate: float = field(default=1e-4, metadata={"help": "Learning rate of the memory."})
     episodes: int = field(default=30, metadata={"help": "How many times a meta-target domain is drawn."})
     episode_steps: int = field(default=20, metadata={"help": "T, the steps of the memory in an episode."})
     inner_steps: int = field(

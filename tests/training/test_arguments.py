@@ -22,6 +22,10 @@ def own_fields(arguments_class):
     return [field for field in fields(arguments_class) if field.name not in theirs]
 
 
+def test_the_memory_of_mil_learns_at_the_rate_of_our_tables():
+    assert make(BilevelTrainingArguments).memory_learning_rate == 1e-4
+
+
 def test_mil_is_a_trainer(tmp_path):
     with pytest.raises(ValueError, match="use `BilevelTrainer`"):
         DomainTrainingArguments(output_dir=str(tmp_path), algorithm="mil")
