@@ -31,7 +31,7 @@ class ViTGMoEConfig(ViTConfig):
             `k` of TOP_k, how many of them read a token.
         moe_placement (`str`, *optional*, defaults to `"last_two"`):
             Which layers have experts: `"last_two"` of the even layers, or `"every_two"`, all even layers. Layers are
-            counted from 0, as in the paper: 8 and 10 of 12.
+            counted from 0, as in the paper: 8 and 10 of 12, 0 and 2 of 4.
         moe_layers (`list[int]`, *optional*):
             The layers by number, from 0, where neither is wanted.
         router (`str`, *optional*, defaults to `"cosine"`):

@@ -42,8 +42,10 @@ class CosineRouter(nn.Module):
         super().__init__()
         self.projection = nn.Linear(hidden_size, router_dim)
         self.experts = nn.Parameter(torch.empty(num_experts, router_dim).normal_())
-        self.log_scale = nn.Parameter(torch.tensor(math.log(scale)))
+        # One-dimensional, because FSDP2 and DeepSpeed cannot shard a scalar.
+        self.log_scale = nn.Parameter(torch.tensor([math.log(scale)]))
         self.max_log_scale = math.log(max_scale)
+        self.register_load_state_dict_pre_hook(_without_scalars)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         # In full precision, whatever the rest is in: close calls decide who reads a token.
@@ -53,6 +55,13 @@ class CosineRouter(nn.Module):
             scale = self.log_scale.to(exact).clamp(max=self.max_log_scale).exp()
             directions = F.normalize(F.linear(tokens.to(exact), weight.to(exact), bias.to(exact)), dim=-1)
             return F.linear(directions, F.normalize(self.experts.to(exact), dim=-1)) * scale
+
+
+def _without_scalars(router: CosineRouter, state: dict[str, torch.Tensor], prefix: str, *_) -> None:
+    """Weights of before 0.2.0 have a scalar here."""
+    name = f"{prefix}log_scale"
+    if name in state:
+        state[name] = state[name].reshape(1)
 
 
 class LinearRouter(nn.Module):

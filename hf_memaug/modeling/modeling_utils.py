@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import nn
 from transformers import AutoConfig, PreTrainedConfig
+from transformers.core_model_loading import ConversionOps
 from transformers.utils import ModelOutput
 
 from hf_memaug.configuration.checks import refuse_misspelt_fields
@@ -57,6 +58,18 @@ def split_arguments(verb: str, config_class: type, kwargs: dict, takes: set[str]
         if name not in known:
             raise TypeError(f"`{verb}` takes no `{name}`. Did you mean `{nearest(name, known | takes, 0)}`?")
     return how, given
+
+
+class Flatten(ConversionOps):
+    """A scalar of a checkpoint of before 0.2.0 as a tensor of one element."""
+
+    def convert(self, input_dict, source_patterns, target_patterns, **kwargs):
+        (tensors,) = input_dict.values()
+        return {target_patterns[0]: (tensors[0] if isinstance(tensors, list) else tensors).reshape(-1)}
+
+    @property
+    def reverse_op(self):
+        return self
 
 
 class MemoryOutput(ModelOutput):

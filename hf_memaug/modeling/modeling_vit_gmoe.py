@@ -11,6 +11,8 @@ from torch import nn
 from transformers import AutoConfig, AutoModel, AutoModelForImageClassification, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
+from transformers.conversion_mapping import register_checkpoint_conversion_mapping
+from transformers.core_model_loading import WeightConverter
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, use_experts_implementation
 from transformers.models.deit.modeling_deit import DeiTEmbeddings
 from transformers.models.vit.modeling_vit import ViTEmbeddings, ViTLayer, ViTPooler, ViTPreTrainedModel
@@ -25,6 +27,7 @@ from hf_memaug.layers.router import CosineRouter, LinearRouter, Routing, importa
 from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_utils import (
     LOADING,
+    Flatten,
     MemoryModelMixin,
     MemoryOutput,
     config_of_backbone,
@@ -101,6 +104,8 @@ def grouped_experts_forward(experts: Any, tokens, chosen, weights) -> torch.Tens
 
 
 ALL_EXPERTS_FUNCTIONS.register("grouped_experts", grouped_experts_forward)
+_scale = "router.log_scale"
+register_checkpoint_conversion_mapping("vit_gmoe", [WeightConverter(_scale, _scale, [Flatten()])], overwrite=True)
 
 
 class MixtureOfExperts(nn.Module):

@@ -58,6 +58,10 @@ def test_the_scale_begins_at_2_and_ends_at_100():
     with torch.no_grad():
         router.log_scale.fill_(50.0)
     torch.testing.assert_close(router(tokens), 50 * at_first)
+    # FSDP2 and DeepSpeed cannot shard a scalar, which it was before 0.2.0.
+    assert router.log_scale.shape == (1,)
+    router.load_state_dict({**router.state_dict(), "log_scale": torch.tensor(0.0)})
+    torch.testing.assert_close(router(tokens), at_first / 2)
 
 
 @pytest.mark.parametrize("kind", [CosineRouter, LinearRouter])
