@@ -50,7 +50,7 @@ class WritableMemoryConfig(PreTrainedConfig):
 
     model_type = "writable_memory"
     sub_configs = {"classifier_config": AutoConfig, "general_config": AutoConfig}
-    keys_to_ignore_at_inference = ["classifier_logits", "gate", "memory_weights"]
+    keys_to_ignore_at_inference = ["classifier_logits", "memory_weights"]
     method_fields = ("memory_rows", "key_layers", "max_landmarks")
 
     classifier_config: dict | PreTrainedConfig | None = None

@@ -231,6 +231,11 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
 
     def _classify(self, inputs: dict, labels, output_memory_weights) -> WritableMemoryOutput:
         inputs = {name: value for name, value in inputs.items() if value is not None}
+        if self.training and labels is not None and self.config.memory_rows and torch.is_grad_enabled():
+            raise ValueError(
+                "A classifier cannot be trained while its memory has rows, whose features would no longer fit. Erase "
+                "them, train, and write them again."
+            )
         found, parts = self._keys(inputs)
         keys = self.memory.join(parts)
         if self._is_off:

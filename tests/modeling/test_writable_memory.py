@@ -172,6 +172,17 @@ def test_a_classifier_that_was_changed_after_writing_is_an_error(tmp_path):
         model.write(writable_rows(model, 1, seed=3), domain="more", tokenizer=TOKENIZER)
 
 
+def test_training_waits_until_the_rows_are_erased():
+    model = empty()
+    model.write(writable_rows(model, 1), domain="new", tokenizer=TOKENIZER)
+    inputs = {**TEXT.inputs(), "labels": torch.tensor([0, 1, 2])}
+    with pytest.raises(ValueError, match="cannot be trained while its memory has rows"):
+        model.train()(**inputs)
+    model.erase("new")
+    model(**inputs).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.classifier.classifier.parameters())
+
+
 def test_explanations_add_up_and_wrong_labels_are_found():
     model = empty()
     rows = writable_rows(model, 1, rows=60)
