@@ -8,6 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from hf_memaug.files import render
+from hf_memaug.hub.publishing import published_files
 from hf_memaug.inference import load_predictor
 from hf_memaug.inference.checkpoints import adapter_base, beside_checkpoint, checked_kind, read_config
 from hf_memaug.registry import FAMILIES
@@ -16,9 +17,6 @@ from hf_memaug.registry import FAMILIES
 COPY = "checkpoint"
 # The version that was tested, where Gradio is not installed here.
 _GRADIO = "6.31.0"
-# Of a checkpoint; not what training needs to go on: the optimizer, its schedule, the state of random numbers.
-_COPIED = ("*.json", "*.safetensors", "*.txt", "*.model", "*.jinja", "*.py")
-_LEFT = ("trainer_state.json",)
 
 
 def write_space(
@@ -96,13 +94,11 @@ def _copy(checkpoint: Path, into: Path, rows: bool, is_adapter: bool) -> None:
         # The model below an adapter may lie in a folder that no Space can see.
         for part in filter(None, (whole.model, whole.processor)):
             part.save_pretrained(into)
-    for pattern in () if is_adapter else _COPIED:
-        for path in sorted(checkpoint.glob(pattern)):
-            if path.name not in _LEFT:
-                shutil.copy2(path, into / path.name)
+    for path in () if is_adapter else published_files(checkpoint)[0]:
+        shutil.copy2(path, into / path.name)
     for file in ("memory.json", *(("features.npz",) if rows else ())):
         found = beside_checkpoint(str(checkpoint), file)
-        if found is not None:
+        if found is not None and not found.is_symlink():
             shutil.copy2(found, into / file)
 
 

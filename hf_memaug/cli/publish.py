@@ -3,14 +3,14 @@
 """`hf-memaug push`, `pull`, `report` and `app`."""
 
 import json
+import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
+from hf_memaug.files import is_disk_full
 from hf_memaug.runs.errors import CommandError, UsageError
 from hf_memaug.runs.settings import in_options
-
-# Files of training that a repository does not need.
-NOT_PUSHED = ["_stages/*", "checkpoint-*/*", "*.bin", "*.pt"]
 
 
 def report(call) -> int:
@@ -20,6 +20,11 @@ def report(call) -> int:
         print(write_report(call.arguments["run"], output=call.options.output, baseline=call.options.baseline))
     except (FileNotFoundError, ValueError) as error:
         raise UsageError(in_options(str(error), ["baseline"], run_folder="run")) from None
+    except OSError as error:
+        if is_disk_full(error):
+            raise
+        why = error.strerror or error
+        raise CommandError(f"The report cannot be written: {why}. Choose another file with `--output`.") from None
     return 0
 
 
@@ -39,25 +44,36 @@ def app(call) -> int:
 
 def push(call) -> int:
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
 
     from hf_memaug.app import write_space
+    from hf_memaug.hub.publishing import published_files
 
     options, repository = call.options, call.arguments["repository"]
     checkpoint, api = Path(call.arguments["checkpoint"]), HfApi()
+    try:
+        validate_repo_id(repository)
+    except HFValidationError as error:
+        raise UsageError(f"`repository` {repository!r} is not a name on the hub: {error}") from None
     is_adapter = (checkpoint / "adapter_config.json").is_file()
     if is_adapter and not options.space:
         raise UsageError(f"`checkpoint` {checkpoint} is an adapter. Use PEFT's `push_to_hub`, or `--space`.")
     if not is_adapter and not (checkpoint / "config.json").is_file():
         raise UsageError(f"`checkpoint` {checkpoint} has no config.json. Use the folder of a checkpoint.")
+    published, left_out = published_files(checkpoint)
+    if not is_adapter and not any(path.suffix == ".safetensors" for path in published):
+        raise UsageError(f"`checkpoint` {checkpoint} has no weights in safetensors files. Links are not published.")
     kind = {"repo_type": "space", "space_sdk": "gradio"} if options.space else {"repo_type": "model"}
     with tempfile.TemporaryDirectory() as folder:
-        # The card takes its title from the name of the folder.
-        prepared = Path(folder) / repository.split("/")[-1]
         if options.space:
-            source = write_space(str(checkpoint), prepared)
+            source = write_space(str(checkpoint), Path(folder, repository.split("/")[-1]))
         else:
-            source = _model(checkpoint, prepared, repository, options.with_code)
+            source = _model(published, Path(folder), repository, options.with_code)
+        for path in sorted(path for path in source.rglob("*") if path.is_file()):
+            print(f"{path.stat().st_size:>15,} bytes  {path.relative_to(source)}")
+        if left_out:
+            print(f"left out: {', '.join(path.name for path in left_out)}")
         try:
             api.create_repo(repository, private=options.private or None, exist_ok=True, **kind)
             api.upload_folder(
@@ -65,34 +81,39 @@ def push(call) -> int:
                 repo_type=kind["repo_type"],
                 folder_path=source,
                 commit_message=options.message or "Upload with hf-memaug",
-                ignore_patterns=NOT_PUSHED,
             )
-        except (HfHubHTTPError, OfflineModeIsEnabled, ConnectionError) as error:
-            raise CommandError(f"{repository} cannot be pushed: {str(error).splitlines()[0]}") from None
+        except Exception as error:  # of the HTTP client too, which huggingface_hub does not wrap
+            said = str(error).strip().splitlines() or [type(error).__name__]
+            raise CommandError(f"{repository} cannot be pushed: {said[0]}") from None
     print(f"{api.endpoint}/{'spaces/' * options.space}{repository}")
     return 0
 
 
-def _model(checkpoint: Path, folder: Path, repository: str, with_code: bool) -> Path:
-    """The checkpoint itself if it is complete; otherwise a copy with its processor, card and code."""
-    from hf_memaug.hub import complete_folder, export_with_code
+def _model(published: Sequence[Path], folder: Path, repository: str, with_code: bool) -> Path:
+    """A folder with these files of a checkpoint and its card, or with its code too."""
+    from hf_memaug.hub import export_with_code
+    from hf_memaug.hub.publishing import write_card
     from hf_memaug.inference import load_predictor
     from hf_memaug.inference.checkpoints import read_config
     from hf_memaug.registry import FAMILIES
 
-    is_ours = read_config(str(checkpoint)).model_type in FAMILIES
+    copy, exported = folder / "copy", folder / "exported"
+    copy.mkdir()
+    for path in published:
+        shutil.copyfile(path, copy / path.name, follow_symlinks=False)
+    config = read_config(str(copy))
+    is_ours = config.model_type in FAMILIES
     if with_code and not is_ours:
         raise UsageError("`--with-code` is for models of hf_memaug, and this one is of transformers. Leave it out.")
-    if not with_code and (not is_ours or (checkpoint / "README.md").is_file()):
-        return checkpoint
-    loaded = load_predictor(checkpoint, dtype="auto", device="cpu")
-    if with_code:
-        return export_with_code(loaded.model, folder, loaded.processor)
-    loaded.model.save_pretrained(folder)
-    if loaded.processor is not None:
-        loaded.processor.save_pretrained(folder)
-    complete_folder(loaded.model, folder, repository)
-    return folder
+    if config.architectures and (is_ours or getattr(config, "run_facts", None)):
+        write_card(config, config.architectures[0], copy, repository)
+    if not with_code:
+        return copy
+    loaded = load_predictor(copy, dtype="auto", device="cpu")
+    export_with_code(loaded.model, exported, loaded.processor)
+    shutil.copyfile(copy / "README.md", exported / "README.md")
+    write_card(loaded.model.config, type(loaded.model).__name__, exported, repository)
+    return exported
 
 
 def pull(call) -> int:

@@ -79,7 +79,7 @@ def check_layers(name: str, layers: Sequence[int], of: str, first: int, last: in
 
 def inherited_fields(backbone: PreTrainedConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a plain checkpoint's configuration; its labels only if none are given."""
-    dropped = {"model_type", "architectures", "transformers_version", "auto_map"}
+    dropped = {"model_type", "architectures", "transformers_version", "auto_map", "run_facts"}
     if {"num_labels", "id2label", "verbalizer"} & set(given):
         # The old head's labels, and what kind they were of, would otherwise win over the new ones.
         dropped |= {"id2label", "label2id", "problem_type"}

@@ -2,15 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a repository of the hub holds beside the weights."""
 
+import json
 import os
 import shutil
+from collections.abc import Iterable
 from contextlib import nullcontext
+from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from huggingface_hub import HfApi, ModelCard, list_repo_files
+from huggingface_hub import HfApi, ModelCard, ModelCardData, list_repo_files
 from huggingface_hub.errors import EntryNotFoundError, RepositoryNotFoundError
+from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.utils import logging
 
 from hf_memaug.configuration.configuration_writable_memory import GUARD_FILE
@@ -18,6 +22,36 @@ from hf_memaug.configuration.prompting import prompt_tokenizer
 from hf_memaug.hub.card import is_ours_to_write, model_card, processor_of
 
 logger = logging.get_logger(__name__)
+
+# What is published of a checkpoint's folder: the card, and what loading needs.
+PUBLISHED = (
+    *("README.md", "config.json", "generation_config.json", "adapter_config.json", "continual.json"),
+    *("*.safetensors", "*.safetensors.index.json"),
+    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("chat_template.json", "chat_template.jinja", "vocab.json", "vocab.txt", "merges.txt", "bpe.codes"),
+    *("tokenizer.model", "spiece.model", "spm.model", "sentencepiece.bpe.model", "source.spm", "target.spm"),
+)
+
+
+def published_files(folder: str | os.PathLike) -> tuple[list[Path], list[Path]]:
+    """What is published of a checkpoint's folder, and what is not: links, folders and all files of other names."""
+    published: list[Path] = []
+    left_out: list[Path] = []
+    names = [*PUBLISHED, *code_files(folder)]
+    for path in sorted(Path(folder).iterdir()):
+        is_wanted = path.is_file() and not path.is_symlink() and any(fnmatch(path.name, name) for name in names)
+        (published if is_wanted else left_out).append(path)
+    return published, left_out
+
+
+def code_files(folder: str | os.PathLike) -> set[str]:
+    """The names of the modules that the configuration of a checkpoint names in `auto_map`, and of those they import."""
+    config = Path(folder, "config.json")
+    auto_map = json.loads(config.read_text(encoding="utf-8")).get("auto_map") if config.is_file() else None
+    modules = [Path(folder, f"{str(name).split('.')[0]}.py") for name in (auto_map or {}).values()]
+    found = [path for module in modules if module.is_file() for path in (str(module), *get_relative_import_files(module))]
+    return {Path(path).name for path in found}
 
 
 def push_model(
@@ -39,7 +73,7 @@ def push_model(
 
     Args:
         folder (*optional*):
-            Where the model has been saved already.
+            Where the model has been saved already. Of its files, `published_files` are pushed.
     """
     api = HfApi(token=token)
     repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
@@ -57,6 +91,7 @@ def push_model(
         return api.upload_folder(
             repo_id=repo_id,
             folder_path=Path(saved),
+            allow_patterns=None if folder is None else [path.name for path in published_files(folder)[0]],
             commit_message=commit_message or "Upload model",
             commit_description=commit_description,
             revision=revision,
@@ -72,10 +107,7 @@ def complete_folder(
     a tokenizer that is there already are left alone.
     """
     folder = Path(folder)
-    readme = folder / "README.md"
-    if is_ours_to_write(readme):
-        known = ModelCard.load(readme).data.tags or [] if readme.exists() else []
-        model_card(model.config, type(model).__name__, repo_id, tags=[*known, *(tags or ())]).save(readme)
+    write_card(model.config, type(model).__name__, folder, repo_id, tags or ())
     copy_guard(model, folder)
     kind = processor_of(model.config, type(model).__name__)
     if kind is None:
@@ -85,6 +117,21 @@ def complete_folder(
         processor = _processor_of(model, kind)
         if processor is not None:
             processor.save_pretrained(folder)
+
+
+def write_card(config, architecture: str, folder: Path, repo_id: str, tags: Iterable[str] = ()) -> None:
+    """Writes the card of a repository into a folder, unless there is one that a person wrote."""
+    readme = folder / "README.md"
+    if is_ours_to_write(readme):
+        known = ModelCard.load(readme).data if readme.exists() else ModelCardData()
+        model_card(
+            config,
+            architecture,
+            repo_id,
+            tags=[*(known.tags or ()), *tags],
+            carries_code=bool(code_files(folder)),
+            **{name: getattr(known, name) for name in ("base_model", "license", "language", "datasets")},
+        ).save(readme)
 
 
 def copy_guard(model, folder: Path) -> None:

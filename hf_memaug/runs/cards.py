@@ -30,13 +30,18 @@ def metric_name(metric: str, task: str | None = None) -> str:
 def keep_checkpoint(job: Job, trainer, folder: Path, record: Mapping[str, Any], sources: Sequence[str]) -> None:
     """Saves the trainer's model, its processor and its card, all or nothing."""
     target = None if NONE == job.target or job.start else job.target
-    facts: dict[str, Any] = {"domains": sources, "left_out": target, "method": job.method}
+    facts: dict[str, Any] = {"domains": list(sources), "left_out": target, "method": job.method}
+    facts["data"] = data_name(job.source["data"])
     is_test = DEV_SCORES in record or "shots" in job.protocol
     facts["scores"] = score_facts(job, record["scores"], "test" if is_test else "dev")
     if job.start:
         facts["training"] = {"checkpoint": job.start, f"rows_of_{job.target}": job.protocol["shots"], **job.settings}
-    if is_family(trainer.model):
-        record_run(trainer.accelerator.unwrap_model(trainer.model), data=data_name(job.source["data"]), **facts)
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    if is_family(model):
+        record_run(model, **facts)
+    else:
+        # `hf-memaug push` writes the card again, with the name of the repository.
+        model.config.run_facts = facts
     with kept_whole(trainer, folder) as partial:
         trainer.save_model()
         write_checkpoint_card(job, trainer, partial, facts)

@@ -39,11 +39,14 @@ def test_a_folder_is_copied_into_the_space(tmp_path, monkeypatch):
     (job / "memory.json").write_text('{"by_domain": {}}')
     (job / "features.npz").write_bytes(b"rows of somebody")
     (job / "checkpoint" / "optimizer.pt").write_bytes(b"large")
-    (job / "checkpoint" / "trainer_state.json").write_text("{}")
+    for name in ("trainer_state.json", "secrets.json", "notes.txt"):
+        (job / "checkpoint" / name).write_text("{}")
+    (job / "checkpoint" / "merges.txt").symlink_to(job / "features.npz")
     folder = write_space(job / "checkpoint", tmp_path / "space")
     copied = {path.name for path in (folder / "checkpoint").iterdir()}
     assert {"config.json", "model.safetensors", "tokenizer.json", "memory.json"} <= copied
-    assert not {"features.npz", "optimizer.pt", "trainer_state.json"} & copied
+    private = {"features.npz", "optimizer.pt", "trainer_state.json", "secrets.json", "notes.txt", "merges.txt"}
+    assert not private & copied
     assert head(folder)["sdk"] == "gradio" and head(folder)["app_file"] == "app.py"
     assert head(folder)["title"] == "mil-books"
     wanted = (folder / "requirements.txt").read_text().splitlines()

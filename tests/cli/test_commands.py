@@ -218,6 +218,9 @@ def test_a_report_of_a_run(command, trained):
     assert Path(out.strip()) == run / "report.html" and "<html" in (run / "report.html").read_text()
     code, out, _ = command("report", run, "--output", "mine.html")
     assert code == 0 and Path("mine.html").is_file()
+    Path("file").touch()
+    code, _, error = command("report", run, "--output", "file/report.html")
+    assert code == 1 and "The report cannot be written" in error and "Traceback" not in error
     code, _, error = command("report", "nowhere")
     assert code == 2 and "`run` is 'nowhere'" in error
     code, _, error = command("report", run, "--baseline", "irm")

@@ -65,6 +65,9 @@ def test_several_methods_on_a_csv(command, columns, backbones, quick, memory, re
         assert answer["label"] in ("negative", "positive")
         card = (place / "checkpoint" / "README.md").read_text()
         assert "films" in card and "more information needed" not in card.lower()
+        # From these facts, `push` writes the card again.
+        facts = json.loads((place / "checkpoint/config.json").read_text())["run_facts"]
+        assert facts["left_out"] == "films" and facts["scores"]
         logged = read_lines(place / "metrics.jsonl")
         assert any("loss" in line for line in logged) and any("eval_f1" in line for line in logged)
         assert not (place / "run").exists()

@@ -3,11 +3,20 @@
 """Publishing for real, over HTTP, to a hub on the loopback."""
 
 import json
+from pathlib import Path
 
 import pytest
 from families import MEMORY
 from hub_server import LoopbackHub, run_client
+from huggingface_hub import HfApi, ModelCard, RepoUrl
+from saved_checkpoints import case_of, save
 from tiny_backbones import SENTENCES
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+import hf_memaug
+from hf_memaug.hub.card import model_card
+from hf_memaug.hub.publishing import published_files
+from hf_memaug_cli.app import main
 
 PREPARE = f"""
 import json, sys, time
@@ -24,6 +33,106 @@ AutoClassifier = transformers.AutoModelForSequenceClassification
 def hub():
     with LoopbackHub() as hub:
         yield hub
+
+
+def test_what_is_published_of_a_folder(tmp_path):
+    config = {"auto_map": {"AutoConfig": "configuration_own.OwnConfig"}}
+    texts = {
+        "config.json": json.dumps(config),
+        "configuration_own.py": "from .layers_own import x",
+        "layers_own.py": "",
+    }
+    wanted = {*texts, "model-00001-of-00002.safetensors", "model.safetensors.index.json", "vocab.txt", "README.md"}
+    private = {".env", "rows.csv", "optimizer.pt", "training_args.bin", "secrets.json", "notes.txt", "setup.py"}
+    for name in wanted | private:
+        (tmp_path / name).write_text(texts.get(name, ""))
+    (tmp_path / "_stages").mkdir()
+    (tmp_path / "tokenizer.json").symlink_to(tmp_path / ".env")
+    published, left_out = published_files(tmp_path)
+    assert {path.name for path in published} == wanted
+    assert {path.name for path in left_out} == {*private, "_stages", "tokenizer.json"}
+
+
+@pytest.fixture
+def uploads(monkeypatch):
+    """What would be uploaded, as (repository, {name: content})."""
+    found = []
+
+    def upload(self, repo_id, folder_path, **kwargs):
+        allowed = kwargs.get("allow_patterns")
+        paths = [path for path in Path(folder_path).iterdir() if allowed is None or path.name in allowed]
+        found.append((repo_id, {path.name: path.read_bytes() for path in paths}))
+
+    monkeypatch.setattr(HfApi, "create_repo", lambda self, repo_id, **_: RepoUrl(f"https://huggingface.co/{repo_id}"))
+    monkeypatch.setattr(HfApi, "upload_folder", upload)
+    return found
+
+
+def _private_files(folder: Path) -> set[str]:
+    for name in (".env", "rows.csv", "optimizer.pt"):
+        (folder / name).write_text("private")
+    (folder / "merges.txt").symlink_to(folder / ".env")
+    return {".env", "rows.csv", "optimizer.pt", "merges.txt"}
+
+
+def test_the_command_publishes_what_loading_needs_and_a_card_with_the_name(tmp_path, uploads, capsys):
+    name = "RobertaWithKVMemoryForSequenceClassification"
+    save(case_of(name), tmp_path / "kv")
+    card = model_card(AutoConfig.from_pretrained(tmp_path / "kv"), name, "mil-books-seed1", license="mit")
+    card.save(tmp_path / "kv/README.md")
+    private = _private_files(tmp_path / "kv")
+    for more in ([], ["--with-code"]):
+        assert main(["push", str(tmp_path / "kv"), "me/memory", *more]) == 0
+        repository, files = uploads.pop()
+        assert repository == "me/memory" and {"model.safetensors", "config.json", "tokenizer.json"} <= set(files)
+        assert not private & set(files) and ("modeling_kv_memory.py" in files) == bool(more)
+        card = files["README.md"].decode()
+        assert (
+            'AutoTokenizer.from_pretrained("me/memory"' in card and "mil-books" not in card and "license: mit" in card
+        )
+        assert ("trust_remote_code" in card) == bool(more) and "pip install hf_memaug" not in card
+        out = capsys.readouterr().out
+        assert "bytes  model.safetensors" in out and "left out: .env, merges.txt, optimizer.pt, rows.csv" in out
+
+
+def test_a_plain_model_gets_the_card_of_its_run(backbones, tmp_path, uploads):
+    score = {"domain": "a", "split": "dev", "metric": "accuracy", "value": 5.0, "seed": 0}
+    model = AutoModelForSequenceClassification.from_pretrained(backbones["roberta"])
+    model.config.run_facts = {"data": "reviews", "scores": [score]}
+    model.save_pretrained(tmp_path / "erm")
+    assert main(["push", str(tmp_path / "erm"), "me/erm"]) == 0
+    (_, files) = uploads.pop()
+    card = files["README.md"].decode()
+    assert "model-index:\n- name: erm" in card and 'from_pretrained("me/erm")' in card
+    memory = hf_memaug.RobertaWithKVMemoryForSequenceClassification.from_backbone(str(tmp_path / "erm"), **MEMORY)
+    assert memory.config.run_facts is None, "the facts of another model"
+
+
+def test_a_folder_given_to_push_to_hub_is_not_published_whole(backbones, tmp_path, uploads, monkeypatch):
+    monkeypatch.setattr(ModelCard, "load", classmethod(lambda *_, **__: ModelCard("---\nlicense: mit\n---")))
+    model = hf_memaug.RobertaWithKVMemoryForSequenceClassification.from_backbone(backbones["roberta"], **MEMORY)
+    model.save_pretrained(tmp_path / "mine")
+    private = _private_files(tmp_path / "mine")
+    model.push_to_hub("me/mine", folder=tmp_path / "mine")
+    (_, files) = uploads.pop()
+    assert "model.safetensors" in files and not private & set(files)
+
+
+def test_a_push_that_fails_is_told_in_a_sentence(tmp_path, capsys, monkeypatch):
+    save(case_of("RobertaWithKVMemoryForSequenceClassification"), tmp_path / "kv")
+    assert main(["push", str(tmp_path / "kv"), "me/memory/too much"]) == 2
+    assert "`repository` 'me/memory/too much' is not a name on the hub" in capsys.readouterr().err
+
+    def no_network(*_, **__):
+        raise RuntimeError("Connection refused")
+
+    monkeypatch.setattr(HfApi, "create_repo", no_network)
+    assert main(["push", str(tmp_path / "kv"), "me/memory"]) == 1
+    assert capsys.readouterr().err == "Error: me/memory cannot be pushed: Connection refused\n"
+    (tmp_path / "kv/model.safetensors").rename(tmp_path / "blob")
+    (tmp_path / "kv/model.safetensors").symlink_to(tmp_path / "blob")
+    assert main(["push", str(tmp_path / "kv"), "me/memory"]) == 2
+    assert "Links are not published" in capsys.readouterr().err
 
 
 @pytest.mark.slow
