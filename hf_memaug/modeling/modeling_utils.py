@@ -248,7 +248,7 @@ class MemoryModelMixin(_Base):
             pretrained_model_name_or_path, *model_args, config=config, output_loading_info=True, **kwargs
         )
         if not is_fresh and pretrained_model_name_or_path is not None:
-            cls._check_bank(pretrained_model_name_or_path, model, info)
+            cls._check_memory(pretrained_model_name_or_path, model, info, kwargs)
         model._finish_loading(info, kwargs)
         return (model, info) if wants_info else model
 
@@ -262,18 +262,19 @@ class MemoryModelMixin(_Base):
         """
 
     @staticmethod
-    def _check_bank(name_or_path, model, info: dict) -> None:
-        """Raises an error if the weights have a memory and the configuration has none, or the other way round."""
-        own, missing, unexpected = (
-            {name for name in names if name.endswith("memory.slot_keys")}
-            for names in (model.state_dict(), info["missing_keys"], info["unexpected_keys"])
-        )
-        # Where no weight at all fits, transformers warns.
-        has_weights = not set(info["missing_keys"]) >= {name for name, _ in model.named_parameters()}
-        if (own and own <= missing and has_weights) or (unexpected and not own):
-            have, say = ("no memory", "one") if own else ("a memory", "none")
+    def _check_memory(name_or_path, model, info: dict, asked: dict) -> None:
+        """Raises an error if the weights lack a part of the memory, or have a memory and the configuration has none."""
+        parts = [name for name, module in model.named_modules() if isinstance(module, model.memory_modules)]
+        missing = sorted(name for name in info["missing_keys"] if name.startswith(tuple(f"{one}." for one in parts)))
+        if missing and not asked.get("ignore_mismatched_sizes"):
             raise ValueError(
-                f"The weights in `{name_or_path}` have {have} and its configuration says that there is {say} "
+                f"`{name_or_path}` lacks weights of the memory that its configuration describes (`{missing[0]}`). Put "
+                "the `config.json` there that was written with these weights, or pass `ignore_mismatched_sizes=True` "
+                "to begin with a fresh memory."
+            )
+        if not parts and any(name.endswith("memory.slot_keys") for name in info["unexpected_keys"]):
+            raise ValueError(
+                f"`{name_or_path}` has a memory, and its configuration says that there is none "
                 f"(`memory_slots={model.config.memory_slots}`). Put the `config.json` there that was written with "
                 "these weights."
             )

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from families import CASES, FEATURES, HEADS, TEXT_CASES, Case, features_of
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 every_class = pytest.mark.parametrize("case", CASES, ids=str)
@@ -37,6 +37,21 @@ def test_save_and_load_are_bit_equal(case: Case, tmp_path):
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"]
     assert all(torch.equal(a, b) for a, b in zip(model.state_dict().values(), again.state_dict().values(), strict=True))
     assert torch.equal(features_of(model(**inputs)), features_of(again(**inputs)))
+
+
+@one_head_a_family
+def test_a_fresh_memory_takes_the_place_of_a_missing_one_only_where_it_is_asked_for(case: Case, tmp_path):
+    model = case.model()
+    model.save_pretrained(tmp_path)
+    parts = [name for name, module in model.named_modules() if isinstance(module, model.memory_modules)]
+    stored = load_file(tmp_path / "model.safetensors")
+    left = {name: value for name, value in stored.items() if not name.startswith(tuple(parts))}
+    if len(left) == len(stored):
+        pytest.skip("its memory has no weights")
+    save_file(left, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(ValueError, match="lacks weights of the memory"):
+        case.model_class.from_pretrained(tmp_path)
+    case.model_class.from_pretrained(tmp_path, ignore_mismatched_sizes=True)
 
 
 @every_class

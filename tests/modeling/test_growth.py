@@ -268,8 +268,8 @@ def test_a_bank_is_in_the_weights_and_the_configuration_or_in_neither(saved, sai
     MemoryRNNForSequenceClassification(memory_rnn_config(memory_slots=saved)).save_pretrained(tmp_path)
     config = json.loads((tmp_path / "config.json").read_text())
     (tmp_path / "config.json").write_text(json.dumps({**config, "memory_slots": said}))
-    have = "a memory and its configuration says that there is none" if saved else "no memory and .* that there is one"
-    with pytest.raises(ValueError, match=f"have {have}.*Put the `config.json` there"):
+    have = "has a memory, and its configuration says that there is none" if saved else "lacks weights of the memory"
+    with pytest.raises(ValueError, match=f"{have}.*Put the `config.json` there"):
         MemoryRNNForSequenceClassification.from_pretrained(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps(config))
     model, info = MemoryRNNForSequenceClassification.from_pretrained(tmp_path, output_loading_info=True)
