@@ -109,7 +109,7 @@ def test_bilevel_trainer_says_how_the_memory_was_learned(tmp_path):
     facts = facts_from_trainer(trainer)
     assert facts["method"] == "mil"
     expected = {**EPISODES, "inner_steps": 1, "meta_steps": 2, "hypergradient": "first_order"}
-    expected["memory_learning_rate"] = 1e-3
+    expected["memory_learning_rate"] = 1e-4
     assert expected.items() <= facts["training"].items() and "algorithm" not in facts["training"]
     card = model_card(trainer.model.config, type(trainer.model).__name__, "me/x").content
     assert "Trained as `mil` of the paper's tables." in card and "| episodes | 2 |" in card
