@@ -177,7 +177,7 @@ class PretrainOptions(OutputOptions):
 
 @dataclass(kw_only=True)
 class ReadingOptions:
-    inference: str | None = option(None, "HMA: batch (rows read each other) or independent", "HOW")
+    inference: str | None = option(None, "HMA: independent, or batch (rows read each other)", "HOW")
 
 
 @dataclass(kw_only=True)

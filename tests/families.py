@@ -71,8 +71,7 @@ def hma_config(model_type: str = "hma", kind: str | None = "vit", **kwargs):
     else:
         own.setdefault("feature_size", 32)
     memory = {"real_memory_size": 24, "synthetic_slots": 2, "label_embedding_size": 8, "initializer_range": 0.2}
-    # What holds for batches holds for rows where each is read by itself.
-    return config_class(**{**memory, "inference": "independent", **labels, **own})
+    return config_class(**{**memory, **labels, **own})
 
 
 def fill_real_memory(model) -> None:

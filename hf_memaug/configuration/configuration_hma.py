@@ -65,9 +65,9 @@ class HMAConfig(PreTrainedConfig):
             the backbone itself, which saves a forward pass and the copy's memory.
         momentum (`float`, *optional*, defaults to 0.999):
             λ of section 4.2: how much of the copy stays at each step.
-        inference (`str`, *optional*, defaults to `"batch"`):
-            `"batch"`: rows of one batch read each other, as in the paper and as in training, so that a prediction
-            depends on its batch. `"independent"`: each row reads the memories and itself.
+        inference (`str`, *optional*, defaults to `"independent"`):
+            `"independent"`: each row reads the memories and itself. `"batch"`: rows of one batch read each other, as in
+            the paper and as in training, so that a prediction depends on its batch.
         prompt_tokens (`int`, *optional*, defaults to 0):
             How many learned tokens stand behind those of the input, in backbones that are encoders of images or text.
         prompt_depth (`str`, *optional*, defaults to `"input"`):
@@ -111,7 +111,7 @@ class HMAConfig(PreTrainedConfig):
     memory_dropout: float | int = 0.0
     momentum_encoder: Literal["copy", "none"] = "copy"
     momentum: float | int = 0.999
-    inference: Literal["batch", "independent"] = "batch"
+    inference: Literal["batch", "independent"] = "independent"
     prompt_tokens: int = 0
     prompt_depth: Literal["input", "all"] = "input"
     memory_initializer_range: float | int = 1.0

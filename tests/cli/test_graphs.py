@@ -108,14 +108,14 @@ def test_molecules_of_a_lab_that_was_left_out(command, molecules, read_lines, tm
     code, _, error = command("predict", kept["erm"], "CCO", "CC(")
     assert code == 3 and "Row 1: `smiles` cannot be parsed: 'CC('. Fix it, or leave it out." in error
 
-    # Alone in its batch, a row is read as by `--inference independent`.
-    alone = [command("predict", kept["hma"], "CCO", *how) for how in ((), ("--inference", "independent"))]
-    company = command("predict", kept["hma"], "CCO", "CCN", "OCCCO", "--inference", "independent")[1].splitlines()
+    # By default a row is read as if it were alone in its batch.
+    alone = [command("predict", kept["hma"], "CCO", *how) for how in ((), ("--inference", "batch"))]
+    company = command("predict", kept["hma"], "CCO", "CCN", "OCCCO")[1].splitlines()
     assert json.loads(alone[0][1])["score"] == pytest.approx(json.loads(company[0])["score"], abs=1e-5)
     assert alone[0][1] == alone[1][1]
-    code, out, error = command("evaluate", kept["hma"], *molecules, "--inference", "independent", "--json")
+    code, out, error = command("evaluate", kept["hma"], *molecules, "--json")
     assert code == 0 and json.loads(out)["inference"] == "independent", error
-    assert "`--inference batch`" in command("evaluate", kept["hma"], *molecules)[1]
+    assert "`--inference batch`" in command("evaluate", kept["hma"], *molecules, "--inference", "batch")[1]
     code, _, error = command("evaluate", kept["hma"], *molecules, "--inference", "independant")
     assert code == 2 and "Did you mean 'independent'?" in error
     code, _, error = command("predict", kept["erm"], "--data", molecules[1])

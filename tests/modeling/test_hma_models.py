@@ -127,6 +127,13 @@ class TestInference:
         model.config.inference = "independent"
         torch.testing.assert_close(model(rows).logits[:1], model(rows[:1]).logits, rtol=0, atol=1e-12)
 
+    def test_one_row_that_is_not_finite_leaves_the_others_as_they_are(self):
+        model, rows = HEAD.model(), features().float()
+        expected = model(rows).logits
+        rows[0] = torch.nan
+        found = model(rows).logits
+        assert found[0].isnan().all() and torch.equal(found[1:], expected[1:])
+
     def test_training_is_between_rows_either_way(self):
         model, rows = head("abd+syn").train(), features()
         labels = torch.zeros(5).long()
