@@ -80,6 +80,11 @@ def file_name(*parts: str) -> str:
     return plain
 
 
+def without_folders(text: str) -> str:
+    """A text with the names of absolute paths alone, for reports and cards."""
+    return re.sub(r"(?<![\w./~])~?/(?:[^\s/'\"]+/)+(?=[^\s/])", "", text)
+
+
 def render(package: str, file: str, is_html: bool = False, **values: Any) -> str:
     """The Jinja template `file` of a package, filled in. In HTML, values are escaped."""
     from jinja2 import Environment

@@ -283,8 +283,8 @@ def _option(key: str, written: str, is_flag: bool, **shown) -> inspect.Parameter
 
 def _run(name: str, command: Command, line: str, given: dict, given_settings: dict, arguments: dict) -> int:
     """Runs a command and turns errors into messages and exit codes."""
-    from hf_memaug.cli.recipes import resolve
-    from hf_memaug.files import disk_full_message, is_disk_full
+    from hf_memaug.cli.recipes import relative_path, resolve
+    from hf_memaug.files import disk_full_message, is_disk_full, without_folders
     from hf_memaug.inference.errors import InferenceError, InputError
     from hf_memaug.runs.errors import DATA, FAILED, INTERRUPTED, OK, USAGE, CommandError
 
@@ -292,6 +292,7 @@ def _run(name: str, command: Command, line: str, given: dict, given_settings: di
         resolved = resolve(name, command.options, given, given_settings, command.settings())
         module, _, function = command.run.partition(":")
         run = getattr(importlib.import_module(f"hf_memaug.cli.{module}"), function)
+        line = without_folders(shlex.join(map(relative_path, shlex.split(line))))
         return run(Call(name, line, resolved, arguments)) or OK
     except CommandError as error:
         return _fail(str(error) if error.code == INTERRUPTED else f"Error: {error}", error.code)

@@ -3,7 +3,6 @@
 """`hf-memaug train` and `hf-memaug compare`: methods on the same splits, over targets and seeds."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from hf_memaug.cli.display import Display
@@ -239,8 +238,8 @@ def make_job(options: Any, source: Mapping[str, Any], **fields: Any) -> Job:
     """A job with what all jobs of a command share: the rows, the checkpoints, and how it runs."""
     given = {name: getattr(options, name, None) for name in ("backbone", "general", "vectors", "keep", "processes")}
     for name in ("backbone", "general", "vectors"):
-        if given[name] is not None and Path(given[name]).exists():
-            given[name] = str(Path(given[name]).resolve())
+        if given[name] is not None:
+            given[name] = data.located(given[name])
     given = {name: value for name, value in given.items() if value is not None}
     return Job(source=dict(source), data=data.fingerprint(source)[:16], **{**given, **fields})
 

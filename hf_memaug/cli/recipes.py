@@ -101,11 +101,23 @@ def resolve(
         return {name: _known(name, known, own).convert(value) for name, value in several.items()}
 
     return Resolved(
-        options_class(**{name: own[name].convert(value) for name, value in options.items()}),
+        options_class(
+            **{
+                name: own[name].convert(value if name in NOT_IN_RECIPE else relative_path(value))
+                for name, value in options.items()
+            }
+        ),
         converted(settings),
         {method: converted(several) for method, several in of_methods.items()},
         unneeded,
     )
+
+
+def relative_path(value: Any) -> Any:
+    """A path inside the working directory without that directory, because what a run writes may be published."""
+    here = Path.cwd()
+    is_inside = isinstance(value, str) and here in Path(value).parents
+    return str(Path(value).relative_to(here)) if is_inside else value
 
 
 def read_recipe(path: str | None, command: str) -> dict[str, Any]:

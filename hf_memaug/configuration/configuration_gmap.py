@@ -7,7 +7,7 @@ from typing import Any, Literal, cast
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import check_layers, refuse_misspelt_fields
+from hf_memaug.configuration.checks import check_layers, refuse_misspelt_fields, without_folders_of_parts
 from hf_memaug.configuration.delegation import DelegatedField
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -111,7 +111,7 @@ class GMAPConfig(PreTrainedConfig):
 
     def to_dict(self) -> dict[str, Any]:
         # PEFT and others look for the sizes of a model here.
-        return {**super().to_dict(), **{name: getattr(self.domain, name) for name in _SIZES}}
+        return {**without_folders_of_parts(super().to_dict()), **{name: getattr(self.domain, name) for name in _SIZES}}
 
     @property
     def augmented_layers(self) -> list[int]:

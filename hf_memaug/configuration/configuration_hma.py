@@ -9,7 +9,12 @@ from typing import Any, Literal, cast
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import check_at_least, check_share, refuse_misspelt_fields
+from hf_memaug.configuration.checks import (
+    check_at_least,
+    check_share,
+    refuse_misspelt_fields,
+    without_folders_of_parts,
+)
 from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
 from hf_memaug.configuration.delegation import DelegatedField
 
@@ -224,7 +229,10 @@ class HMAConfig(PreTrainedConfig):
         sizes = {name: getattr(self.backbone_config, name, None) for name in _SIZES}
         if self.feature_size is not None or self.backbone_config is not None:
             sizes["hidden_size"] = self.hidden_size
-        return {**super().to_dict(), **{name: size for name, size in sizes.items() if size is not None}}
+        return {
+            **without_folders_of_parts(super().to_dict()),
+            **{name: size for name, size in sizes.items() if size is not None},
+        }
 
     def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:
         return self if self.backbone_config is None else cast(PreTrainedConfig, self.backbone_config)

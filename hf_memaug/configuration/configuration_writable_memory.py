@@ -7,7 +7,7 @@ from typing import Any, cast
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import check_at_least, refuse_misspelt_fields
+from hf_memaug.configuration.checks import check_at_least, refuse_misspelt_fields, without_folders_of_parts
 from hf_memaug.configuration.delegation import DelegatedField
 
 # Beside the weights of a classifier: features of rows that it was trained for.
@@ -104,7 +104,10 @@ class WritableMemoryConfig(PreTrainedConfig):
     def to_dict(self) -> dict[str, Any]:
         # PEFT and others look for the sizes of a model here.
         sizes = {name: getattr(self.classifier_config, name, None) for name in _SIZES}
-        return {**super().to_dict(), **{name: size for name, size in sizes.items() if size is not None}}
+        return {
+            **without_folders_of_parts(super().to_dict()),
+            **{name: size for name, size in sizes.items() if size is not None},
+        }
 
     def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:
         return self if self.classifier_config is None else cast(PreTrainedConfig, self.classifier_config)

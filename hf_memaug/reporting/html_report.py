@@ -9,7 +9,7 @@ from pathlib import Path
 
 from hf_memaug import __version__
 from hf_memaug.evaluation.checks import check_name
-from hf_memaug.files import render, write_atomically
+from hf_memaug.files import render, without_folders, write_atomically
 from hf_memaug.reporting import html
 from hf_memaug.reporting.html import history, memory, scores
 from hf_memaug.runs.results import read_run
@@ -56,7 +56,7 @@ def write_report(
         summary=history.summary(run),
         sections=[one for one in sections if one.blocks],
         missing=[one.missing for one in sections if not one.blocks and one.missing],
-        notes=run.notes,
+        notes=[without_folders(note) for note in run.notes],
         rows=rows,
         style=(folder / "report.css").read_text(encoding="utf-8"),
         script=(folder / "report.js").read_text(encoding="utf-8"),

@@ -88,7 +88,7 @@ def source_of(options: Any) -> dict[str, Any]:
     for cached in _CACHED:
         cached.cache_clear()
     _Bars.shown = not (getattr(options, "quiet", False) or getattr(options, "json", False))
-    where = str(Path(options.data).resolve()) if Path(options.data).exists() else options.data
+    where = located(options.data)
     task = getattr(options, "task", CLASSES)
     names = (*COLUMNS, *TASKS[task].columns) if task in TASKS else (*COLUMNS, "smiles")
     found = {name: getattr(options, name, None) for name in (*names, "split", "dev_split", "test_split")}
@@ -104,6 +104,12 @@ def source_of(options: Any) -> dict[str, Any]:
             raise UsageError("`--labels` names the classes of rows that are read from files. Leave it out.")
         own["labels"] = [str(name) for name in labels]
     return {"data": where, **found, **own, **({"broken": broken} if broken != "refuse" else {})}
+
+
+def located(name: str) -> str:
+    """A path as it was given, so that what a run writes holds no path of this machine; `.` gets the folder's name."""
+    path = Path(name)
+    return str(path.resolve()) if path.exists() and (path.name in ("", "..") or is_generated(name)) else name
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ def test_several_methods_on_a_csv(command, columns, backbones, quick, memory, re
     meta = ["--episodes", 1, "--episode-steps", 2, "--real-memory-size", 16, "--target", "films"]
     code, out, error = command(*words, *meta, *quick, *memory)
     assert code == 0, error
-    assert "[8/8" in out and "0 s left] hma films seed 1: validation" in out and "(p = " in out
+    assert "[8/8" in out and "0 s left] hma films seed 1: validation" in out and "(n = 2)" in out
     folder = tmp_path / "runs" / "compare"
     run = json.loads((folder / "run.json").read_text())
     assert run["methods"] == ["erm", "+memory", "mil", "hma"] and run["targets"] == ["films"] and run["seeds"] == [0, 1]
@@ -48,6 +48,15 @@ def test_several_methods_on_a_csv(command, columns, backbones, quick, memory, re
     assert {row["target"] for row in results["rows"]} == {"films"}
     assert results["rows"][0]["metric"] == "macro_f1" and results["rows"][0]["data"] == "reviews"
     assert "paired t-test" in (folder / "README.md").read_text()
+
+    # What may be published names no folder of this machine, though `--data` did. The run is in the working directory.
+    assert yaml.safe_load((folder / "recipe.yaml").read_text())["data"] == "reviews.csv"
+    for path in folder.rglob("*"):
+        if path.suffix in (".json", ".jsonl", ".md", ".yaml", ".html"):
+            assert str(tmp_path) not in path.read_text(), path
+    # The backbone is elsewhere.
+    for name in ("run.json", "results.json", "README.md", "report.html"):
+        assert str(tmp_path.parent) not in (folder / name).read_text()
 
     # Of each method the weights of one seed are kept, ready to load, with a card.
     from transformers import pipeline

@@ -335,6 +335,19 @@ def test_nothing_is_loaded_from_elsewhere(texts, pages):
         assert not re.search(r"https?://|url\((?!#)|@import|//cdn", text) and "default-src 'none'" in text
 
 
+def test_paths_of_the_machine_are_shown_as_names(tmp_path):
+    folder = small_run(tmp_path)
+    info = json.loads((folder / "run.json").read_text())
+    info["command"] = "hf-memaug train --data=/home/me/some/reviews.csv --backbone ~/secret/roberta"
+    (folder / "run.json").write_text(json.dumps(info))
+    (folder / "recipe.yaml").write_text(
+        "data: /home/me/some/reviews.csv\nbackbone: me/roberta\nurl: https://a.org/b/c\n"
+    )
+    text = write_report(folder).read_text(encoding="utf-8")
+    assert "--data=reviews.csv --backbone roberta" in text and "/home/me" not in text and "secret" not in text
+    assert "data: reviews.csv\nbackbone: me/roberta\nurl: https://a.org/b/c" in text
+
+
 def test_names_are_texts_wherever_they_come_from(tmp_path):
     folder = small_run(tmp_path, features=True)
     names = {"mil": NASTY, "dvd": "\" onmouseover='alert(1)'", "kitchen": "<b>bold</b> $x^2$", "roberta": "\u2028<!--"}

@@ -10,6 +10,7 @@ import numpy as np
 
 from hf_memaug.evaluation.continual import DEFINITIONS
 from hf_memaug.evaluation.statistics import summarise
+from hf_memaug.files import without_folders
 from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.blocks import (
     Cell,
@@ -234,9 +235,9 @@ def reproduce_section(run: Run) -> Section:
     """The command, the recipe, versions, and every job."""
     info, blocks = run.info, []
     if info.get("command"):
-        blocks += [Heading("Command"), Code(info["command"])]
+        blocks += [Heading("Command"), Code(without_folders(info["command"]))]
     if run.recipe is not None:
-        blocks.append(Details("The recipe with every option (recipe.yaml)", [Code(run.recipe)]))
+        blocks.append(Details("The recipe with every option (recipe.yaml)", [Code(without_folders(run.recipe))]))
     git, versions = (info.get(name) or {} for name in ("git", "versions"))
     pairs = [("device", info.get("device")), ("seeds", ", ".join(map(str, info.get("seeds", ()))))]
     pairs += [*((f"git {name}", value) for name, value in git.items()), ("data", run.data.get("hash"))]
