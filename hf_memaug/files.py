@@ -13,6 +13,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 # With fewer bytes left, a disk counts as full.
 MIN_FREE_BYTES = 2**20
 # Error numbers of a full disk or a used-up quota.
@@ -85,9 +87,18 @@ def without_folders(text: str) -> str:
     return re.sub(r"(?<![\w./~])~?/(?:[^\s/'\"]+/)+(?=[^\s/])", "", text)
 
 
+def markdown_text(text: Any) -> Markup:
+    """A text for Markdown in which tags, links and `|` are shown as they are. Markdown of our own is a `Markup`."""
+    if isinstance(text, Markup):
+        return text
+    text = re.sub(r"&(?=#?\w+;)", "&amp;", " ".join(str(text).split()))
+    return Markup(re.sub(r"([\\`*\[\]|])", r"\\\1", re.sub(r"<(?=[A-Za-z/!?])", "&lt;", text)))
+
+
 def render(package: str, file: str, is_html: bool = False, **values: Any) -> str:
-    """The Jinja template `file` of a package, filled in. In HTML, values are escaped."""
+    """The Jinja template `file` of a package, filled in. HTML escapes all values, Markdown those with `| text`."""
     from jinja2 import Environment
 
     environment = Environment(autoescape=is_html, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    environment.filters["text"] = lambda value: str(markdown_text(value))
     return environment.from_string((files(package) / file).read_text(encoding="utf-8")).render(**values)

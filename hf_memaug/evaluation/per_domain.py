@@ -11,6 +11,7 @@ import numpy as np
 from hf_memaug.evaluation import scores
 from hf_memaug.evaluation.checks import as_numpy, check_name
 from hf_memaug.evaluation.statistics import Summary, summarise
+from hf_memaug.files import markdown_text
 
 IGNORED_LABEL = -100
 STYLES = ("text", "markdown", "latex")
@@ -137,7 +138,7 @@ def _cell(summary: Summary | None, best: float | None, style: str) -> str:
 def escape(text: str, style: str) -> str:
     """A text as a cell of `lay_out`."""
     if style == "markdown":
-        return text.replace("|", "\\|")
+        return str(markdown_text(text))
     if style == "latex":
         replacements = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
         return "".join(replacements.get(c, f"\\{c}" if c in "&%$#_{}" else c) for c in text)

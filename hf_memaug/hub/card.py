@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from markupsafe import Markup
 
-from hf_memaug.files import render
+from hf_memaug.files import markdown_text, render
 from hf_memaug.hub.provenance import FRACTIONS
 from hf_memaug.registry import FAMILIES, Paper
 
@@ -245,7 +246,12 @@ def _fields(config) -> list[tuple[str, str]]:
     # Families whose method is in other fields name them.
     names = getattr(config, "method_fields", names)
     fields = {name: getattr(config, name) for name in names if getattr(config, name, None) is not None}
-    return [(f"`{name}`", f"`{value}`") for name, value in sorted(fields.items())]
+    return [(_code(name), _code(value)) for name, value in sorted(fields.items())]
+
+
+def _code(value: Any) -> Markup:
+    """A cell of a table with a value as code, in which a backtick cannot end the code."""
+    return Markup("`{}`".format(" ".join(str(value).replace("`", "'").replace("|", "\\|").split())))
 
 
 def _evaluation(row: Mapping[str, Any], task: str, data: str) -> EvalResult:
@@ -266,7 +272,7 @@ def _score_rows(scores: Iterable[Mapping], metrics: list[str], modes: list[str],
     """A line of the table for each domain, split, seeds and mode, with a cell for each metric."""
     lines: dict[tuple, dict[str, str]] = {}
     for row in scores:
-        domain = f"**{left_out}** (left out)" if row["domain"] == left_out else row["domain"]
+        domain = Markup(f"**{markdown_text(left_out)}** (left out)") if row["domain"] == left_out else row["domain"]
         where = (domain, row["split"], row["seeds"], *(row[mode] or "" for mode in modes))
         spread = "" if row["std"] is None else f" ± {row['std']:.1f}"
         lines.setdefault(where, {})[row["metric"]] = f"{row['mean']:.1f}{spread}"

@@ -13,7 +13,9 @@ from torch import nn
 from transformers import ResNetConfig
 
 from hf_memaug import HMAConfig, record_run
+from hf_memaug.evaluation import score_table
 from hf_memaug.hub.card import is_ours_to_write, model_card
+from hf_memaug.runs.cards import run_card
 
 
 def scores(values, domain="books", metric="macro_f1"):
@@ -176,3 +178,34 @@ def test_a_card_for_code_that_is_carried_and_for_an_adapter(model):
     adapter = model_card(model.config, HEADS[0].name, "me/x", adapter=True, base_model="me/base", license="mit")
     assert metadata(adapter)["library_name"] == "peft" and metadata(adapter)["license"] == "mit"
     assert 'PeftModel.from_pretrained(base, "me/x")' in adapter.content
+
+
+NASTY = "<img src=x onerror=alert(1)> [a](http://b) `c` | ![d](e)\n# f"
+
+
+def test_texts_of_the_data_are_shown_as_they_are(model):
+    names = {"domains": [NASTY], "left_out": NASTY, "data": NASTY, "method": NASTY}
+    record_run(model, **names, scores=scores([1.0], domain=NASTY), training={"note": NASTY})
+    model.config.id2label = {0: NASTY, 1: "a < b & c"}
+    text = model_card(model.config, HEADS[0].name, f"me/{NASTY}").content.split("---", 2)[2].split("```")
+    shown = r"&lt;img src=x onerror=alert(1)> \[a\](http://b) \`c\` \| !\[d\](e) # f"
+    for said in (
+        f"trained on {shown}.",
+        f"**{shown}** was left out",
+        f"| Labels | {shown}, a < b & c |",
+        f"note | {shown} |",
+    ):
+        assert said in text[0] + text[4], said
+    assert f"| **{shown}** (left out) |" in text[4]
+    run = {
+        "methods": [NASTY],
+        "command": "hf-memaug train",
+        "seeds": [0],
+        "metric": "f1",
+        "device": "CPU",
+        "versions": {},
+    }
+    rows = {"train": 1, "dev": 1, "test": 1}
+    table = score_table({NASTY: {NASTY: [1.0]}}, style="markdown")
+    readme = run_card(run, {"source": "a", "domains": {NASTY: rows}}, table, [NASTY], NASTY)
+    assert readme.count(shown) == 6 and "<img" not in readme
