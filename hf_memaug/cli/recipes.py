@@ -127,10 +127,16 @@ def read_recipe(path: str | None, command: str) -> dict[str, Any]:
     import yaml
 
     try:
-        recipe = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        text = Path(path).read_text(encoding="utf-8")
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            # A few lines of them can stand for billions of values.
+            raise UsageError(f"`--recipe` {path} has aliases (`*name`), which are not supported. Repeat the values.")
+        recipe = yaml.safe_load(text) or {}
+    except UnicodeDecodeError:
+        raise UsageError(f"`--recipe` {path} is not a text in UTF-8. Save it as UTF-8.") from None
     except OSError as error:
         raise UsageError(f"`--recipe` {path} cannot be read: {error.strerror or error}.") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"`--recipe` {path} is not valid YAML: {' '.join(str(error).split())}.") from None
     recipe = _options(f"--recipe {path}", recipe)
     meant = recipe.pop(COMMAND, command)

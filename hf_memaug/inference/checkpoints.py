@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 
 from hf_memaug.inference.errors import CheckpointError
 from hf_memaug.registry import FAMILIES
@@ -23,6 +24,8 @@ KINDS = {
     "Classification": "text",
 }
 ADAPTER_FILE = "adapter_config.json"
+# What transformers raises for a damaged file.
+_DAMAGED = (AttributeError, KeyError, OSError, TypeError, ValueError)
 
 
 def read_config(name: str, argument: str = "checkpoint"):
@@ -51,10 +54,14 @@ def read_config(name: str, argument: str = "checkpoint"):
         hint = f"Did you mean {inner[0]!r}?" if inner else "Use the folder that `save_pretrained` wrote."
         raise CheckpointError(f"`{argument}` {name!r} has no `config.json`. {hint}")
     try:
-        return AutoConfig.from_pretrained(name)
-    except (OSError, ValueError, StrictDataclassError) as error:
+        config = AutoConfig.from_pretrained(name)
+        kind_of(config)
+        return config
+    except (*_DAMAGED, StrictDataclassError) as error:
         # A strict configuration names the field first, and what is wrong with it last.
         line = str(error).splitlines()[-1 if isinstance(error, StrictDataclassError) else 0]
+        if isinstance(error, (AttributeError, TypeError)):
+            line = f"its `config.json` has a value of the wrong type ({line})."
         reason = "There is no such folder." if _is_path(name) else line.strip()
         if "progressive_columns" in str(error):
             reason = (
@@ -97,8 +104,13 @@ def load_model(name: str, config, argument: str = "checkpoint", **kwargs: Any):
         else:
             model_class = getattr(transformers, architecture)
         model = model_class.from_pretrained(base or name, **kwargs)
-    except (AttributeError, OSError, ValueError) as error:
-        raise CheckpointError(f"`{argument}` {name!r} cannot be loaded as a `{architecture}`: {error}") from error
+    except (*_DAMAGED, RuntimeError, SafetensorError) as error:
+        reason = str(error)
+        if isinstance(error, SafetensorError):
+            reason = f"its weights are damaged ({error}). Download or save them again."
+        elif "ignore_mismatched_sizes" in reason:
+            reason = "its weights do not fit its `config.json`. Put the one there that was written with them."
+        raise CheckpointError(f"`{argument}` {name!r} cannot be loaded as a `{architecture}`: {reason}") from error
     return (model if base is None else _merged(model, name, argument)).eval()
 
 
@@ -109,12 +121,12 @@ def load_processor(name: str, kind: str, argument: str = "checkpoint", **kwargs:
     if kind == "graph":
         return None
     auto_class, what = (AutoImageProcessor, "image processor") if kind == "image" else (AutoTokenizer, "tokenizer")
-    error = None
+    error: Exception | None = None
     # Beside an adapter there may be none.
     for source in filter(None, (name, adapter_base(name, argument))):
         try:
             found = auto_class.from_pretrained(source, **kwargs)
-        except (OSError, ValueError, KeyError) as cause:
+        except _DAMAGED as cause:
             error = cause
             continue
         # Without its files, transformers makes a tokenizer of special tokens alone.

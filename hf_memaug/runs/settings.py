@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import importlib
 import json
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from types import NoneType, UnionType
@@ -170,7 +171,7 @@ def _as(kind: type, items: tuple, value: Any) -> Any:
         return str(value).lower() == "true"
     if kind not in (int, float, str) or isinstance(value, (bool, list, tuple, Mapping)):
         raise ValueError
-    if kind is int and not float(value).is_integer():
+    if kind is int and not float(value).is_integer() or kind is float and not math.isfinite(float(value)):
         raise ValueError
     return int(float(value)) if kind is int else kind(value)
 
