@@ -91,7 +91,8 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         done = folder.check_jobs(jobs)
         if len(done) < len(jobs):
             for name, one in several.items():
-                check_model(one, options.backbone, rows, one.split_settings(settings[name])[0], options.general)
+                of_model = one.split_settings(settings[name])[0]
+                check_model(one, options.backbone, rows, of_model, options.general, options.max_length)
             check_arguments(jobs, lambda job: training_arguments(job, several[job.method], [0], folder.path))
         facts = {"task": kind, "methods": list(several), "targets": [name for name in targets if name != NONE]}
         facts |= {"seeds": seeds, "metric": options.metric, "labels": rows.label_names}
@@ -131,8 +132,9 @@ def check_options(options: Any) -> None:
         value = getattr(options, name, None)
         if value is not None and value not in allowed:
             raise UsageError(f"`{option_name(name)}` is {value!r}. {did_you_mean(value, allowed)}")
-    for name in ("jobs", "processes", "evaluations", "trials", "draws", "steps", "checkpoint_every"):
-        if getattr(options, name, 1) < 1:
+    for name in ("jobs", "processes", "evaluations", "trials", "draws", "steps", "checkpoint_every", "max_length"):
+        value = getattr(options, name, None)
+        if value is not None and value < 1:
             raise UsageError(f"`{option_name(name)}` is {getattr(options, name)}; it must be 1 or more.")
 
 

@@ -84,7 +84,8 @@ def continual(call) -> int:
     with folder.locked():
         if len(folder.check_jobs(jobs)) < len(jobs):
             for own in [] if has_history(options.backbone) else settings.values():
-                check_model(one, options.backbone, rows, model_settings_of(one, own), options.general)
+                of_model = model_settings_of(one, own)
+                check_model(one, options.backbone, rows, of_model, options.general, options.max_length)
             check_arguments(jobs, lambda job: training_arguments(job, folder.job_folder(job.name)))
         facts = {"task": "continual", "rows": kind_of(rows), "methods": strategies, "targets": order}
         facts |= {"seeds": seeds_of(options.seeds), "metric": options.metric, "labels": rows.label_names}

@@ -60,7 +60,8 @@ def sweep(call) -> int:
     with folder.locked():
         if len(folder.check_jobs(jobs)) < len(jobs):
             for name, one in several.items():
-                check_model(one, options.backbone, rows, one.split_settings(shapes[name])[0])
+                of_model = one.split_settings(shapes[name])[0]
+                check_model(one, options.backbone, rows, of_model, max_length=options.max_length)
             check_arguments(jobs, lambda job: sweeps.training_arguments(job, several[job.method], rows, folder.path))
         facts = {"task": kind, "methods": list(several), "targets": targets, "seeds": list(range(options.trials))}
         facts |= {"metric": "accuracy", "labels": rows.label_names, "selection": options.selection}

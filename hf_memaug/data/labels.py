@@ -100,6 +100,12 @@ def _names_of_values(values: list) -> list[str]:
     if wrong is not None:
         raise ValueError(f"`label` holds {wrong!r}, which is neither a name nor an integer. Only classes are read.")
     named = [value for value in values if ids[value] is None]
+    fraction = next((value for value in named if _is_number(value)), None)
+    if fraction is not None:
+        raise ValueError(
+            f"`label` holds {fraction!r}, a number that is no integer, as in ratings. Only classes are read: round the "
+            "numbers, or give `labels`, the names of the classes."
+        )
     if named and any(not isinstance(value, str) for value in values):
         raise ValueError(
             f"`label` mixes ids with names such as {named[0]!r}. Write all labels in one way, or give `labels`."
@@ -113,6 +119,13 @@ def _names_of_values(values: list) -> list[str]:
             "Give `labels`, the names of all ids in their order, or write the labels as names."
         )
     return [str(number) for number in numbers]
+
+
+def _is_number(value: str) -> bool:
+    try:
+        return value.strip().lstrip("+-.")[:1].isdigit() and float(value) == float(value)
+    except ValueError:
+        return False
 
 
 def _as_name(value: Any, names: list[str]) -> Any:

@@ -209,13 +209,19 @@ def _config_of(parts: Parts):
 
 
 def check_model(
-    one: Chosen, backbone: str, rows: DomainDataset, settings: Mapping[str, Any], general: str | None = None
+    one: Chosen,
+    backbone: str,
+    rows: DomainDataset,
+    settings: Mapping[str, Any],
+    general: str | None = None,
+    max_length: int | None = None,
 ) -> None:
     """
     Raises an error if a checkpoint or its processor is missing, or if the settings do not fit it. Reads no weights.
 
     Args:
         settings: those of the model.
+        max_length: of the texts.
     """
     if kind_of(rows) == "graph" or one.makes_words:
         return
@@ -226,6 +232,11 @@ def check_model(
     if one.method.needs_general:
         read_config(general or "", "--general")
     parts = Parts(backbone, rows, processor, general, settings)
+    most = None if max_length is None else getattr(_config_of(parts), "max_position_embeddings", None)
+    if max_length is not None and most is not None and max_length > most:
+        raise UsageError(
+            f"`--max-length` is {max_length}, and `--backbone` has places for {most} tokens. Use {most} or less."
+        )
     try:
         if one.families:
             _check_family(one, parts)

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import io
 import json
+import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
@@ -26,7 +27,7 @@ from hf_memaug.data import (
     load_molecules,
     mnist_domains,
 )
-from hf_memaug.data.messages import did_you_mean
+from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.data.overlap import row_hashes
 from hf_memaug.data.sources import is_hub_name, load_from_hub
 from hf_memaug.runs.errors import DataRefused, UsageError
@@ -161,7 +162,13 @@ def _loaded(key: str) -> tuple[DomainDataset, DomainDataset | None, DomainDatase
         None if source.get(name) is None else _checked(_read(source, source[name], labels), source)
         for name in ("test_split", "dev_split")
     )
-    return (rows, test, dev) if labels is not None else with_all_tags(rows, test, dev)
+    if labels is None:
+        return with_all_tags(rows, test, dev)
+    found = {label for part in (rows, test, dev) if part is not None for label in part["label"]} if labels else ()
+    unused = [name for label, name in enumerate(source.get("labels") or ()) if label not in found]
+    if unused:
+        raise ValueError(f"`labels` names {listed(unused)}, which no row has. Leave that out.")
+    return rows, test, dev
 
 
 def _checked(rows: DomainDataset, source: Mapping[str, Any]) -> DomainDataset:
@@ -248,11 +255,18 @@ def describe(source: Mapping[str, Any], splits: Mapping[str, Mapping[str, Any]])
                 entry = domains.setdefault(name, dict(empty))
                 entry[part] = max(entry.get(part, 0), count)
     columns = (*COLUMNS, "smiles") if task is None else (*task.columns, "domain")
+    overlap = _overlap(rows, held_out)
+    if overlap["repeated_rows"] and not is_generated(source["data"]):
+        warnings.warn(
+            f"`--data` repeats rows: {overlap['repeated_rows']} are copies of an earlier one, and count again. Remove "
+            "them if that is not meant.",
+            stacklevel=2,
+        )
     return {
         "source": source["data"],
         "columns": {name: source[name] for name in columns if source.get(name) is not None},
         "domains": domains,
-        "overlap": _overlap(rows, held_out),
+        "overlap": overlap,
         "hash": fingerprint(source),
     }
 

@@ -138,9 +138,10 @@ def training_arguments(job: Job, one: Chosen, train: Sized, folder: Path):
     protocol, chooses_itself = job.protocol, ALGORITHMS[one.algorithm].chooses_by_evaluation
     batch = max(1, given.get("per_device_train_batch_size", 8) * given.get("gradient_accumulation_steps", 1))
     steps = given.pop("max_steps", -1)
-    if steps <= 0:
+    if steps == -1:
         steps = math.ceil(given.get("num_train_epochs", 3.0) * math.ceil(len(train) / (batch * job.processes)))
-    steps += protocol.get("extra_steps", 0)
+    if steps > 0:  # the arguments refuse others
+        steps += protocol.get("extra_steps", 0)
     every = max(1, math.ceil(steps / protocol["evaluations"]))
     fixed = {
         "algorithm": one.algorithm,

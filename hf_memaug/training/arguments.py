@@ -74,6 +74,7 @@ class DomainTrainingArguments(TrainingArguments):
             raise ValueError('`algorithm="mil"` is a trainer of its own: use `BilevelTrainer`, without `algorithm`.')
         _one_of("`algorithm`", self.algorithm, ALGORITHMS)
         for name in (
+            "learning_rate",
             "penalty_weight",
             "penalty_anneal_steps",
             "discriminator_hidden_size",
@@ -84,6 +85,8 @@ class DomainTrainingArguments(TrainingArguments):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"`{name}` is {value}; it must be 0 or more.")
+        if self.max_steps < 1 and self.max_steps != -1:
+            raise ValueError(f"`max_steps` is {self.max_steps}; it must be 1 or more, or left out.")
         algorithm = ALGORITHMS[self.algorithm]
         if not algorithm.default_penalty_weight and (self.penalty_weight or self.penalty_anneal_steps):
             raise ValueError(
@@ -109,6 +112,8 @@ class DomainTrainingArguments(TrainingArguments):
         algorithm.check(self)
         if self.cuda_graphs:
             self._check_cuda_graphs()
+        if self.fp16 and self.device.type == "cpu":
+            raise ValueError("`fp16=True` needs a GPU, and there is a CPU. Leave it out.")
 
     def _check_cuda_graphs(self):
         from hf_memaug.training.algorithms import ALGORITHMS
@@ -159,6 +164,8 @@ class BilevelTrainingArguments(DomainTrainingArguments):
     )
 
     def __post_init__(self):
+        if self.hypergradient == "exact" and self.fp16:
+            raise ValueError('`hypergradient="exact"` does not support `fp16`, whose gradients are scaled. Use `bf16`.')
         super().__post_init__()
         _one_of("`hypergradient`", self.hypergradient, ("first_order", "exact"))
         _one_of("`meta_test_batches`", self.meta_test_batches, ("balanced", "one_domain"))
@@ -168,8 +175,6 @@ class BilevelTrainingArguments(DomainTrainingArguments):
                 raise ValueError(f"`{name}` is {value}; it must be 1 or more.")
         if self.algorithm != "erm":
             raise ValueError(f'`BilevelTrainer` requires `algorithm="erm"`, not "{self.algorithm}". Leave it out.')
-        if self.hypergradient == "exact" and self.fp16:
-            raise ValueError('`hypergradient="exact"` does not support `fp16`, whose gradients are scaled. Use `bf16`.')
         for name in ("gradient_checkpointing", "cuda_graphs"):
             if self.hypergradient == "exact" and getattr(self, name):
                 raise ValueError(f'`hypergradient="exact"` does not support `{name}`. Leave one of them out.')

@@ -16,6 +16,7 @@ import pytest
         (["--output-dir", "x"], "`--output-dir` is set by the command. Use `--output`."),
         (["--mask-token-id", "4"], "`--mask-token-id` is set by the command. It comes from the tokenizer."),
         (["--learning-rate", "fast"], "`--learning-rate` is 'fast'. It must be of type float."),
+        (["--learning-rate", "nan"], "`--learning-rate` is 'nan'"),
         (["--learning-rate"], "Option '--learning-rate' requires an argument."),
         (["reviews.csv"], "unexpected extra argument(s) (reviews.csv)"),
         (["--methods", "erm,mill"], "Did you mean 'mil'?"),
@@ -51,6 +52,9 @@ def test_wrong_usage(command, columns, words, said):
         ),
         (["--methods", "erm,irm", "--irm.penalty-weight", "-1"], "`irm`: `--penalty-weight` is -1.0; it must be 0"),
         (["--methods", "erm", "--lr-scheduler-type", "sine"], "sine is not a valid SchedulerType"),
+        (["--methods", "erm", "--max-steps", "-5"], "`erm`: `--max-steps` is -5; it must be 1 or more"),
+        (["--methods", "erm", "--max-length", "5000"], "`--max-length` is 5000, and `--backbone` has places for"),
+        (["--methods", "erm", "--max-length", "0"], "`--max-length` is 0; it must be 1 or more"),
     ],
 )
 def test_settings_are_checked_before_the_first_job(command, columns, words, said, tmp_path):
@@ -102,8 +106,20 @@ def test_labels_name_classes_that_do_not_start_at_0(command, tmp_path, suffix):
     assert code == 3 and "ids 1, 2, 3, 4, 5" in error and "Give `--labels`, the names of all ids" in error, error
     code, out, error = command("train", *base, "--labels", "1,2,3,4,5")
     assert code == 0 and "to do" in out, error
+    code, _, error = command("train", *base, "--labels", "1,2,3,4,5,6,7")
+    assert code == 3 and "`--labels` names '6', '7', which no row has" in error, error
     code, _, error = command("train", *base, "--labels", "1,2,3,4")
     assert code == 3 and "which is unknown" in error and "add the label to `--labels`" in error, error
+
+
+def test_repeated_rows_give_a_warning(reviews):
+    from hf_memaug.runs import rows
+    from hf_memaug_cli.options import TrainOptions
+
+    reviews.write_text(reviews.read_text() + 2 * "A fine book.,positive,books\n")
+    source = rows.source_of(TrainOptions(data=str(reviews), label="stars", domain="shop"))
+    with pytest.warns(UserWarning, match="`--data` repeats rows"):
+        rows.describe(source, {})
 
 
 def test_labels_are_for_files_with_classes(command, columns):
@@ -126,13 +142,15 @@ def test_no_data_is_wrong_usage(command):
         ("command: sweep", "is for `hf-memaug sweep`. Use that command."),
         ("- a\n- b", "must contain options as `name: value`"),
         ("a: [", "is not valid YAML"),
+        ("a: &a [1, 2]\nb: [*a, *a]", "has aliases"),
+        (b"a: \xff", "is not a text in UTF-8"),
         ("methods: {}", "must be of type"),
         ("learning_rate: [1]", "`--learning-rate` is [1]"),
         ("method_settings: {mil: {episode: 1}}", "Did you mean `episodes`?"),
     ],
 )
 def test_wrong_recipes(command, columns, tmp_path, text, said):
-    (tmp_path / "recipe.yaml").write_text(text)
+    (tmp_path / "recipe.yaml").write_bytes(text if isinstance(text, bytes) else text.encode())
     code, _, error = command("compare", *columns, "--recipe", "recipe.yaml")
     assert code == 2 and said in error, error
 

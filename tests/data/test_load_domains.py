@@ -290,6 +290,8 @@ class TestLabels:
     def test_what_is_no_class(self):
         with pytest.raises(ValueError, match="`label` holds 0.5, which is neither a name nor an integer"):
             self.load(0.5, 1)
+        with pytest.raises(ValueError, match="`label` holds '4.5', a number that is no integer"):
+            self.load("4.5", "3.0")
         with pytest.raises(ValueError, match="`label` mixes ids with names such as 'good'"):
             self.load(0, "good")
         with pytest.raises(ValueError, match="`label` must hold one class per row"):

@@ -41,6 +41,21 @@ def test_an_unknown_algorithm_is_refused_and_the_nearest_suggested(given, meant)
 
 
 @both
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"max_steps": 0}, "`max_steps` is 0; it must be 1 or more"),
+        ({"max_steps": -5}, "`max_steps` is -5; it must be 1 or more"),
+        ({"learning_rate": float("nan")}, "`learning_rate` is nan; it must be 0 or more"),
+        ({"fp16": True, "use_cpu": True}, "`fp16=True` needs a GPU"),
+    ],
+)
+def test_what_trainer_accepts_without_a_word_is_refused(arguments_class, given, said):
+    with pytest.raises(ValueError, match=said):
+        make(arguments_class, **given)
+
+
+@both
 @pytest.mark.parametrize("name", ["penalty_weight", "discriminator_hidden_size", "memory_learning_rate"])
 def test_negative_values_are_refused(arguments_class, name):
     with pytest.raises(ValueError, match=f"`{name}` is -1; it must be 0 or more."):
