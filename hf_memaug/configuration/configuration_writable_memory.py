@@ -95,6 +95,8 @@ class WritableMemoryConfig(PreTrainedConfig):
     def validate_memory(self):
         check_at_least(self, 0, "memory_rows", "memory_landmarks")
         check_at_least(self, 2, "max_landmarks")
+        if self.key_layers == []:
+            raise ValueError("`key_layers` is empty. Name at least one layer, or leave it out.")
 
     @property
     def has_memory(self) -> bool:

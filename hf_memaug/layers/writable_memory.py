@@ -8,7 +8,8 @@ A memory of labelled rows that corrects a classifier's probabilities. Everything
 
 p₀ are the classifier's probabilities and k is a kernel on its hidden states. B and g are kernel ridge regressions: of
 onehot(y) - τ p₀ over the written rows, and of ±1 over written and guard rows. The ridge λ and the trust τ minimise the
-squared error of leave-one-out predictions. A setting is taken only if it beats the one before it by a standard error.
+squared error of leave-one-out predictions. A setting is taken only if it beats the one before it by a standard error,
+and no fewer rows are answered rightly.
 """
 
 from collections.abc import Iterator, Sequence
@@ -264,6 +265,7 @@ def ridge(
 
 
 def _is_better(after: torch.Tensor, before: torch.Tensor, truth: torch.Tensor) -> bool:
-    """Whether the squared error falls by more than a standard error of its mean."""
+    """Whether the squared error falls by more than a standard error of its mean, and no fewer answers are right."""
     gain = (truth - before).square().sum(dim=-1) - (truth - after).square().sum(dim=-1)
-    return len(gain) > 1 and bool(gain.mean() > gain.std() / len(gain) ** 0.5)
+    right, was_right = ((truth.argmax(dim=-1) == answer.argmax(dim=-1)).sum() for answer in (after, before))
+    return len(gain) > 1 and bool(gain.mean() > gain.std() / len(gain) ** 0.5) and bool(right >= was_right)

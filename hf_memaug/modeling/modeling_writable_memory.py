@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from transformers import (
     MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING,
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
-    AutoConfig,
     AutoModel,
     AutoModelForImageClassification,
     AutoModelForSequenceClassification,
@@ -27,7 +26,7 @@ from hf_memaug.configuration.configuration_writable_memory import WritableMemory
 from hf_memaug.layers.writable_memory import WritableMemory
 from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_utils import MemoryModelMixin, MemoryOutput, pool_tokens, reads_last_token
-from hf_memaug.modeling.modeling_writable_rows import fingerprint, is_adapter, read_guard
+from hf_memaug.modeling.modeling_writable_rows import fingerprint, has_adapter, is_same, load_classifier, read_guard
 from hf_memaug.modeling.modeling_writing import WritingMixin
 
 logger = logging.get_logger(__name__)
@@ -132,8 +131,11 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
         own = {name: kwargs.pop(name) for name in ("key_layers", "max_landmarks") if name in kwargs}
         name, classifier = classifier, cls._take_classifier(classifier, kwargs)
         if isinstance(general, str):
-            general = AutoModel.from_pretrained(general, **kwargs)
-        check_one_label(classifier.config)
+            its = ("cache_dir", "dtype", "local_files_only", "token", "trust_remote_code")
+            general = AutoModel.from_pretrained(general, **{one: kwargs[one] for one in its if one in kwargs})
+        kind = memory_class_of(classifier, "A writable memory")
+        if not issubclass(cls, kind):
+            raise ValueError(f"`{type(classifier).__name__}` needs `{kind.__name__}.from_classifier`.")
         theirs = copy.deepcopy(classifier.config)
         theirs.architectures = [type(classifier).__name__]  # by which an Auto class picks among several
         config = cls.config_class(
@@ -172,24 +174,20 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
 
     @classmethod
     def _take_classifier(cls, classifier, how: dict):
-        if isinstance(classifier, PreTrainedModel):
-            return copy.deepcopy(classifier)
-        if hasattr(classifier, "merge_and_unload"):
-            return copy.deepcopy(classifier).merge_and_unload()
         if isinstance(classifier, nn.Module):
-            raise TypeError(f"`classifier` is a `{type(classifier).__name__}`. Pass a model of transformers.")
-        if is_adapter(classifier):
-            from peft import AutoPeftModelForSequenceClassification, PeftConfig, PeftModel
-
-            if cls.auto_class is AutoModelForSequenceClassification:
-                return AutoPeftModelForSequenceClassification.from_pretrained(classifier, **how).merge_and_unload()
-            base = PeftConfig.from_pretrained(classifier).base_model_name_or_path
-            model = cls.auto_class.from_pretrained(base, **how)
-            return PeftModel.from_pretrained(model, classifier).merge_and_unload()
-        config = AutoConfig.from_pretrained(classifier)
-        if isinstance(config, WritableMemoryConfig):
-            raise ValueError(f"`{classifier}` has a writable memory already. Load it with `from_pretrained`.")
-        return cls.auto_class.from_pretrained(classifier, **how)
+            if how:
+                raise TypeError(
+                    f"`{next(iter(how))}` is for loading, and `classifier` is loaded already. Leave it out."
+                )
+            model: Any = copy.deepcopy(classifier)
+            model = model.merge_and_unload() if hasattr(model, "merge_and_unload") else model
+        else:
+            model = load_classifier(cls.auto_class, classifier, how)
+        if isinstance(model, WritableMemoryForClassification):
+            raise ValueError("`classifier` has a writable memory already. Load it with `from_pretrained`.")
+        if has_adapter(model):
+            raise ValueError("`classifier` has an adapter in it. Pass the folder of the adapter instead.")
+        return model
 
     def _finish_loading(self, info, asked):
         super()._finish_loading(info, asked)
@@ -205,8 +203,8 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
             )
 
     def _check_fingerprint(self) -> None:
-        is_rounded = next(self.classifier.parameters()).dtype == torch.float16  # in another way than the fingerprint
-        if not is_rounded and self.config.fingerprint not in (None, fingerprint(self.classifier)):
+        known = self.config.fingerprint
+        if known is not None and not is_same(known, fingerprint(self.classifier)):
             raise ValueError(
                 "The weights of the classifier were changed after rows were written to its memory, so the rows do not "
                 "fit. Load the classifier again, and write the rows again."
@@ -266,9 +264,13 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
             raise ValueError(
                 f"`{type(self.classifier).__name__}` returns no hidden states, which the keys are made of."
             )
+        mask = inputs.get("attention_mask")
+        # Without those of fewer places than the input has, which encoders that pool between layers return.
+        states = [one for one in states if mask is None or one.ndim != 3 or one.shape[1] >= mask.shape[1]]
         depth = len(states) - 1
         layers = self.config.key_layers or sorted({round(depth / 3), round(2 * depth / 3), depth})
-        mask = inputs.get("attention_mask")
+        if not 0 <= min(layers) <= max(layers) <= depth:
+            raise ValueError(f"`key_layers` is {layers}, and the classifier has the layers 0 to {depth}.")
         last = "last" if reads_last_token(self.classifier) else "first"
         parts = [part for layer in layers for part in self._pooled(states[layer], mask, last)]
         if self.general is not None:

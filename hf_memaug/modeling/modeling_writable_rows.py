@@ -3,18 +3,19 @@
 """Rows for a writable memory: reads and checks them before anything is written."""
 
 import hashlib
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from safetensors import safe_open
 from torch import nn
-from transformers.utils import cached_file
+from transformers.utils import cached_file, find_adapter_config_file
 
 from hf_memaug.configuration.configuration_writable_memory import GUARD_FILE
 
+# Arguments of `from_pretrained` that say where a file is.
+PLACES = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 # What the rows that protect the old domains are called.
 GUARD_NAME = "guard"
 
@@ -48,17 +49,29 @@ def read_rows(source: Any, config, domain: str, columns: Mapping[str, Any], new_
 
     if isinstance(source, Sequence) and not isinstance(source, str) and not len(source):
         raise ValueError("`rows` is empty. Pass at least one labelled row.")
+    if isinstance(source, Iterator):
+        source = list(source)
     known = [str(config.id2label[label]) for label in range(config.num_labels)]
-    unknown: list[str] = []
-    if new_labels:
-        found = load_domains(source, domain=None, **columns).label_names
-        unknown = [name for name in found if name not in known and not (name.isdigit() and int(name) < len(known))]
+    strangers = [
+        name
+        for name in _label_names(source, columns)
+        if name not in known and not (name.isdecimal() and int(name) < len(known))
+    ]
+    is_named = known != [f"LABEL_{label}" for label in range(len(known))]
+    if len(strangers) == len(known) and is_named and not new_labels:
+        # `load_domains` would take them for other words for the same classes, in this order.
+        raise ValueError(
+            f"`rows` have the labels {', '.join(strangers)}, and the classifier has {', '.join(known)}. Rename them, "
+            "or pass `new_labels=True` to add these classes."
+        )
+    unknown = strangers if new_labels else []
     try:
         # All rows are of one domain, whatever their own column says.
         rows = load_domains(source, domain=None, labels=[*known, *unknown], **columns)
     except ValueError as error:
-        hint = " To add a class to the model, pass `new_labels=True`." if "which is unknown" in str(error) else ""
-        raise ValueError(f"{error}{hint}") from None
+        add = " To add a class to the model, pass `new_labels=True`."
+        more = " New classes need names, not ids." if new_labels else add
+        raise ValueError(f"{error}{more if 'which is unknown' in str(error) else ''}") from None
     labels = rows.labels
     if labels is None:
         raise ValueError("`rows` have no single label each. Name the column with `label=`.")
@@ -73,6 +86,17 @@ def read_rows(source: Any, config, domain: str, columns: Mapping[str, Any], new_
     return Rows(
         [inputs[place] for place, _ in kept], [labels[place] for place, _ in kept], [one for _, one in kept], unknown
     )
+
+
+def _label_names(source: Any, columns: Mapping[str, Any]) -> list[str]:
+    """The names of the labels that rows have, or that they bring with them."""
+    from hf_memaug.data import load_domains
+
+    try:
+        return load_domains(source, domain=None, **columns).label_names
+    except ValueError:
+        # Ids with gaps, say. What is wrong is said when the rows are read with the names of the classes.
+        return []
 
 
 def _inputs_of(rows) -> list[Any]:
@@ -116,13 +140,43 @@ def encoded(inputs: Sequence[Any], processor: Any, max_length: int | None, is_im
 
 
 def fingerprint(classifier: nn.Module) -> str:
-    """A hash of the weights, rounded to bfloat16, so that a model in half precision has the same."""
-    digest = hashlib.sha256()
-    for name, value in sorted(classifier.state_dict().items()):
-        if value.is_floating_point():
-            few = value.detach().flatten()[:: max(1, value.numel() // 4096)].to(torch.bfloat16).cpu()
-            digest.update(name.encode() + few.view(torch.int16).numpy().tobytes())
-    return digest.hexdigest()[:16]
+    """Hashes of the weights as bfloat16 and as float16, so that a model that was rounded has one of them."""
+    found = []
+    for casts in ((torch.bfloat16,), (torch.float16,), (torch.float16, torch.bfloat16)):
+        digest = hashlib.sha256()
+        for name, value in sorted(classifier.state_dict().items()):
+            if value.is_floating_point():
+                few = value.detach().flatten()[:: max(1, value.numel() // 4096)]
+                for dtype in casts:
+                    few = few.to(dtype)
+                digest.update(name.encode() + few.cpu().view(torch.int16).numpy().tobytes())
+        found.append(digest.hexdigest()[:16])
+    return "-".join(found)
+
+
+def is_same(fingerprint: str, other: str) -> bool:
+    """Whether two fingerprints are of the same weights, perhaps rounded."""
+    return bool(set(fingerprint.split("-")) & set(other.split("-")))
+
+
+def check_processor(model: Any, processor: Any) -> str | None:
+    """A hash of the tokenizer's words. All rows must be read by one tokenizer."""
+    if model.main_input_name == "pixel_values":
+        if not callable(processor):
+            raise TypeError(f"`image_processor` is a `{type(processor).__name__}`. Pass an image processor.")
+        return None
+    if not hasattr(processor, "get_vocab"):
+        raise TypeError(f"`tokenizer` is a `{type(processor).__name__}`. Pass a tokenizer.")
+    words, known = processor.get_vocab(), len(model.get_input_embeddings().weight)
+    if max(words.values()) >= known:
+        raise ValueError(
+            f"`tokenizer` has {max(words.values()) + 1:,} words and the classifier {known:,}. Pass the tokenizer that "
+            "the classifier was trained with."
+        )
+    found = vocabulary_hash(words)
+    if model.config.vocabulary not in (None, found):
+        raise ValueError("`tokenizer` is not the one that the rows in the memory were read with. Pass that one.")
+    return found
 
 
 def vocabulary_hash(words: Mapping[str, int]) -> str:
@@ -144,5 +198,18 @@ def read_guard(name_or_path: Any, how: Mapping[str, Any]) -> tuple[dict[str, tor
         return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()
 
 
-def is_adapter(name_or_path: Any) -> bool:
-    return os.path.isfile(os.path.join(os.fspath(name_or_path), "adapter_config.json"))
+def load_classifier(auto_class: Any, name_or_path: Any, how: dict) -> Any:
+    """Loads a classifier. Adapters of PEFT are merged."""
+    where = {name: how[name] for name in PLACES if name in how}
+    if find_adapter_config_file(name_or_path, **where) is None:
+        return auto_class.from_pretrained(name_or_path, **how)
+    from peft import PeftConfig, PeftModel
+
+    base = PeftConfig.from_pretrained(name_or_path, **where)
+    own = {name: value for name, value in how.items() if name not in ("revision", "subfolder")}
+    model = auto_class.from_pretrained(base.base_model_name_or_path, **own)
+    return PeftModel.from_pretrained(model, name_or_path, **where).merge_and_unload()
+
+
+def has_adapter(model: nn.Module) -> bool:
+    return any(type(module).__module__.startswith("peft.") for module in model.modules())

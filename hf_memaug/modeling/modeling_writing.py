@@ -5,22 +5,23 @@
 import copy
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from transformers.utils import logging
 
 from hf_memaug.layers.nearest_rows import NearestRows
 from hf_memaug.layers.writable_memory import GUARD, ROWS, WritableMemory
+from hf_memaug.modeling.modeling_utils import positions_of
 from hf_memaug.modeling.modeling_writable_rows import (
     GUARD_NAME,
     Rows,
+    check_processor,
     encoded,
     fingerprint,
     name_of,
     read_rows,
     readable,
-    vocabulary_hash,
 )
 
 logger = logging.get_logger(__name__)
@@ -97,12 +98,16 @@ class WritingMixin(_Base):
             name = "image_processor" if self.main_input_name == "pixel_values" else "tokenizer"
             raise ValueError(f"`{name}` is missing. Pass the one that the classifier was trained with.")
         written = {entry["name"]: entry for entry in self.config.domains or ()}
+        if not isinstance(domain, str) or not domain.strip():
+            raise ValueError(f"`domain` is {domain!r}. Give it a name.")
+        if batch_size < 1:
+            raise ValueError(f"`batch_size` is {batch_size}. Use 1 or more.")
         if domain in written and not append:
             raise ValueError(f"`domain` {domain!r} is written already. Erase it first, or pass `append=True`.")
         if domain == GUARD_NAME:
             raise ValueError(f"`domain` cannot be {GUARD_NAME!r}. Pass the rows of the old domains as `guard`.")
         self._check_fingerprint()
-        vocabulary = self._check_vocabulary(processor)
+        vocabulary = check_processor(self, processor)
         columns = {"text": text, "text_pair": text_pair, "label": label}
         found = read_rows(rows, self.config, domain, columns, new_labels)
         guards = None if guard is None else read_rows(guard, self.config, GUARD_NAME, columns)
@@ -125,24 +130,8 @@ class WritingMixin(_Base):
             texts |= {name_of(one): readable(given) for one, given in zip(found.ids, found.inputs, strict=True)}
         labels = [*self.config.id2label.values(), *found.new_names]
         now = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime())
-        self._rebuild(parts, names, labels, texts, {domain: now})
-        self.config.vocabulary = vocabulary
+        self._rebuild(parts, names, labels, texts, {domain: now}, vocabulary)
         return next(entry for entry in self.domains() if entry["name"] == domain)
-
-    def _check_vocabulary(self, processor: Any) -> str | None:
-        """A hash of the tokenizer's words. All rows must be read by one tokenizer."""
-        if self._is_image:
-            return None
-        words, known = processor.get_vocab(), len(cast(Any, self.get_input_embeddings()).weight)
-        if max(words.values()) >= known:
-            raise ValueError(
-                f"`tokenizer` has {max(words.values()) + 1:,} words and the classifier {known:,}. Pass the tokenizer "
-                "that the classifier was trained with."
-            )
-        found = vocabulary_hash(words)
-        if self.config.vocabulary not in (None, found):
-            raise ValueError("`tokenizer` is not the one that the rows in the memory were read with. Pass that one.")
-        return found
 
     def erase(self, domain: str | None = None, rows: Sequence[str] | None = None) -> None:
         """
@@ -215,7 +204,7 @@ class WritingMixin(_Base):
         Why the model answers as it does.
 
         Args:
-            inputs: texts, pairs of texts, or images.
+            inputs: a text or an image, or a list of texts, of pairs of texts, or of images.
             processor: the tokenizer or image processor.
             top: how many rows to name.
 
@@ -224,21 +213,21 @@ class WritingMixin(_Base):
             (an old domain) and 1 (a written one), the `rows` that changed the answer most, with their `share` of the
             label's probability, and the written rows that are `nearest`, by the cosine of their keys.
         """
-        inputs = list(inputs) if isinstance(inputs, list | tuple) else [inputs]
+        is_one = isinstance(inputs, str | bytes | Mapping) or not isinstance(inputs, Iterable)
+        inputs = [inputs] if is_one else list(inputs)
         if not inputs:
             return []
-        self._check_vocabulary(processor)
+        check_processor(self, processor)
+        batch = self._encoded(inputs, processor, max_length)
         was_training = self.training
         self.eval()
-        batch = {
-            name: value.to(self.device)
-            for name, value in encoded(inputs, processor, max_length, self._is_image).items()
-        }
-        found, parts = self._keys(batch)
+        try:
+            found, parts = self._keys({name: value.to(self.device) for name, value in batch.items()})
+        finally:
+            self.train(was_training)
         keys = self.memory.join(parts)
         answers = self.memory(found.logits, keys).float().softmax(dim=-1)
         base = self.memory.padded(found.logits.float().softmax(dim=-1))
-        self.train(was_training)
         landmarks, nearest = self.memory.choose_landmarks().tolist(), self._nearest_rows(keys, top)
         explained = []
         for row, answer in enumerate(answers):
@@ -278,13 +267,18 @@ class WritingMixin(_Base):
             "text": (self.config.memory_texts or {}).get(name),
         }
 
+    def _encoded(self, inputs: Sequence[Any], processor: Any, max_length: int | None) -> dict[str, torch.Tensor]:
+        """One batch, as the model takes it. No text is longer than the classifier can read."""
+        lengths = [max_length or getattr(processor, "model_max_length", 512), *positions_of(self.classifier)]
+        return encoded(inputs, processor, min(lengths), self._is_image)
+
     def _encode(
         self, rows: Rows, domain: int, processor: Any, max_length: int | None, batch_size: int
     ) -> dict[str, Any]:
         """The rows as the memory stores them."""
         starts = range(0, len(rows.inputs), batch_size)
         parts = (rows.inputs[start : start + batch_size] for start in starts)
-        features = self.features(encoded(part, processor, max_length, self._is_image) for part in parts)
+        features = self.features(self._encoded(part, processor, max_length) for part in parts)
         numbers = {"labels": rows.labels, "domains": [domain] * len(rows.labels), "row_ids": rows.ids}
         return {**features, **{name: torch.tensor(values, device=self.device) for name, values in numbers.items()}}
 
@@ -316,7 +310,13 @@ class WritingMixin(_Base):
         return {**rows, "domains": table.to(self.device)[rows["domains"]]}
 
     def _rebuild(
-        self, parts: list[dict[str, Any]], names: list[str], labels: list[str], texts: dict, times: dict[str, str]
+        self,
+        parts: list[dict[str, Any]],
+        names: list[str],
+        labels: list[str],
+        texts: dict,
+        times: dict[str, str],
+        vocabulary: str | None = None,
     ) -> None:
         """
         Replaces the memory.
@@ -326,6 +326,7 @@ class WritingMixin(_Base):
             names: of the domains.
             labels: the names of the classes that the rows' labels are numbers of.
             texts, times: by the rows' ids, and by the names of domains that are new.
+            vocabulary: of the tokenizer, if rows are new.
         """
         parts = [part for part in parts if len(part["labels"])]
         shape = parts[0]["keys"].shape[1:] if parts else (0, 0)
@@ -352,18 +353,6 @@ class WritingMixin(_Base):
             memory.classes = len(labels)
             memory.set_rows(rows)
             solution = memory.solve()
-        self.memory = memory
-        config = self.config
-        if len(labels) != config.num_labels or not parts:
-            config.id2label = dict(enumerate(labels[: memory.classes]))
-            config.label2id = {name: label for label, name in config.id2label.items()}
-        config.key_shape = list(shape) if parts else None
-        config.memory_rows, config.memory_landmarks = len(memory.labels), len(memory.landmarks)
-        config.memory_texts = texts or None
-        if not parts:
-            config.fingerprint = config.vocabulary = None
-        elif times or config.fingerprint is None:
-            config.fingerprint = fingerprint(self.classifier)
         owners, truth = memory.domains[memory.written], memory.labels[memory.written]
         scores = [
             100 * (answer.argmax(dim=-1) == truth).float()
@@ -371,7 +360,7 @@ class WritingMixin(_Base):
                 (solution.before, solution.after) if solution else (memory.probabilities[memory.written],) * 2
             )
         ]
-        config.domains = [
+        entries = [
             {
                 "name": name,
                 "rows": int((owners == place).sum()),
@@ -380,4 +369,18 @@ class WritingMixin(_Base):
                 "after": round(float(scores[1][owners == place].mean()), 1),
             }
             for place, name in enumerate(names)
-        ] or None
+        ]
+        config, mark, vocabulary = self.config, self.config.fingerprint, vocabulary or self.config.vocabulary
+        if not parts:
+            mark = vocabulary = None
+        elif times or mark is None:
+            mark = fingerprint(self.classifier)
+        # From here on nothing can fail.
+        self.memory = memory
+        if len(labels) != config.num_labels or not parts:
+            config.id2label = dict(enumerate(labels[: memory.classes]))
+            config.label2id = {name: label for label, name in config.id2label.items()}
+        config.key_shape = list(shape) if parts else None
+        config.memory_rows, config.memory_landmarks = len(memory.labels), len(memory.landmarks)
+        config.memory_texts, config.domains = texts or None, entries or None
+        config.fingerprint, config.vocabulary = mark, vocabulary

@@ -12,6 +12,7 @@ from tiny_backbones import tiny_tokenizer
 from transformers import AutoModelForSequenceClassification, BertConfig, BertModel, pipeline
 from writable_rows import HashingProcessor, writable_rows
 
+import hf_memaug.modeling.modeling_writing as modeling_writing
 from hf_memaug import (
     WritableMemoryForImageClassification,
     WritableMemoryForSequenceClassification,
@@ -114,6 +115,8 @@ def test_a_saved_memory_is_loaded_as_it_was(tmp_path):
 WRONG = {
     "label": ({"rows": [{"text": "a", "label": "other"}]}, "holds 'other' .* unknown.* pass `new_labels=True`"),
     "empty": ({"rows": []}, "`rows` is empty"),
+    "no domain": ({"domain": " "}, "`domain` is ' '. Give it a name"),
+    "batch": ({"batch_size": 0}, "`batch_size` is 0. Use 1 or more"),
     "domain": ({"domain": "old"}, "'old' is written already. Erase it first, or pass `append=True`"),
     "guard": ({"domain": "guard"}, "Pass the rows of the old domains as `guard`"),
     "one class": ({"rows": [{"text": "a", "label": 1}, {"text": "b", "label": 1}]}, "have one label.*`append=True`"),
@@ -134,6 +137,40 @@ def test_a_write_that_fails_changes_nothing(wrong):
     with pytest.raises(ValueError, match=said):
         model.write(**{"rows": rows, "domain": "new", "tokenizer": TOKENIZER, **given})
     assert same(kept, model) and facts(model) == known
+
+
+def test_a_write_that_is_interrupted_changes_nothing(monkeypatch):
+    model = empty()
+    model.write(writable_rows(model, 1), domain="old", tokenizer=TOKENIZER)
+    kept, known, rows = copy.deepcopy(model), facts(model), writable_rows(model, 1, seed=3)
+
+    def interrupt(classifier):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(modeling_writing, "fingerprint", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        model._check_fingerprint = lambda: None
+        model.write(rows, domain="new", tokenizer=TOKENIZER)
+    assert same(kept, model) and facts(model) == known
+
+
+def test_names_of_other_classes_are_not_taken_for_ids():
+    names = {"id2label": {0: "World", 1: "Sports", 2: "Business"}}
+    rows = [{"text": f"row {row}", "label": "cat dog bird".split()[row % 3]} for row in range(12)]
+    with pytest.raises(ValueError, match="have the labels bird, cat, dog, and the classifier has World.*new_labels"):
+        empty(**names).write(rows, domain="new", tokenizer=TOKENIZER)
+    ids = [{**row, "label": 3 + place % 2} for place, row in enumerate(rows)]
+    with pytest.raises(ValueError, match="New classes need names, not ids"):
+        empty(**names).write(ids, domain="new", tokenizer=TOKENIZER, new_labels=True)
+
+
+def test_no_text_is_longer_than_the_classifier_reads():
+    tokenizer = tiny_tokenizer("bert")
+    tokenizer.model_max_length = 10**30
+    model = empty(vocab_size=len(tokenizer))
+    rows = [{"text": f"{word} " * 500, "label": place % 3} for place, word in enumerate(["good", "bad", "film"])]
+    assert model.write(rows, domain="new", tokenizer=tokenizer)["rows"] == 3
+    assert len(model.explain((row["text"] for row in rows), tokenizer, max_length=600)) == 3
 
 
 def test_features_that_are_not_finite_change_nothing():
@@ -162,6 +199,11 @@ def test_a_classifier_that_was_changed_after_writing_is_an_error(tmp_path):
     model.write(writable_rows(model, 1), domain="new", tokenizer=TOKENIZER)
     model.bfloat16().save_pretrained(tmp_path / "cast")
     WritableMemoryForSequenceClassification.from_pretrained(tmp_path / "cast", dtype="float32")
+    again = empty()
+    again.write(writable_rows(again, 1), domain="new", tokenizer=TOKENIZER)
+    again.half().save_pretrained(tmp_path / "half")
+    for dtype in ("float16", "float32", "bfloat16"):
+        WritableMemoryForSequenceClassification.from_pretrained(tmp_path / "half", dtype=dtype)
     with torch.no_grad():
         for parameter in model.classifier.parameters():
             parameter += 0.02
@@ -251,8 +293,18 @@ def test_what_a_memory_cannot_be_added_to_is_said(tmp_path):
     empty().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="has a writable memory already"):
         WritableMemoryForSequenceClassification.from_classifier(str(tmp_path))
-    with pytest.raises(TypeError, match="Pass a model of transformers"):
+    with pytest.raises(ValueError, match="not a `Linear`"):
         WritableMemoryForImageClassification.from_classifier(torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="has a writable memory already"):
+        WritableMemoryForSequenceClassification.from_classifier(empty())
+    with pytest.raises(ValueError, match="needs `WritableMemoryForSequenceClassification"):
+        WritableMemoryForImageClassification.from_classifier(empty().classifier)
+    with pytest.raises(TypeError, match="`dtype` is for loading"):
+        WritableMemoryForSequenceClassification.from_classifier(empty().classifier, dtype="auto")
+    classifier = empty().classifier
+    classifier.add_adapter(LoraConfig(target_modules=["query"]))
+    with pytest.raises(ValueError, match="has an adapter in it"):
+        WritableMemoryForSequenceClassification.from_classifier(classifier)
 
 
 def test_rows_come_from_files_and_tables(tmp_path):
