@@ -335,6 +335,8 @@ class Case:
 CASES = [Case(model_type, name) for model_type, family in FAMILIES.items() for name in family.model_names]
 TEXT_CASES = [case for case in CASES if case.is_text]
 HEADS = [case for case in CASES if case.has_head]
+# A writable memory with rows refuses to be trained.
+TRAINED_HEADS = [case for case in HEADS if case.tiny.trains_memory]
 CLASSIFIERS = [case for case in HEADS if case.auto_class == "AutoModelForSequenceClassification"]
 KV_CASES = [case for case in CASES if case.tiny is KV_MEMORY]
 

@@ -8,14 +8,13 @@ import re
 import pytest
 import torch
 import transformers
-from families import CASES, FEATURES, HEADS, TEXT_CASES, Case, features_of
+from families import CASES, FEATURES, HEADS, TEXT_CASES, TRAINED_HEADS, Case, features_of
 from safetensors.torch import load_file, save_file
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 every_class = pytest.mark.parametrize("case", CASES, ids=str)
 every_head = pytest.mark.parametrize("case", HEADS, ids=str)
-# A writable memory with rows refuses to be trained.
-every_trained_head = pytest.mark.parametrize("case", [case for case in HEADS if case.tiny.trains_memory], ids=str)
+every_trained_head = pytest.mark.parametrize("case", TRAINED_HEADS, ids=str)
 one_head_a_family = pytest.mark.parametrize("case", {case.model_type: case for case in HEADS}.values(), ids=str)
 
 

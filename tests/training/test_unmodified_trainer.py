@@ -7,7 +7,7 @@ import json
 import pytest
 import torch
 import transformers
-from families import HEADS, MEMORY, Case
+from families import MEMORY, TRAINED_HEADS, Case
 from tiny_backbones import SENTENCES
 from transformers import DataCollatorWithPadding, Trainer, TrainingArguments
 
@@ -18,8 +18,8 @@ from hf_memaug.training import NonFiniteGradientError
 from training.processes import run_in_two_processes
 from training.trajectory import train
 
-every_head = pytest.mark.parametrize("case", HEADS, ids=str)
-every_family = pytest.mark.parametrize("case", {case.model_type: case for case in HEADS}.values(), ids=str)
+every_head = pytest.mark.parametrize("case", TRAINED_HEADS, ids=str)
+every_family = pytest.mark.parametrize("case", {case.model_type: case for case in TRAINED_HEADS}.values(), ids=str)
 
 
 def close(first, second, tolerance=2e-4):
@@ -101,7 +101,9 @@ def test_bf16_is_nearly_the_same_run(case: Case, tmp_path):
 
 
 # Batch norm sees the batch of one process, and the second family is the first on another encoder.
-LAST_OF_EACH = {case.model_type: case for case in HEADS if case.model_type != "bert_kv_memory" and not case.is_graph}
+LAST_OF_EACH = {
+    case.model_type: case for case in TRAINED_HEADS if case.model_type != "bert_kv_memory" and not case.is_graph
+}
 
 
 @pytest.mark.slow
@@ -126,7 +128,7 @@ def domains(tokenizer) -> DomainDataset:
     return load_domains(rows).tokenize(tokenizer)
 
 
-@pytest.mark.parametrize("case", [HEADS[0]], ids=str)
+@pytest.mark.parametrize("case", [TRAINED_HEADS[0]], ids=str)
 def test_evaluation_per_domain_and_the_best_checkpoint(case: Case, backbones, tmp_path):
     tokenizer = transformers.AutoTokenizer.from_pretrained(backbones[case.backbone])
     data = domains(tokenizer)
@@ -159,7 +161,7 @@ def test_evaluation_per_domain_and_the_best_checkpoint(case: Case, backbones, tm
 
 
 class TestRunGuard:
-    def trainer(self, tmp_path, rows=None, case=HEADS[0], callbacks=None, **kwargs):
+    def trainer(self, tmp_path, rows=None, case=TRAINED_HEADS[0], callbacks=None, **kwargs):
         inputs = case.inputs(rows=16, labels=True)
         rows = rows or [{key: value[row] for key, value in inputs.items()} for row in range(16)]
         arguments = TrainingArguments(
@@ -202,7 +204,7 @@ class TestRunGuard:
         assert trainer.state.global_step == 0
 
     def test_an_unknown_label_is_refused_before_training(self, tmp_path, backbones):
-        case = HEADS[0]
+        case = TRAINED_HEADS[0]
         tokenizer = transformers.AutoTokenizer.from_pretrained(backbones[case.backbone])
         data = domains(tokenizer).with_columns(labels=[0, 1, 2, 3] * 6)
         trainer = self.trainer(tmp_path, rows=data)
