@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from hf_memaug.evaluation.continual import continual_scores
+from hf_memaug.runs.results import read_run
 
 TEXT_DOMAINS, IMAGE_DOMAINS = ["books", "dvd", "kitchen"], ["art", "photo", "sketch"]
 # Whoever shows a text of a run must show this one as a text.
@@ -228,3 +229,16 @@ class Page(HTMLParser):
                 self.sections[attributes["id"]] += data
         if any(name in ("td", "th") for name, _ in self.open):
             self.rows[-1][-1] += data
+
+
+def edited(folder, edit):
+    """The run after `edit` changed its list of jobs."""
+    path = folder / "runs.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = edit(lines) or lines
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return read_run(folder)
+
+
+def small_run(path, **options):
+    return text_run(path / "run", **{"features": False, "methods": ("erm", "mil"), "seeds": (0, 1), **options})

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from run_folders import NASTY, TEXT_DOMAINS, Page, continual_run, image_run, text_run
+from run_folders import NASTY, TEXT_DOMAINS, Page, continual_run, edited, image_run, small_run, text_run
 
 from hf_memaug.evaluation.statistics import paired_t_test
 from hf_memaug.reporting import plots
@@ -35,19 +35,6 @@ def texts(runs):
 @pytest.fixture(scope="module")
 def pages(texts):
     return {name: Page(text) for name, text in texts.items()}
-
-
-def edited(folder, edit):
-    """The run after `edit` changed its list of jobs."""
-    path = folder / "runs.jsonl"
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
-    lines = edit(lines) or lines
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return read_run(folder)
-
-
-def small_run(path, **options):
-    return text_run(path / "run", **{"features": False, "methods": ("erm", "mil"), "seeds": (0, 1), **options})
 
 
 def flat(section) -> list:
