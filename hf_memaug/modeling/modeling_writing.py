@@ -199,26 +199,34 @@ class WritingMixin(_Base):
         ]
 
     @torch.no_grad()
-    def explain(self, inputs: Any, processor: Any, max_length: int | None = None, top: int = 5) -> list[dict[str, Any]]:
+    def explain(
+        self, inputs: Any, processor: Any = None, max_length: int | None = None, top: int = 5
+    ) -> list[dict[str, Any]]:
         """
         Why the model answers as it does.
 
         Args:
-            inputs: a text or an image, or a list of texts, of pairs of texts, or of images.
+            inputs: a text or an image, or a list of texts, of pairs of texts, or of images; or the batch that the
+                processor made of them.
             processor: the tokenizer or image processor.
             top: how many rows to name.
 
         Returns:
-            `list[dict]`: the `label`, the probabilities of the `classifier` and of the `answer`, the `gate` between 0
-            (an old domain) and 1 (a written one), the `rows` that changed the answer most, with their `share` of the
-            label's probability, and the written rows that are `nearest`, by the cosine of their keys.
+            `list[dict]`: the `label`, the probabilities of the `answer`, which are those of the `classifier` and the
+            part of the `memory` added up, the `gate` between 0 (an old domain) and 1 (a written one), the `rows` that
+            changed the answer most, with their `share` of the label's probability, and the written rows that are
+            `nearest`, by the cosine of their keys.
         """
-        is_one = isinstance(inputs, str | bytes | Mapping) or not isinstance(inputs, Iterable)
-        inputs = [inputs] if is_one else list(inputs)
-        if not inputs:
-            return []
-        check_processor(self, processor)
-        batch = self._encoded(inputs, processor, max_length)
+        batch: Mapping[str, torch.Tensor]
+        if isinstance(inputs, Mapping) and self.main_input_name in inputs:
+            batch = inputs
+        else:
+            is_one = isinstance(inputs, str | bytes | Mapping) or not isinstance(inputs, Iterable)
+            inputs = [inputs] if is_one else list(inputs)
+            if not inputs:
+                return []
+            check_processor(self, processor)
+            batch = self._encoded(inputs, processor, max_length)
         was_training = self.training
         self.eval()
         try:
@@ -240,7 +248,8 @@ class WritingMixin(_Base):
                     {**self._row_facts(landmarks[place]), "share": float(shares[place])}
                     for place in shares.abs().argsort(descending=True)[:top].tolist()
                 ]
-            entry = {"label": self.config.id2label[label], "answer": answer.tolist(), "classifier": base[row].tolist()}
+            sides = {"answer": answer, "classifier": base[row], "memory": answer - base[row]}
+            entry = {"label": self.config.id2label[label], **{name: side.tolist() for name, side in sides.items()}}
             explained.append({**entry, "gate": gate, "rows": rows, "nearest": nearest[row]})
         return explained
 

@@ -238,6 +238,8 @@ def test_explanations_add_up_and_wrong_labels_are_found():
     part = (1 - entry["gate"] + entry["gate"] * trust) * entry["classifier"][label]
     raw = model(**TOKENIZER([rows[0]["text"]])).logits.exp()[0]
     assert part + sum(row["share"] for row in entry["rows"]) == pytest.approx(float(raw[label]), abs=1e-4)
+    assert model.explain(TOKENIZER([rows[0]["text"]]), top=60) == [entry]
+    assert entry["memory"] == pytest.approx([a - b for a, b in zip(entry["answer"], entry["classifier"], strict=True)])
     assert {row["domain"] for row in entry["rows"]} == {"new"} and entry["rows"][0]["text"].startswith("row 0")
     assert entry["nearest"][0]["text"] == rows[0]["text"] and entry["nearest"][0]["similarity"] == pytest.approx(
         1, abs=1e-3
