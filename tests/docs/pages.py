@@ -30,7 +30,7 @@ SMALLER = {
     "episodes=30": "episodes=2, episode_steps=2",
     "    episode_steps=20,\n": "",
     'augment_images=True, eval_strategy="epoch"': 'augment_images=True, eval_strategy="epoch", use_cpu=True',
-    "range(5)": "range(2)",
+    "range(5)": "range(3)",
     "depth=12": "depth=2",
     "layer=10": "layer=2",
     '"{text} It was {mask}."': '"{text} it was {mask}"',

@@ -149,7 +149,7 @@ assert len(adapted) == 8 and all(".moe.experts." in name for name in adapted), "
 assert output.pooler_output.shape == (32, 64) == backbone(**batch).pooler_output.shape
 """,
     "docs/hma.md": """
-assert output.logits.shape == (2, 7) and output.memory_weights.shape == (2, 4, 512 + 1 + 7 * 8 + 2)
+assert output.logits.shape == (2, 7) and output.memory_weights.shape == (2, 4, 512 + 1 + 7 * 8 + 1)
 assert text_model.config.num_labels == 3 and int(model.head.memory.queue.written) == 24
 """,
     "docs/hma_prompts.md": """

@@ -225,7 +225,7 @@ print("ok")
     assert "`expert_layers` | `[0, 2]`" in card and "more information needed" not in card.lower()
     assert "preprocessor_config.json" not in hub.files("me/bare")
     card = hub.files("me/memories")["README.md"].decode()
-    assert "| photo | test | seed 0 | batch | 70.0 |" in card and "`real_memory_size` | `24`" in card
+    assert "| photo | test | seed 0 | independent | 70.0 |" in card and "`real_memory_size` | `24`" in card
 
 
 @pytest.mark.slow
