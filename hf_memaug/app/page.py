@@ -84,7 +84,7 @@ def build_page(session: Session | str):
                 button = gradio.Button("Ask", variant="primary")
                 examples = _examples(session)
                 if examples:
-                    gradio.Examples(examples, inputs[:1], label="Texts that lie beside the checkpoint")
+                    gradio.Examples(examples, inputs[:1], label="Example texts")
             with gradio.Column(scale=2, min_width=300):
                 shown = gradio.HTML(html.waiting(session), elem_id="answer", padding=False)
         gradio.on(_asking(inputs, button), answer, inputs, shown, **options)

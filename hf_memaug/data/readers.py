@@ -134,7 +134,7 @@ def _json_lines(path: Path, file: Iterable[str], option: str) -> Iterator[tuple[
                 yield f"line {number}", json.loads(line)
             except ValueError as error:
                 raise ValueError(
-                    f"`{option}`: {path}, line {number}: not valid JSON ({error}). Mend or delete that line."
+                    f"`{option}`: {path}, line {number}: not valid JSON ({error}). Fix or delete that line."
                 ) from error
 
 

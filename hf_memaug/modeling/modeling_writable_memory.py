@@ -169,8 +169,8 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
             self.config.fingerprint = None
             logger.warning(f"The guard rows of `{name}` are left out: {reason}. Pass `guard=` to `write`.")
             return
-        self._rebuild([rows], [], list(cast(dict, self.config.id2label).values()), {}, {})
-        self.config.vocabulary = facts.get("vocabulary")
+        labels = list(cast(dict, self.config.id2label).values())
+        self._rebuild([rows], [], labels, {}, {}, facts.get("vocabulary"))
 
     @classmethod
     def _take_classifier(cls, classifier, how: dict):

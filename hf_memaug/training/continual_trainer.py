@@ -352,8 +352,8 @@ class ContinualTrainer(DomainTrainer):
 
     def _push_stage(self, folder: Path) -> None:
         """
-        Puts the weights of a stage, and what goes on from them, on the branch `stage-<number>-<domain>`. Rows of the
-        data, optimizers and checkpoints on the way stay here.
+        Pushes the weights of a stage, and the state that later stages need, to the branch `stage-<number>-<domain>`.
+        Rows of the data, optimizers and intermediate checkpoints are not pushed.
         """
         to: dict[str, Any] = {"repo_id": self.hub_model_id, "token": self.args.hub_token}
         if is_family(self.model) and not hasattr(self.model, "peft_config"):

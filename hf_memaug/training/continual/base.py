@@ -36,7 +36,7 @@ class FineTuning:
     kind: ClassVar[str] = "sequence"
     # Whether every domain is begun with the weights that the run began with.
     restarts: ClassVar[bool] = False
-    # Whether it goes on from what it remembers of earlier domains.
+    # Whether it needs what it stored of earlier domains to train on the next one.
     needs_state: ClassVar[bool] = False
     # Where that lies; a name that begins with "_" is not pushed to the hub.
     state_file: ClassVar[str] = "strategy.pt"

@@ -131,7 +131,7 @@ def write_facts(config, record: ContinualRecord) -> None:
 
 
 def drop_old_facts(config, record: ContinualRecord) -> None:
-    """Before a model goes on: its scores, and the strategy that it was trained by, are those of other weights."""
+    """Before a model is trained further: its scores and its strategy are those of other weights."""
     facts = dict(getattr(config, "run_facts", None) or {})
     if facts:
         facts.pop("scores", None)
