@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 WIDTH = 100
 HELP = ("-h", "--help")
+# Fields of trainers that `--help` names with their defaults. Importing all fields takes too long.
+COMMON = {"--learning-rate": 5e-5, "--num-train-epochs": 3.0, "--per-device-train-batch-size": 8}
 EXIT_CODES = "Exit codes: 0 done, 1 a job failed, 2 wrong usage, 3 data refused, 130 interrupted."
 
 
@@ -77,7 +79,7 @@ COMMANDS = {
     "train": Command(
         "compare:train",
         own.TrainOptions,
-        "Train one method and keep its best checkpoint on the source domains.",
+        "Train one method, and keep its best checkpoint.",
         "hf-memaug train --data reviews.csv --label stars --domain shop --target books --method mil",
         trainer="bilevel",
         more="--learning-rate 2e-5",
@@ -85,7 +87,7 @@ COMMANDS = {
     "compare": Command(
         "compare:compare",
         own.CompareOptions,
-        "Train several methods on the same splits and seeds, with paired tests.",
+        "Compare methods on the same splits and seeds, by paired tests.",
         "hf-memaug compare --data reviews.csv --label stars --domain shop --methods erm,mil,hma",
         trainer="bilevel",
         more="--mil.episodes 30",
@@ -93,7 +95,7 @@ COMMANDS = {
     "sweep": Command(
         "sweep:sweep",
         own.SweepOptions,
-        "Run DomainBed's protocol, with trials and random hyper-parameters.",
+        "Run DomainBed's protocol: trials, and random hyper-parameters.",
         "hf-memaug sweep --data pacs/ --methods erm,gmoe --backbone vit --trials 3 --draws 5",
         trainer="domain",
         more="--learning-rate 3e-5",
@@ -108,7 +110,7 @@ COMMANDS = {
     "predict": Command(
         "scoring:predict",
         own.PredictOptions,
-        "Predict for texts, images, graphs, words or questions, as JSON lines.",
+        "Predict for texts, images, graphs, words or questions.",
         'hf-memaug predict runs/train/jobs/NAME/checkpoint "Could not put it down."',
         {**CHECKPOINT, "inputs...": "texts, SMILES, or image files"},
     ),
@@ -136,7 +138,7 @@ COMMANDS = {
     "continual": Command(
         "continual:continual",
         own.ContinualOptions,
-        "Train one model on one domain after another, by several strategies.",
+        "Train one model on domain after domain, by several strategies.",
         "hf-memaug continual --data reviews.csv --strategies f,ewc,replay --order films,books",
         trainer="continual",
         more="--strategy-kwargs '{\"slots\": 500}'",
@@ -144,7 +146,7 @@ COMMANDS = {
     "pretrain": Command(
         "pretrain:pretrain",
         own.PretrainOptions,
-        "Continue pre-training an encoder on text of a domain (DAPT) or task.",
+        "Continue pre-training an encoder on texts of a domain or task.",
         "hf-memaug pretrain --backbone roberta-base --corpus biomed.jsonl.gz --also general.txt",
         trainer="masked_lm",
         auto_class="AutoModelForMaskedLM",
@@ -153,7 +155,7 @@ COMMANDS = {
     "report": Command(
         "publish:report",
         own.ReportOptions,
-        "Write report.html of a run folder, a single file that opens offline.",
+        "Write the report of a run: one HTML file that opens offline.",
         "hf-memaug report runs/compare",
         {"run": "run folder"},
     ),
@@ -181,7 +183,7 @@ COMMANDS = {
     "demo": Command(
         "demo:demo",
         own.DemoOptions,
-        "Compare methods on generated reviews, offline, in a few minutes.",
+        "Compare methods on generated reviews, offline, in minutes.",
         "hf-memaug demo",
     ),
     "env": Command(
@@ -193,7 +195,7 @@ COMMANDS = {
     "options": Command(
         "environment:list_options",
         own.NoOptions,
-        "List the options of columns, trainers and models, with defaults.",
+        "List the options of columns, trainers and models.",
         "hf-memaug options bilevel",
         {"name?": "columns, domain, bilevel, continual, masked_lm, or a model type such as hma"},
     ),
@@ -217,6 +219,9 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
     for name, command in COMMANDS.items():
         settings = _setting_options(command, words) if words[:1] == [name] and not set(HELP) & set(words) else {}
         more = f" Fields of trainers and models are options too, such as `{command.more}`: see `hf-memaug options`."
+        if command.trainer == "bilevel":
+            common = ", ".join(f"`{option}` ({default:g})" for option, default in COMMON.items())
+            more += f" Those most used, with their defaults: {common}."
         app.command(
             name,
             help=command.help + more * bool(command.trainer),

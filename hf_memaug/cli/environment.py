@@ -6,7 +6,6 @@ import json
 import os
 import platform
 import textwrap
-from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -79,27 +78,29 @@ def list_options(call) -> int:
     known = (COLUMNS, *TRAINERS, *FAMILIES, *BACKBONES)
     if name is not None and name not in known:
         raise UsageError(f"`name` is {name!r}. {of_these(name, known)}")
-    for one in known if name is None else [name]:
-        print(f"\n{one}")
-        _print(_listed(one, everything=name is not None))
+    if name is None:
+        for one in known:
+            names = " ".join(setting.option for setting in _listed(one, everything=False))
+            print(f"\n{one}")
+            print(textwrap.fill(names, 100, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False))
+        print("\n`hf-memaug options NAME` lists those of NAME with their defaults and help.")
+        return 0
+    print(f"\n{name}")
+    for one in _listed(name, everything=True):
+        default = "" if one.default is None else f" (default: {one.default})"
+        print(f"  {one.option} {one.type_name}{default}")
+        if one.help:
+            print(textwrap.fill(one.help, 100, initial_indent="      ", subsequent_indent="      "))
     return 0
 
 
-def _listed(name: str, everything: bool) -> Iterable[Setting]:
+def _listed(name: str, everything: bool) -> list[Setting]:
     """The options of `name`. In the list of all, those of `TrainingArguments` are under masked_lm only."""
     if name == COLUMNS:
         hidden = DataOptions.__dataclass_fields__
         return [one for one in settings_of(DataOptions).values() if hidden[one.name].metadata["hidden"]]
-    if name not in TRAINERS:
-        return model_settings(name).values()
-    inherited = {} if everything or name == "masked_lm" else trainer_settings("masked_lm")
-    return [one for one in trainer_settings(name).values() if one.name not in inherited]
-
-
-def _print(settings: Iterable[Setting]) -> None:
-    for one in settings:
-        if one.name not in SET_BY_THE_COMMAND:
-            default = "" if one.default is None else f" (default: {one.default})"
-            print(f"  {one.option} {one.type_name}{default}")
-            if one.help:
-                print(textwrap.fill(one.help, 100, initial_indent="      ", subsequent_indent="      "))
+    found = trainer_settings(name) if name in TRAINERS else model_settings(name)
+    left_out = set(SET_BY_THE_COMMAND)
+    if not everything and name in TRAINERS and name != "masked_lm":
+        left_out |= set(trainer_settings("masked_lm"))
+    return [one for one in found.values() if one.name not in left_out]

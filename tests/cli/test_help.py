@@ -11,7 +11,7 @@ import pytest
 
 from hf_memaug.registry import BACKBONES, FAMILIES
 from hf_memaug.runs.settings import TRAINERS
-from hf_memaug_cli.app import COMMANDS
+from hf_memaug_cli.app import COMMANDS, COMMON
 
 ROOT = Path(__file__).parents[2]
 
@@ -21,7 +21,7 @@ def test_help_fits_a_screen_and_has_an_example(name, command, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     code, out, _ = command(*([name] if name else []), "--help")
     lines = out.rstrip().splitlines()
-    assert code == 0 and len(lines) <= 40 and max(map(len, lines)) <= 100
+    assert code == 0 and len(lines) <= 43 and max(map(len, lines)) <= 100
     assert f"Example:\n    hf-memaug {name or 'demo'}" in out
     assert "Exit codes: 0 done, 1 a job failed, 2 wrong usage, 3 data refused, 130 interrupted." in out
 
@@ -58,8 +58,24 @@ def test_options_are_listed_with_their_help(command, name):
     assert options and all(lines[number + 1].startswith("      ") for number in options)
 
 
+def test_the_commands_are_described_in_whole_sentences(command, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    _, out, _ = command("--help")
+    assert len(out.splitlines()) <= 40 and "..." not in out.partition("\n")[2]
+
+
+@pytest.mark.parametrize("name", [name for name, one in COMMANDS.items() if one.trainer == "bilevel"])
+def test_help_lists_the_common_options_of_trainers(command, name):
+    settings = {one.option: one for one in COMMANDS[name].settings().values()}
+    _, out, _ = command(name, "--help")
+    for option, default in COMMON.items():
+        assert f"`{option}` ({default:g})" in " ".join(out.split()) and default == settings[option].default
+
+
 def test_options_show_defaults(command):
     code, out, _ = command("options")
-    assert code == 0 and "--episodes int (default: 30)" in out and "--smiles" in out and "--output-dir" not in out
+    assert code == 0 and "--episodes" in out and "--smiles" in out and "--output-dir" not in out
+    assert len(out.splitlines()) <= 80
+    assert "--episodes int (default: 30)" in command("options", "bilevel")[1]
     code, _, error = command("options", "bilevle")
     assert code == 2 and "Did you mean 'bilevel'?" in error
