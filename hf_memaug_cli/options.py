@@ -195,7 +195,7 @@ class PredictOptions(ReadingOptions, ColumnOptions):
     top_k: int = option(1, "labels of each row, best first; 0: all", "N")
     max_new_tokens: int = option(32, "maximum number of words in a reply", "N")
     batch_size: int = option(32, "rows in a batch", "N")
-    output: str | None = option(None, "file for the JSON lines (default: stdout)", "FILE")
+    output: str | None = option(None, "file for the predictions, .csv or JSON lines (default: stdout)", "FILE")
 
 
 @dataclass(kw_only=True)
@@ -241,6 +241,7 @@ class PushOptions:
     private: bool = option(False, "make the repository private")
     with_code: bool = option(False, "include the code, so that readers need not install hf_memaug")
     space: bool = option(False, "publish a Space with the app for this checkpoint")
+    license: str | None = option(None, "licence in the card's metadata, such as apache-2.0", "NAME")
     message: str | None = option(None, "commit message", "TEXT")
 
 

@@ -70,6 +70,8 @@ def push(call) -> int:
             source = write_space(str(checkpoint), Path(folder, repository.split("/")[-1]))
         else:
             source = _model(published, Path(folder), repository, options.with_code)
+        if options.license:
+            _set_license(source / "README.md", options.license)
         for path in sorted(path for path in source.rglob("*") if path.is_file()):
             print(f"{path.stat().st_size:>15,} bytes  {path.relative_to(source)}")
         if left_out:
@@ -114,6 +116,14 @@ def _model(published: Sequence[Path], folder: Path, repository: str, with_code: 
     shutil.copyfile(copy / "README.md", exported / "README.md")
     write_card(loaded.model.config, type(loaded.model).__name__, exported, repository)
     return exported
+
+
+def _set_license(readme: Path, name: str) -> None:
+    from huggingface_hub import ModelCard
+
+    card = ModelCard.load(readme) if readme.exists() else ModelCard("")
+    card.data.license = name
+    card.save(readme)
 
 
 def pull(call) -> int:

@@ -3,10 +3,11 @@
 """`hf-memaug evaluate` and `hf-memaug predict`: a checkpoint on rows with labels, and on rows without."""
 
 import contextlib
+import csv
 import json
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from hf_memaug.cli.prediction_rows import read_inputs
@@ -115,14 +116,36 @@ def predict(call) -> int:
         raise UsageError("Give inputs after the checkpoint, or rows with `--data`: one of the two.")
     predictor = _load(call)
     rows = read_inputs(predictor, options, given)
-    with open(options.output, "w", encoding="utf-8") if options.output else contextlib.nullcontext(sys.stdout) as out:
+    with contextlib.ExitStack() as stack:
+        out: Any = sys.stdout
+        if options.output:
+            out = stack.enter_context(open(options.output, "w", encoding="utf-8", newline=""))
+        write = _csv_writer(out) if str(options.output).endswith(".csv") else _json_writer(out)
         # Lines are written batch by batch: rows may be many.
         for start in range(0, len(rows), options.batch_size):
             several = rows[start : start + options.batch_size]
             predictions = predictor.predict(several, options.batch_size, options.max_new_tokens)
-            for row, prediction in zip(several, predictions, strict=True):
-                out.write(json.dumps(as_line(row, prediction, options.top_k), ensure_ascii=False) + "\n")
+            for number, (row, prediction) in enumerate(zip(several, predictions, strict=True), start):
+                write(number, as_line(row, prediction, options.top_k))
     return 0
+
+
+def _json_writer(out) -> Callable[[int, dict], Any]:
+    return lambda number, line: out.write(json.dumps(line, ensure_ascii=False) + "\n")
+
+
+def _csv_writer(out) -> Callable[[int, dict], Any]:
+    """A header, and lines that begin with the number of the row. Lists are JSON."""
+    writer = csv.writer(out)
+
+    def write(number: int, line: dict) -> None:
+        line = {"row": number, **line}
+        if number == 0:
+            writer.writerow(line)
+        cells = (json.dumps(cell, ensure_ascii=False) if isinstance(cell, list) else cell for cell in line.values())
+        writer.writerow(cells)
+
+    return write
 
 
 def as_line(row: Mapping[str, Any], prediction: Prediction, top_k: int = 1) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands beside `train` and `compare`, each on tiny models and generated rows."""
 
+import csv
 import json
 import sys
 from pathlib import Path
@@ -53,6 +54,13 @@ def test_texts_in_json_lines_out(command, trained, reviews, tmp_path, monkeypatc
     code, _, _ = command("predict", trained, "--data", reviews, "--top-k", 0, "--output", "answers.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
     assert code == 0 and len(lines) == 36 and {one["label"] for one in lines[0]["labels"]} == {"negative", "positive"}
+    assert command("predict", trained, "--data", reviews, "--top-k", 0, "--output", "answers.csv")[0] == 0
+    with open(tmp_path / "answers.csv", encoding="utf-8", newline="") as file:
+        cells = list(csv.DictReader(file))
+    assert [int(row["row"]) for row in cells] == list(range(36))
+    assert [(row["text"], row["label"], json.loads(row["labels"])) for row in cells] == [
+        (line["text"], line["label"], line["labels"]) for line in lines
+    ]
     monkeypatch.setattr(sys, "stdin", io.StringIO("A dull film.\n\nA fine book.\n"))
     code, piped, _ = command("predict", trained, "--data", "-")
     assert code == 0 and [json.loads(line) for line in piped.splitlines()] == answers

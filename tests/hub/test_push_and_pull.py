@@ -100,9 +100,10 @@ def test_a_plain_model_gets_the_card_of_its_run(backbones, tmp_path, uploads):
     model = AutoModelForSequenceClassification.from_pretrained(backbones["roberta"])
     model.config.run_facts = {"data": "reviews", "scores": [score]}
     model.save_pretrained(tmp_path / "erm")
-    assert main(["push", str(tmp_path / "erm"), "me/erm"]) == 0
+    assert main(["push", str(tmp_path / "erm"), "me/erm", "--license", "apache-2.0"]) == 0
     (_, files) = uploads.pop()
     card = files["README.md"].decode()
+    assert "license: apache-2.0" in card
     assert "model-index:\n- name: erm" in card and 'from_pretrained("me/erm")' in card
     memory = hf_memaug.RobertaWithKVMemoryForSequenceClassification.from_backbone(str(tmp_path / "erm"), **MEMORY)
     assert memory.config.run_facts is None, "the facts of another model"
