@@ -80,6 +80,9 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     if options.metric == "auroc":
         check_two_classes(splits)
     jobs = _plan(call.resolved, several, targets, seeds, source, settings, start)
+    extra = max(job.protocol.get("extra_steps", 0) for job in jobs)
+    if extra:
+        notes.append(f"All other methods take {extra} more steps, as many as MIL's meta-training (`--own-steps`: none).")
     folder = RunFolder(options.output or f"runs/{call.command}")
     columns = targets if targets != [NONE] else rows.domains
     display = Display(options.metric, options.quiet, options.json, list(several), columns)

@@ -19,6 +19,7 @@ def test_several_methods_on_a_csv(command, columns, backbones, quick, memory, re
     code, out, error = command(*words, *meta, *quick, *memory)
     assert code == 0, error
     assert "[8/8" in out and "0 s left] hma films seed 1: validation" in out and "(n = 2)" in out
+    assert "All other methods take 2 more steps" in out
     folder = tmp_path / "runs" / "compare"
     run = json.loads((folder / "run.json").read_text())
     assert run["methods"] == ["erm", "+memory", "mil", "hma"] and run["targets"] == ["films"] and run["seeds"] == [0, 1]
