@@ -7,25 +7,28 @@ from typing import Any
 
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.recipes import Resolved, used_settings
-from hf_memaug.cli.results import end_run, finish, list_jobs, result_rows
-from hf_memaug.data.messages import did_you_mean
+from hf_memaug.cli.running import (
+    check_options,
+    check_two_classes,
+    make_job,
+    metrics_of,
+    result_rows,
+    run,
+    seeds_of,
+    targets_of,
+    write_tables,
+)
 from hf_memaug.files import file_name
 from hf_memaug.runs import rows as data
-from hf_memaug.runs.building import check_model
-from hf_memaug.runs.errors import CommandError, DataRefused, UsageError
-from hf_memaug.runs.folder import DATA_FILE, RUN_FILE, RunFolder
+from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.graphs import check_backbone
 from hf_memaug.runs.job import NONE, Job
 from hf_memaug.runs.methods import ERM, Chosen, all_methods, check_method, check_variants, chosen
-from hf_memaug.runs.runner import run_jobs
-from hf_memaug.runs.settings import in_options, option_name, trainer_settings
-from hf_memaug.runs.splits import ON_OVERLAP, check_splits, split_rows
-from hf_memaug.runs.tasks import CLASSES, TASKS, check_columns, check_task, kind_of
-from hf_memaug.runs.training import GUARD_ROWS, training_arguments
+from hf_memaug.runs.settings import option_name, trainer_settings
+from hf_memaug.runs.splits import check_splits, split_rows
+from hf_memaug.runs.tasks import check_columns, check_task, kind_of
+from hf_memaug.runs.training import GUARD_ROWS
 
-# The default first.
-METRICS = ("f1", "accuracy", "mcc", "auroc")
-KEEP = ("best", "all", "none")
 META_STEPS = ("episodes", "episode_steps", "inner_steps")
 
 
@@ -83,113 +86,25 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     extra = max(job.protocol.get("extra_steps", 0) for job in jobs)
     if extra:
         notes.append(f"All other methods take {extra} more steps, as many as MIL's meta-training (`--own-steps`: none).")
-    folder = RunFolder(options.output or f"runs/{call.command}")
-    columns = targets if targets != [NONE] else rows.domains
-    display = Display(options.metric, options.quiet, options.json, list(several), columns)
+    display = Display(options.metric, options.quiet, options.json)
     for note in notes:
         display.text(note)
-    if options.dry_run:
-        return list_jobs(jobs, folder, display)
-    with folder.locked():
-        done = folder.check_jobs(jobs)
-        if len(done) < len(jobs):
-            for name, one in several.items():
-                of_model = one.split_settings(settings[name])[0]
-                check_model(one, options.backbone, rows, of_model, options.general, options.max_length)
-            check_arguments(jobs, lambda job: training_arguments(job, several[job.method], [0], folder.path))
-        facts = {"task": kind, "methods": list(several), "targets": [name for name in targets if name != NONE]}
-        facts |= {"seeds": seeds, "metric": options.metric, "labels": rows.label_names}
-        facts |= {"notes": notes} if notes else {}
-        folder.begin(call.line, {**call.resolved.recipe(call.command), "data": source["data"]}, **facts)
-        folder.write(DATA_FILE, data.describe(source, splits))
-        prompted = [name for name in several if settings[name].get("template") is not None]
-        if 0 < len(prompted) < len(several):
-            others = ", ".join(name for name in several if name not in prompted)
-            display.text(f"Prompted: {', '.join(prompted)}. Not prompted, with a new head: {others}.")
-        failed = run_jobs(jobs, folder, display, options.jobs, options.processes)
-        order = folder.read(RUN_FILE)["methods"]
-        records = sorted(folder.records(), key=lambda record: order.index(record["job"]["method"]))
+    prompted = [name for name in several if settings[name].get("template") is not None]
+    if 0 < len(prompted) < len(several):
+        others = ", ".join(name for name in several if name not in prompted)
+        display.text(f"Prompted: {', '.join(prompted)}. Not prompted, with a new head: {others}.")
+
+    def tables(folder, records) -> list[dict]:
         found = result_rows(records, data.data_name(source["data"]), options.metric, options.task)
         selection = "Models are selected on dev rows of the domains trained on, never on the target."
         if source.get("dev_split") is not None:
             selection = f"Models are selected on {source['dev_split']} and scored on {source['test_split']}."
-        finish(call, folder, display, found, baseline, selection)
-        kept = [folder.job_folder(record["name"]) / "checkpoint" for record in records if record.get("checkpoint")]
-        kept = [path for path in kept if path.is_dir()]
-        for path in kept if len(kept) < 4 else ():
-            display.text(f"checkpoint: {path}")
-        return end_run(folder, display, failed, found, kept)
+        write_tables(call, folder, display, found, baseline, selection)
+        return found
 
-
-def metrics_of(task: str) -> tuple[str, ...]:
-    return TASKS[task].metrics if task in TASKS else METRICS
-
-
-def check_options(options: Any) -> None:
-    """The choices and numbers that commands share."""
-    task, metric = getattr(options, "task", CLASSES), getattr(options, "metric", None)
-    metrics = metrics_of(task)
-    if metric not in metrics and metric in (*METRICS, "exact_match"):
-        raise UsageError(f"`--metric` is {metric!r}, which is not a metric of {task}. Choose {', '.join(metrics)}.")
-    for name, allowed in (("metric", metrics), ("keep", KEEP), ("on_overlap", ON_OVERLAP)):
-        value = getattr(options, name, None)
-        if value is not None and value not in allowed:
-            raise UsageError(f"`{option_name(name)}` is {value!r}. {did_you_mean(value, allowed)}")
-    for name in ("jobs", "processes", "evaluations", "trials", "draws", "steps", "checkpoint_every", "max_length"):
-        value = getattr(options, name, None)
-        if value is not None and value < 1:
-            raise UsageError(f"`{option_name(name)}` is {getattr(options, name)}; it must be 1 or more.")
-
-
-def check_arguments(jobs: Sequence[Job], make) -> None:
-    """
-    Raises an error for settings that no job can be trained with.
-
-    Args:
-        make: a job to the arguments of its trainer, or a `CommandError`.
-    """
-    first = {job.method: job for job in reversed(jobs)}
-    for method, job in reversed(first.items()):
-        try:
-            make(job)
-        except CommandError as error:
-            said = in_options(str(error), job.settings)
-            hint = " To set an option for one method, write `--METHOD.OPTION`."
-            raise UsageError(f"`{method}`: {said}{hint if len(first) > 1 else ''}") from None
-
-
-def check_two_classes(splits: Mapping[str, Mapping[str, Any]]) -> None:
-    """AUROC needs rows of two classes."""
-    for parts in splits.values():
-        for name in ("dev", "test"):
-            for domain, counts in parts[name].counts().items() if parts.get(name) is not None else ():
-                if len(counts) != 2 or not all(counts.values()):
-                    found = ", ".join(f"{count} of {label}" for label, count in counts.items())
-                    raise DataRefused(
-                        f"`--metric auroc` needs two classes, and rows of both: the {name} rows of {domain} are "
-                        f"{found}. Choose another metric, such as mcc."
-                    )
-
-
-def seeds_of(given: Sequence[str]) -> list[int]:
-    """`5` means 0 to 4, `0,3,7` means these three."""
-    try:
-        numbers = [int(one) for one in given]
-    except ValueError:
-        raise UsageError(f"`--seeds` is {','.join(map(str, given))}. Use a number, or numbers with commas.") from None
-    found = list(range(numbers[0])) if len(numbers) == 1 else list(dict.fromkeys(numbers))
-    if not found:
-        raise UsageError("`--seeds` is 0. Use 1 or more.")
-    return found
-
-
-def targets_of(given: Sequence[str], domains: Sequence[str]) -> list[str]:
-    if list(given) == ["all"]:
-        return list(domains)
-    for name in given:
-        if name not in (*domains, NONE):
-            raise UsageError(f"`--target` is {name!r}, which is no domain of the data. {did_you_mean(name, domains)}")
-    return list(dict.fromkeys(given))
+    facts = {"task": kind, "targets": [name for name in targets if name != NONE]}
+    facts |= {"notes": notes} if notes else {}
+    return run(call, jobs, display, rows, facts, splits, tables)
 
 
 def check_shots(shots: Sequence[int], several: Mapping[str, Chosen], targets: Sequence[str]) -> str:
@@ -237,16 +152,6 @@ def _each_with_shots(
             with_rows, of_it = one.for_shots(number, settings[name], own.get(name, ()))
             found[with_rows.name], settings[with_rows.name] = with_rows, of_it
     return found, settings
-
-
-def make_job(options: Any, source: Mapping[str, Any], **fields: Any) -> Job:
-    """A job with what all jobs of a command share: the rows, the checkpoints, and how it runs."""
-    given = {name: getattr(options, name, None) for name in ("backbone", "general", "vectors", "keep", "processes")}
-    for name in ("backbone", "general", "vectors"):
-        if given[name] is not None:
-            given[name] = data.located(given[name])
-    given = {name: value for name, value in given.items() if value is not None}
-    return Job(source=dict(source), data=data.fingerprint(source)[:16], **{**given, **fields})
 
 
 def _plan(

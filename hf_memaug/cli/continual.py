@@ -3,20 +3,23 @@
 """`hf-memaug continual`: one model is trained on domain after domain, by several strategies and seeds."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli.compare import (
-    check_arguments,
+from hf_memaug.cli.display import Display
+from hf_memaug.cli.recipes import used_settings
+from hf_memaug.cli.running import (
+    STYLES,
     check_options,
     check_two_classes,
     make_job,
     metrics_of,
+    result_rows,
+    run,
     seeds_of,
+    write_card,
 )
-from hf_memaug.cli.display import Display
-from hf_memaug.cli.recipes import used_settings
-from hf_memaug.cli.results import STYLES, end_run, list_jobs, result_rows, write_card
 from hf_memaug.data import DomainDataset
 from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.evaluation import DEFINITIONS, score_table
@@ -25,19 +28,13 @@ from hf_memaug.files import file_name
 from hf_memaug.registry import FAMILIES
 from hf_memaug.reporting.results import write_results
 from hf_memaug.runs import rows as data
-from hf_memaug.runs.building import check_model, checkpoint_processor, has_history
-from hf_memaug.runs.continual import (
-    SET_BY_OPTIONS,
-    model_settings_of,
-    split,
-    training_arguments,
-)
+from hf_memaug.runs.building import checkpoint_processor, has_history
+from hf_memaug.runs.continual import split
 from hf_memaug.runs.errors import DataRefused, UsageError
-from hf_memaug.runs.folder import DATA_FILE, RESULTS_FILE, RunFolder
+from hf_memaug.runs.folder import RESULTS_FILE, RunFolder
 from hf_memaug.runs.graphs import check_backbone, check_values
 from hf_memaug.runs.job import NONE, Job
-from hf_memaug.runs.methods import ERM, Chosen, check_method, check_strategy, chosen
-from hf_memaug.runs.runner import run_jobs
+from hf_memaug.runs.methods import ERM, SET_BY_OPTIONS, Chosen, check_method, check_strategy, chosen
 from hf_memaug.runs.settings import option_name
 from hf_memaug.runs.tasks import TAGS, TASKS, check_columns, check_task, check_types, in_words, kind_of
 from hf_memaug.training import ContinualRecord
@@ -75,27 +72,10 @@ def continual(call) -> int:
     every = [part for part in (rows, held_out) if part is not None]
     _check_models(options, one, strategies, every, settings, order)
     jobs = _plan(options, strategies, order, source, settings)
-    parts = split(jobs[0])
-    _check_rows(options, parts, kind_of(rows))
-    folder = RunFolder(options.output or "runs/continual")
-    display = Display(options.metric, options.quiet, options.json, strategies, list(DEFINITIONS))
-    if options.dry_run:
-        return list_jobs(jobs, folder, display)
-    with folder.locked():
-        if len(folder.check_jobs(jobs)) < len(jobs):
-            for own in [] if has_history(options.backbone) else settings.values():
-                of_model = model_settings_of(one, own)
-                check_model(one, options.backbone, rows, of_model, options.general, options.max_length)
-            check_arguments(jobs, lambda job: training_arguments(job, folder.job_folder(job.name)))
-        facts = {"task": "continual", "rows": kind_of(rows), "methods": strategies, "targets": order}
-        facts |= {"seeds": seeds_of(options.seeds), "metric": options.metric, "labels": rows.label_names}
-        folder.begin(call.line, {**call.resolved.recipe(call.command), "data": source["data"]}, **facts)
-        described = data.describe(source, {})
-        for name in order:
-            described["domains"][name] |= {"train": len(parts["train"][name]), "test": len(parts["test"][name])}
-        folder.write(DATA_FILE, described)
-        failed = run_jobs(jobs, folder, display, options.jobs, options.processes)
-        return end_run(folder, display, failed, _write_table(call, folder, display))
+    splits = _joined(options, split(jobs[0]), kind_of(rows))
+    display = Display(options.metric, options.quiet, options.json)
+    facts = {"task": "continual", "rows": kind_of(rows), "targets": order}
+    return run(call, jobs, display, rows, facts, {"all": splits}, partial(_write_tables, call, display))
 
 
 def _settings(call, one: Chosen, strategies: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -185,7 +165,7 @@ def _check_trained_model(options, one: Chosen, kind: str, settings: Mapping[str,
             f"`--vectors` is set, {why}, whose words have vectors, and no strategy adds words. Leave it out, or choose "
             "one that adds words, such as f+m+v."
         )
-    shaping = [name for own in settings.values() for name in model_settings_of(one, own)]
+    shaping = [name for own in settings.values() for name in one.split_settings(own, "continual")[0]]
     if shaping:
         raise UsageError(f"`{option_name(shaping[0])}` shapes a new model, {why}. Leave it out.")
     config = read_config(options.backbone, "--backbone")
@@ -224,7 +204,8 @@ def _check_record(options, config, strategies: Sequence[str]) -> None:
             )
 
 
-def _check_rows(options, parts: Mapping[str, Mapping[str, DomainDataset]], kind: str) -> None:
+def _joined(options, parts: Mapping[str, Mapping[str, DomainDataset]], kind: str) -> dict[str, DomainDataset]:
+    """The rows of all domains, by their part, checked."""
     joined = {name: DomainDataset.concatenate(list(of.values())) for name, of in parts.items() if of}
     try:
         if options.task == TAGS and not has_history(options.backbone):
@@ -235,6 +216,7 @@ def _check_rows(options, parts: Mapping[str, Mapping[str, DomainDataset]], kind:
         raise DataRefused(data.as_options(error)) from error
     if options.metric == "auroc":
         check_two_classes({NONE: joined})
+    return joined
 
 
 def _plan(
@@ -262,12 +244,9 @@ def _plan(
     ]
 
 
-def _write_table(call, folder: RunFolder, display: Display) -> list[dict]:
-    """Writes results.json and the card, prints the table, and returns the rows."""
-    options, records, name = call.options, folder.records(), data.data_name(call.options.data)
+def _write_tables(call, display: Display, folder: RunFolder, records: Sequence[dict]) -> list[dict]:
+    options, name = call.options, data.data_name(call.options.data)
     rows = result_rows(records, name, options.metric, options.task)
-    if not rows:
-        return []
     write_results(folder.path / RESULTS_FILE, table=f"continual on {name}", command=call.line, rows=rows)
     summary: dict[str, dict[str, list]] = {}
     for record in records:

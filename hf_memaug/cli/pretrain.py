@@ -12,6 +12,7 @@ from typing import Any
 from hf_memaug.cli.display import Display
 from hf_memaug.files import differing, readable_error, write_atomically
 from hf_memaug.inference.checkpoints import read_config
+from hf_memaug.runs.arguments import common_arguments, make_arguments
 from hf_memaug.runs.building import checkpoint_processor
 from hf_memaug.runs.errors import OK, DataRefused, Interrupted, UsageError
 from hf_memaug.runs.folder import RunFolder
@@ -158,7 +159,6 @@ def _train(call, output: Path, of_model: dict[str, Any], model, tokenizer, train
 
     from hf_memaug import RunGuard
     from hf_memaug.data.corpus import WholeWordMasking
-    from hf_memaug.runs.training import common_arguments, make_arguments
     from hf_memaug.training import MaskedLMTrainer, last_complete_checkpoint
 
     options = call.options
@@ -169,7 +169,12 @@ def _train(call, output: Path, of_model: dict[str, Any], model, tokenizer, train
     arguments = make_arguments("masked_lm", {**common_arguments(output, options.seed), **fixed, **given})
     job = Job(name="pretrain", method="pretrain", seed=options.seed, source={})
     display.start(job)
-    with Stop() as stop, tensorboard_in(output / "logs"), open(output / "log.txt", "a", encoding="utf-8") as log:
+    with (
+        Stop() as stop,
+        contextlib.closing(display),
+        tensorboard_in(output / "logs"),
+        open(output / "log.txt", "a", encoding="utf-8") as log,
+    ):
         steps = Steps(lambda event: display.event(job, event), stop, output / "metrics.jsonl")
         trainer = MaskedLMTrainer(
             model,

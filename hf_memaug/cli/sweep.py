@@ -3,35 +3,39 @@
 """`hf-memaug sweep`: each domain left out, several trials, random hyper-parameters, as in DomainBed."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli.compare import check_arguments, check_options, make_job, targets_of
 from hf_memaug.cli.display import Display
 from hf_memaug.cli.recipes import used_settings
-from hf_memaug.cli.results import end_run, finish, list_jobs
+from hf_memaug.cli.running import check_options, make_job, run, targets_of, write_tables
 from hf_memaug.data.messages import did_you_mean
-from hf_memaug.evaluation.domain_selection import SELECTIONS
 from hf_memaug.files import file_name
 from hf_memaug.runs import rows as data
-from hf_memaug.runs import sweeps
-from hf_memaug.runs.building import check_model
 from hf_memaug.runs.errors import UsageError
-from hf_memaug.runs.folder import DATA_FILE, RunFolder
+from hf_memaug.runs.folder import RunFolder
 from hf_memaug.runs.graphs import check_backbone
 from hf_memaug.runs.hyperparameters import draw, known_names
 from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import ERM, Chosen, check_method, check_variants, chosen
-from hf_memaug.runs.runner import run_jobs
 from hf_memaug.runs.splits import split_for_sweep
+from hf_memaug.runs.sweeps import choices, left_out_sets
 from hf_memaug.runs.tasks import kind_of
+
+# The values of `--selection`.
+SELECTED_BY = {
+    "training": "the mean accuracy on held-out rows of the domains trained on",
+    "leave_one_out": "the accuracy on a second domain left out",
+    "oracle": "the accuracy on held-out rows of the target",
+}
 
 
 def sweep(call) -> int:
     options = call.options
     check_options(options)
-    if options.selection not in SELECTIONS:
-        raise UsageError(f"`--selection` is {options.selection!r}. {did_you_mean(options.selection, SELECTIONS)}")
+    if options.selection not in SELECTED_BY:
+        raise UsageError(f"`--selection` is {options.selection!r}. {did_you_mean(options.selection, SELECTED_BY)}")
     if not 0 < options.holdout < 1:
         raise UsageError(f"`--holdout` is {options.holdout}; it must lie between 0 and 1.")
     several = {name: chosen(name) for name in dict.fromkeys(options.methods)}
@@ -44,7 +48,7 @@ def sweep(call) -> int:
     shapes = {name: {key: one[key] for key in one if key != "dropout"} for name, one in settings.items()}
     check_backbone(options.backbone, kind, [rows], shapes)
     targets = targets_of(options.target, rows.domains)
-    left_out = sweeps.left_out_sets(rows.domains, targets, options.selection)
+    left_out = left_out_sets(rows.domains, targets, options.selection)
     fewest = len(rows.domains) - max(map(len, left_out))
     for one in several.values():
         if one.method.trainer != "domain" or one.makes_words:
@@ -53,22 +57,9 @@ def sweep(call) -> int:
     for names in left_out:
         split_for_sweep(source, names, options.holdout, 0, options.on_overlap)
     jobs = _plan(options, several, settings, source, left_out)
-    folder = RunFolder(options.output or "runs/sweep")
-    display = Display("accuracy", options.quiet, options.json, list(several), targets)
-    if options.dry_run:
-        return list_jobs(jobs, folder, display)
-    with folder.locked():
-        if len(folder.check_jobs(jobs)) < len(jobs):
-            for name, one in several.items():
-                of_model = one.split_settings(shapes[name])[0]
-                check_model(one, options.backbone, rows, of_model, max_length=options.max_length)
-            check_arguments(jobs, lambda job: sweeps.training_arguments(job, several[job.method], rows, folder.path))
-        facts = {"task": kind, "methods": list(several), "targets": targets, "seeds": list(range(options.trials))}
-        facts |= {"metric": "accuracy", "labels": rows.label_names, "selection": options.selection}
-        folder.begin(call.line, {**call.resolved.recipe(call.command), "data": source["data"]}, **facts)
-        folder.write(DATA_FILE, data.describe(source, {}))
-        failed = run_jobs(jobs, folder, display, options.jobs)
-        return _finish(call, folder, display, jobs, failed)
+    display = Display("accuracy", options.quiet, options.json)
+    facts = {"task": kind, "targets": targets, "selection": options.selection}
+    return run(call, jobs, display, rows, facts, {}, partial(_write_tables, call, display, jobs))
 
 
 def _plan(
@@ -90,10 +81,8 @@ def _plan(
             for number in range(options.draws):
                 hparams = {**draw(one.algorithm, number, trial, options.steps), **fixed}
                 for domains in left_out:
-                    # Runs without two domains only validate.
-                    weights = sweeps.KEPT[options.selection] if len(domains) == 1 else "none"
                     protocol = {name: getattr(options, name) for name in names}
-                    protocol |= {"left_out": list(domains), "draw": number, "hparams": hparams, "weights": weights}
+                    protocol |= {"left_out": list(domains), "draw": number, "hparams": hparams}
                     protocol["model"] = _model_name(one, options.backbone)
                     jobs.append(
                         make_job(
@@ -105,7 +94,8 @@ def _plan(
                             seed=trial,
                             settings={name: value for name, value in settings[method].items() if name not in fixed},
                             protocol=protocol,
-                            keep="none",
+                            # The others choose weights by domains that the best validation does not see.
+                            keep="best" if options.selection == "training" else "none",
                         )
                     )
     return jobs
@@ -118,13 +108,12 @@ def _model_name(one: Chosen, backbone: str) -> str:
     return Path(backbone).name if one.method.name == ERM else one.method.name
 
 
-def _finish(call, folder: RunFolder, display: Display, jobs: Sequence[Job], failed: Sequence[Job]) -> int:
+def _write_tables(call, display: Display, jobs: Sequence[Job], folder: RunFolder, records) -> list[dict]:
     selection = call.options.selection
     # Jobs of earlier calls count too.
     before = [Job.read(path.parent) for path in sorted(folder.path.glob("jobs/*/job.json"))]
-    jobs = list({job.name: job for job in (*before, *jobs)}.values())
-    finished = {record["name"] for record in folder.records()}
-    done = [job for job in jobs if job.name in finished]
+    finished = {record["name"] for record in records}
+    done = [job for job in {job.name: job for job in (*before, *jobs)}.values() if job.name in finished]
     rows = [
         {
             "method": job.method,
@@ -135,16 +124,9 @@ def _finish(call, folder: RunFolder, display: Display, jobs: Sequence[Job], fail
             "metric": "accuracy",
             "value": round(100 * choice.accuracy, 4),
         }
-        for choice, job in sweeps.choices(done, folder.path, selection)
+        for choice, job in choices(done, folder.path, selection)
     ]
-    about = "Hyper-parameters and steps are selected by "
-    about += {
-        "training": "the mean accuracy on held-out rows of the domains trained on.",
-        "leave_one_out": "the accuracy on a second domain left out.",
-        "oracle": "the accuracy on held-out rows of the target.",
-    }[selection]
-    finish(call, folder, display, rows, call.options.methods[0], about)
-    winners = sweeps.keep_winners(jobs, done, folder.path, selection)
-    for winner in winners:
-        display.text(f"selected: {winner}")
-    return end_run(folder, display, failed, rows, winners)
+    if rows:
+        about = f"Hyper-parameters and steps are selected by {SELECTED_BY[selection]}."
+        write_tables(call, folder, display, rows, call.options.methods[0], about)
+    return rows

@@ -15,7 +15,6 @@ _EXPORTS = {
         "SELECTIONS",
         "Choice",
         "Record",
-        "best_of_trials",
         "choose",
         "read_records",
         "write_records",

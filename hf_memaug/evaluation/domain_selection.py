@@ -123,16 +123,6 @@ def choose(records: Iterable[Record], selection: str = "training") -> list[Choic
     return choices
 
 
-def best_of_trials(choices: Iterable[Choice]) -> list[Choice]:
-    """Of each row and test domain the trial with the highest score: the one checkpoint to keep."""
-    best: dict[tuple, Choice] = {}
-    for choice in sorted(choices, key=lambda choice: choice.record.trial_seed):
-        key = (*choice.row, choice.test_env)
-        if key not in best or choice.score > best[key].score:
-            best[key] = choice
-    return list(best.values())
-
-
 def _tests(records: list[Record]) -> list[Record]:
     return [record for record in records if len(record.test_envs) == 1]
 

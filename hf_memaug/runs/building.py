@@ -13,8 +13,11 @@ from huggingface_hub.errors import StrictDataclassError
 from hf_memaug.data import DomainDataset
 from hf_memaug.inference.checkpoints import load_processor, read_config
 from hf_memaug.inference.errors import InferenceError
+from hf_memaug.registry import graph_family
+from hf_memaug.runs.arguments import method_of, split_settings
 from hf_memaug.runs.errors import UsageError
-from hf_memaug.runs.graphs import graph_network, plain_graph_model
+from hf_memaug.runs.graphs import graph_network
+from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import FINE_TUNING, Chosen
 from hf_memaug.runs.rows import kind_of
 from hf_memaug.runs.settings import in_options
@@ -73,7 +76,7 @@ def build_model(one: Chosen, parts: Parts):
     more = {"general": parts.general} if one.method.needs_shots else {}
     build = getattr(model_class, one.method.born)
     if parts.kind == "graph":
-        network, settings = graph_network(parts)
+        network, settings = graph_network(parts.backbone, [parts.rows, *parts.others], parts.settings)
         return build(network, **parts.labels, **settings)
     asks = {"tokenizer": parts.processor, **more} if is_prompted(settings) else more
     return build(*general, parts.backbone, dtype="float32", **parts.labels, **asks, **settings)
@@ -112,7 +115,9 @@ def _plain_model(parts: Parts, has_head: bool = False):
     import transformers
 
     if parts.kind == "graph":
-        return plain_graph_model(parts)
+        family = graph_family()
+        network, rest = graph_network(parts.backbone, [parts.rows, *parts.others], parts.settings)
+        return family.load(family.graph_model).from_backbone(network, **family.plain, **parts.labels, **rest)
     settings = dict(parts.settings)
     if "dropout" in settings:
         settings = _with_dropout(settings, set(dir(_config_of(parts))))
@@ -208,21 +213,10 @@ def _config_of(parts: Parts):
     return small_model(parts.rows)[0].config if parts.backbone == SMALL else read_config(parts.backbone, "--backbone")
 
 
-def check_model(
-    one: Chosen,
-    backbone: str,
-    rows: DomainDataset,
-    settings: Mapping[str, Any],
-    general: str | None = None,
-    max_length: int | None = None,
-) -> None:
-    """
-    Raises an error if a checkpoint or its processor is missing, or if the settings do not fit it. Reads no weights.
-
-    Args:
-        settings: those of the model.
-        max_length: of the texts.
-    """
+def check_model(job: Job, rows: DomainDataset) -> None:
+    """Raises an error if a checkpoint or its processor is missing, or if the settings do not fit. Reads no weights."""
+    one, (settings, _) = method_of(job), split_settings(job)
+    backbone, general, max_length = job.backbone, job.general, job.protocol["max_length"]
     if kind_of(rows) == "graph" or one.makes_words:
         return
     processor = None
@@ -257,6 +251,10 @@ def _check_family(one: Chosen, parts: Parts) -> None:
     general = {"general": parts.general} if one.method.needs_general else {}
     backbone = _config_of(parts) if parts.backbone == SMALL else parts.backbone
     check(backbone, **general, **asks, **parts.labels, **parts.settings)
+
+
+def parameter_counts(model) -> dict[str, int]:
+    return {"parameters": model.num_parameters(), "trainable": model.num_parameters(only_trainable=True)}
 
 
 def has_history(backbone: str) -> bool:

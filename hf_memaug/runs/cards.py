@@ -7,7 +7,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from hf_memaug.files import render
@@ -79,35 +78,6 @@ def write_checkpoint_card(job: Job, trainer, folder: Path, facts: Mapping[str, A
             loaded_by=type(model) if column else None,
         )
         card.save(folder / "README.md")
-
-
-def write_winner_card(folder: Path, winner: Mapping[str, Any], job: Job) -> None:
-    """The card of a checkpoint that a sweep selected, where it is a model of this library."""
-    from transformers import AutoConfig
-
-    from hf_memaug.registry import FAMILIES
-
-    config = AutoConfig.from_pretrained(folder)
-    if config.model_type not in FAMILIES:
-        return
-    accuracy, figure = winner["record"]["accuracy"], {"metric": "accuracy", "seed": winner["trial_seed"]}
-    trained_on = [domain for domain in accuracy if domain not in winner["test_envs"]]
-    scores = [{**figure, "domain": one, "split": "dev", "value": 100 * accuracy[one]["out"]} for one in trained_on]
-    tested = winner["test_accuracy"].items()
-    scores += [{**figure, "domain": one, "split": "test", "value": 100 * value} for one, value in tested]
-    record_run(
-        SimpleNamespace(config=config),
-        data=winner["dataset"],
-        domains=trained_on,
-        # The card says that selection never saw the domain left out, which is wrong for the oracle.
-        left_out=None if winner["selection"] == "oracle" else ", ".join(winner["test_envs"]),
-        method=job.method,
-        scores=scores,
-        training={**winner["hparams"], "steps": winner["step"], "selection": winner["selection"]},
-    )
-    config.save_pretrained(folder)
-    card = model_card(config, config.architectures[0], "-".join(folder.parts[-4:]))
-    card.save(folder / "README.md")
 
 
 @contextlib.contextmanager

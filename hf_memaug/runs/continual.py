@@ -2,42 +2,44 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs of `continual`: one model is trained on domain after domain by a strategy."""
 
-import json
 import math
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from transformers import PrinterCallback, set_seed
+
 from hf_memaug.data import DomainDataset
 from hf_memaug.hub.provenance import record_run
-from hf_memaug.runs.building import Parts, build_model, checkpoint_processor, has_history, processor_of
+from hf_memaug.inference.checkpoints import load_model, read_config
+from hf_memaug.runs.arguments import method_of, split_settings, training_arguments
+from hf_memaug.runs.building import (
+    Parts,
+    build_model,
+    checkpoint_processor,
+    has_history,
+    parameter_counts,
+    processor_of,
+)
 from hf_memaug.runs.cards import kept_whole, score_facts, write_checkpoint_card
-from hf_memaug.runs.costs import parameter_counts
-from hf_memaug.runs.folder import job_folder
-from hf_memaug.runs.job import Job
-from hf_memaug.runs.methods import Chosen, chosen
+from hf_memaug.runs.job import Job, job_folder
 from hf_memaug.runs.progress import Steps
 from hf_memaug.runs.rows import data_name, load
 from hf_memaug.runs.small_models import SMALL, small_backbone
 from hf_memaug.runs.splits import prepared, split_for_continual
 from hf_memaug.runs.tasks import QUESTIONS, TAGS, kind_of, trainer_of
+from hf_memaug.runs.training import keep_facts
+from hf_memaug.training import ContinualRecord
+from hf_memaug.training.continual.record import RECORD_FILE
 from hf_memaug.training.model_cards import is_family
-
-# The fields of the trainer that have an option of their own.
-SET_BY_OPTIONS = {"strategy": "--strategies", "domains": "--order", "matrix_metric": "--metric"}
 
 
 def continual_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     """Trains on all domains in their order and scores all of them after each."""
-    from transformers import PrinterCallback, set_seed
-
-    from hf_memaug.runs.training import keep_facts
-    from hf_memaug.training.continual.record import RECORD_FILE
-
     folder, protocol = job_folder(run, job.name), job.protocol
     parts, max_length = split(job), protocol["max_length"]
-    arguments = training_arguments(job, folder)
+    arguments = training_arguments(job, folder, next(iter(parts["train"].values())))
     set_seed(job.seed)
     model, processor, history = _model(job, parts, run)
     # Domains of an earlier run are scored too, where there are rows of them.
@@ -94,40 +96,6 @@ def split(job: Job, order: Sequence[str] | None = None) -> dict[str, dict[str, D
     return split_for_continual(job.source, order, *rest)
 
 
-def training_arguments(job: Job, folder: Path):
-    from hf_memaug.runs.training import common_arguments, make_arguments
-    from hf_memaug.training.continual import STRATEGIES
-
-    protocol, given = job.protocol, dict(job.settings)
-    for name in model_settings_of(chosen(protocol["model"]), given):
-        del given[name]
-    fixed = {
-        "strategy": job.method,
-        "domains": protocol["order"],
-        "matrix_metric": protocol["metric"],
-        "max_length": protocol["max_length"],
-        "save_strategy": "epoch",
-        "logging_steps": 10,
-    }
-    if protocol["dev_fraction"]:
-        best = {"load_best_model_at_end": True, "metric_for_best_model": f"eval_{protocol['metric']}"}
-        fixed |= {"eval_strategy": "epoch", **best}
-    if job.vectors and "word_vectors" in STRATEGIES[job.method].options:
-        # The words of later domains have vectors of the same file, unless the strategy is told otherwise.
-        own = given.get("strategy_kwargs") or {}
-        own = json.loads(own) if isinstance(own, str) else own
-        given["strategy_kwargs"] = {"word_vectors": job.vectors, **own}
-    return make_arguments("continual", {**common_arguments(folder, job.seed), **fixed, **given})
-
-
-def model_settings_of(one: Chosen, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those that shape the model. A field that the command sets for the trainer can only be meant for the model."""
-    from hf_memaug.runs.settings import trainer_settings
-
-    of_trainer = trainer_settings("continual").keys() - SET_BY_OPTIONS.keys()
-    return {name: value for name, value in settings.items() if name not in of_trainer}
-
-
 def _ready(several: Mapping[str, DomainDataset], kind: str, labels, model, tokenizer, max_length: int | None):
     """Questions as tokens, and tags with the ids that the model has for them."""
     found = {}
@@ -140,11 +108,8 @@ def _ready(several: Mapping[str, DomainDataset], kind: str, labels, model, token
 
 def _model(job: Job, parts: Mapping[str, Mapping[str, DomainDataset]], run: Path):
     """(model, processor, history): a fresh model, or one that was trained on domains before, with its record."""
-    from hf_memaug.inference.checkpoints import load_model, read_config
-    from hf_memaug.training.continual.record import RECORD_FILE
-
     order = job.protocol["order"]
-    one, first = chosen(job.protocol["model"]), parts["train"][order[0]]
+    one, first = method_of(job), parts["train"][order[0]]
     backbone, kind = job.backbone, kind_of(first)
     if has_history(backbone):
         model = load_model(backbone, read_config(backbone, "--backbone"))
@@ -152,7 +117,7 @@ def _model(job: Job, parts: Mapping[str, Mapping[str, DomainDataset]], run: Path
         return model, checkpoint_processor(backbone, kind), history
     if backbone == SMALL and kind != "graph":
         backbone = small_backbone(first, order[0], run)
-    settings = model_settings_of(one, job.settings)
+    settings, _ = split_settings(job)
     processor = processor_of(one, backbone, first, job.general, settings)
     others = [part for part in load(job.source) if part is not None]
     model = build_model(one, Parts(backbone, first, processor, job.general, settings, others, job.vectors))
@@ -160,8 +125,6 @@ def _model(job: Job, parts: Mapping[str, Mapping[str, DomainDataset]], run: Path
 
 
 def _trained(model, history: str | None) -> list[str]:
-    from hf_memaug.training import ContinualRecord
-
     known = history or (getattr(model.config, "run_facts", None) or {}).get("continual", {})
     return ContinualRecord.load(known).trained
 

@@ -16,16 +16,14 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hf_memaug.files import differing, read_json_lines, write_atomically
 from hf_memaug.runs.errors import DataRefused, UsageError
-
-if TYPE_CHECKING:
-    from hf_memaug.runs.job import Job
+from hf_memaug.runs.job import JOB_FILE, Job, job_folder
 
 RUN_FILE, DATA_FILE, RECIPE_FILE, RECORDS_FILE = "run.json", "data.json", "recipe.yaml", "runs.jsonl"
-RESULTS_FILE, JOB_FILE = "results.json", "job.json"
+RESULTS_FILE = "results.json"
 # The jobs of one method differ in these and in nothing else.
 OF_A_JOB = ("target", "left_out", "seed", "start", "draw", "hparams", "weights")
 
@@ -89,7 +87,7 @@ class RunFolder:
     def job_folder(self, name: str) -> Path:
         return job_folder(self.path, name)
 
-    def check_jobs(self, jobs: Sequence["Job"]) -> set[str]:
+    def check_jobs(self, jobs: Sequence[Job]) -> set[str]:
         """The names of the jobs that are done. Raises an error if the folder holds jobs with other settings."""
         done = {record["name"]: record["job"] for record in self.records()}
         for job in jobs:
@@ -148,14 +146,6 @@ class RunFolder:
 
     def finish(self) -> None:
         self.write(RUN_FILE, {**self.read(RUN_FILE), "finished": now()})
-
-
-def job_folder(run: Path, name: str) -> Path:
-    """The folder of a job. Raises an error for a name that leads out of the run folder `run`."""
-    folder = run / "jobs" / str(name)
-    if run.resolve() / "jobs" not in folder.resolve().parents:
-        raise UsageError(f"{run} has a job {name!r}, which is not a folder in {run / 'jobs'}. Use another run folder.")
-    return folder
 
 
 def check_links(path: Path) -> None:

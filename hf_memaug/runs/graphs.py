@@ -3,7 +3,7 @@
 """Models of graphs: networks by their names, checkpoints of them, and the graphs that they can read."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig, is_network, network_fields
 from hf_memaug.data import DomainDataset, feature_sizes
@@ -11,39 +11,30 @@ from hf_memaug.data.graphs import FeatureSizes
 from hf_memaug.data.molecules import ATOM_VOCAB_SIZES, BOND_VOCAB_SIZES
 from hf_memaug.inference.checkpoints import read_config
 from hf_memaug.inference.errors import InferenceError
-from hf_memaug.registry import BACKBONES, graph_family
+from hf_memaug.registry import BACKBONES
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.settings import graph_settings, option_name
 from hf_memaug.runs.small_models import SMALL, SMALL_NETWORK
 from hf_memaug.runs.tasks import in_words
 
-if TYPE_CHECKING:
-    from hf_memaug.runs.building import Parts
 
-
-def graph_network(parts: "Parts") -> tuple[Any, dict[str, Any]]:
+def graph_network(
+    name: str, several: Sequence[DomainDataset], settings: Mapping[str, Any]
+) -> tuple[Any, dict[str, Any]]:
     """(the network of a name or a checkpoint, the settings that are not the network's)."""
-    own = {name: value for name, value in parts.settings.items() if name in graph_settings()}
-    rest = {name: value for name, value in parts.settings.items() if name not in own}
-    name = SMALL_NETWORK if parts.backbone == SMALL else parts.backbone
+    own = {key: value for key, value in settings.items() if key in graph_settings()}
+    rest = {key: value for key, value in settings.items() if key not in own}
+    name = SMALL_NETWORK if name == SMALL else name
     row = BACKBONES[GraphNetworkConfig.model_type]
     network_class = row.load(row.model_names[0])
     if not is_network(name):
         return network_class.from_pretrained(name, dtype="float32", **own), rest
-    several = [parts.rows, *parts.others]
     if all("smiles" in rows.column_names for rows in several):
         # What any molecule needs.
         sizes = FeatureSizes(list(ATOM_VOCAB_SIZES), list(BOND_VOCAB_SIZES))
     else:
         sizes = feature_sizes(*several)
     return network_class(GraphNetworkConfig(**network_fields(name), **sizes._asdict(), **own)), rest
-
-
-def plain_graph_model(parts: "Parts"):
-    """The network with a linear head."""
-    family = graph_family()
-    network, rest = graph_network(parts)
-    return family.load(family.graph_model).from_backbone(network, **family.plain, **parts.labels, **rest)
 
 
 def check_backbone(name: str, kind: str, several: Sequence[DomainDataset], settings: Mapping[str, Mapping]) -> None:

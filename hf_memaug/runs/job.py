@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from hf_memaug.files import readable_error, write_atomically
-from hf_memaug.runs.errors import CommandError
-from hf_memaug.runs.folder import JOB_FILE, job_folder
+from hf_memaug.runs.errors import CommandError, UsageError
 from hf_memaug.runs.progress import Say, Steps, Stop, end_with_the_parent, tensorboard_in
 
+JOB_FILE = "job.json"
 # Stands for "no domain is left out" as a target, and for "all rows are of one domain" as a column.
 NONE = "none"
 # Marks the lines of a job's output that are events.
@@ -98,6 +98,25 @@ class Job:
         return cls(**{one.name: found[one.name] for one in fields(cls) if one.name in found})
 
 
+def job_folder(run: Path, name: str) -> Path:
+    """The folder of a job. Raises an error for a name that leads out of the run folder `run`."""
+    folder = run / "jobs" / str(name)
+    if run.resolve() / "jobs" not in folder.resolve().parents:
+        raise UsageError(f"{run} has a job {name!r}, which is not a folder in {run / 'jobs'}. Use another run folder.")
+    return folder
+
+
+def peak_memory() -> int:
+    """Bytes of the GPU if there is one, otherwise of the process."""
+    import torch
+
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 def run_job(job: Job, run: Path, say: Say, stop: Stop) -> dict[str, Any]:
     """
     Runs a job, or resumes it from its last checkpoint.
@@ -113,8 +132,6 @@ def run_job(job: Job, run: Path, say: Say, stop: Stop) -> dict[str, Any]:
     import torch
     from transformers import logging
 
-    from hf_memaug.runs.costs import JobClock, peak_memory
-
     for module in job.imports:
         importlib.import_module(module)
     module, _, function = KINDS[job.kind].partition(":")
@@ -124,12 +141,10 @@ def run_job(job: Job, run: Path, say: Say, stop: Stop) -> dict[str, Any]:
     logging.disable_progress_bar()
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
-    clock = JobClock(folder)
+    steps = Steps(say, stop, folder / "metrics.jsonl")
     with tensorboard_in(folder / "logs"):
-        steps = Steps(say, stop, folder / "metrics.jsonl", clock)
         record = getattr(importlib.import_module(module), function)(job, run, steps)
-    record |= {"seconds": round(clock.seconds, 2), "peak_memory_bytes": peak_memory()}
-    clock.forget()
+    record |= {"seconds": round(steps.seconds, 2), "peak_memory_bytes": peak_memory()}
     return {"job": job.identity, "name": job.name, **record}
 
 

@@ -40,6 +40,8 @@ PLAIN = (
 ALIASES = dict.fromkeys(("vit", "backbone", "dapt", "tapt", "dapt+tapt"), ERM)
 # They split a batch by its rows, and a batch of graphs is one of nodes.
 NOT_FOR_GRAPHS = ("mixup", "mldg")
+# The fields of the trainer that `hf-memaug continual` has options for. Models may have fields of these names.
+SET_BY_OPTIONS = {"strategy": "--strategies", "domains": "--order", "matrix_metric": "--metric"}
 # Of the settings for all methods, those that also hold where a checkpoint is adapted to rows of the target.
 SHARED = ("bf16", "fp16", "tf32", "use_cpu", "per_device_eval_batch_size")
 
@@ -101,6 +103,8 @@ class Chosen:
 
     def _trainer_settings(self, trainer: str | None) -> dict[str, Setting]:
         found = trainer_settings(trainer or self.method.trainer)
+        if trainer == "continual":
+            return {name: one for name, one in found.items() if name not in SET_BY_OPTIONS}
         return found if self.method.trains else {name: found[name] for name in SHARED}
 
     def for_shots(self, shots: int, given: Mapping[str, Any], own: Iterable[str]) -> tuple["Chosen", dict[str, Any]]:

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ from typing import Any
 from transformers import TrainerCallback
 
 from hf_memaug.files import read_json_lines, write_atomically
-from hf_memaug.runs.costs import JobClock
 from hf_memaug.runs.errors import Interrupted
 
 Say = Callable[[dict], None]
@@ -52,11 +52,17 @@ class Steps(TrainerCallback):
         say: is called with each event.
         stop: says whether the job is asked to stop.
         metrics: a file with a line of JSON for each log.
-        clock: counts the seconds of the job.
     """
 
-    def __init__(self, say: Say, stop: Stop, metrics: Path, clock: JobClock | None = None):
-        self.say, self.stop, self.metrics, self.clock = say, stop, metrics, clock
+    def __init__(self, say: Say, stop: Stop, metrics: Path):
+        self.say, self.stop, self.metrics = say, stop, metrics
+        self.before = max((line.get("seconds", 0.0) for line in read_json_lines(metrics)[0]), default=0.0)
+        self.began = time.perf_counter()
+
+    @property
+    def seconds(self) -> float:
+        """What the job has taken, including processes that were killed, as far as they had logged."""
+        return self.before + time.perf_counter() - self.began
 
     def on_train_begin(self, args, state, control, **kwargs):
         if not state.is_world_process_zero:
@@ -75,15 +81,13 @@ class Steps(TrainerCallback):
     def on_log(self, args, state, control, logs=None, **kwargs):
         if state.is_world_process_zero and logs:
             numbers = {name: value for name, value in logs.items() if isinstance(value, (int, float))}
-            line = {"phase": phase_of(args), "step": state.global_step, **numbers}
+            line = {"phase": phase_of(args), "step": state.global_step, "seconds": round(self.seconds, 2), **numbers}
             with open(self.metrics, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
 
     def on_step_end(self, args, state, control, **kwargs):
         if state.is_world_process_zero:
             self.say({"event": "step", "phase": phase_of(args), "step": state.global_step, "of": state.max_steps})
-            if self.clock is not None:
-                self.clock.tick()
         if self.stop.asked:
             # Several processes may hear of it at different steps, and saving takes all of them.
             if args.world_size > 1:

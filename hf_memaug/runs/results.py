@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from hf_memaug.files import read_json_lines
-from hf_memaug.runs.folder import DATA_FILE, RECIPE_FILE, RECORDS_FILE, RUN_FILE, check_links, job_folder
+from hf_memaug.runs.folder import DATA_FILE, RECIPE_FILE, RECORDS_FILE, RUN_FILE, check_links
+from hf_memaug.runs.job import NONE, job_folder
 
 # In the folder of a job.
 LOG_FILE, FEATURES_FILE, MEMORY_FILE, PATCHES_FOLDER = "metrics.jsonl", "features.npz", "memory.json", "patches"
@@ -183,7 +184,7 @@ class Run:
             name=line["name"],
             method=job["method"],
             # "none" means that no domain is left out, unless a domain has that name.
-            target=None if target == "none" and target not in scores else target,
+            target=None if target == NONE and target not in scores else target,
             seed=job.get("seed", 0),
             backbone=job.get("backbone") or "",
             # In a continual job it is the mean of the matrix, which is of test rows.

@@ -18,7 +18,7 @@ def test_several_methods_on_a_csv(command, columns, backbones, quick, memory, re
     meta = ["--episodes", 1, "--episode-steps", 2, "--real-memory-size", 16, "--target", "films"]
     code, out, error = command(*words, *meta, *quick, *memory)
     assert code == 0, error
-    assert "[8/8" in out and "0 s left] hma films seed 1: validation" in out and "(n = 2)" in out
+    assert "[8/8] hma films seed 1: validation" in out and "(n = 2)" in out
     assert "All other methods take 2 more steps" in out
     folder = tmp_path / "runs" / "compare"
     run = json.loads((folder / "run.json").read_text())
@@ -223,7 +223,7 @@ def test_several_processes(command, columns, backbones, quick, read_lines, tmp_p
 def test_processes_without_a_gpu_find_each_other(monkeypatch, tmp_path):
     import torch
 
-    from hf_memaug.runs.training import common_arguments
+    from hf_memaug.runs.arguments import common_arguments
 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert common_arguments(tmp_path, 0)["use_cpu"] is False

@@ -226,7 +226,7 @@ def test_a_sweep_over_molecules(command, molecules, read_lines, tmp_path):
     assert record["job"]["backbone"] == "gin-2x8" and set(record["scores"]) == set(LABS)
     assert json.loads((run / "run.json").read_text())["task"] == "graph"
     assert (run / "jobs" / record["name"] / "memory.json").is_file() and (run / "report.html").is_file()
-    (selected,) = run.glob("selected/*/*/*/three")
+    selected = run / record["checkpoint"]
     network = json.loads((selected / "config.json").read_text())["backbone_config"]
     assert (network["dropout"], network["jumping_knowledge"], network["hidden_size"]) == (0.3, "sum", 8)
     assert "three" in (selected / "README.md").read_text()
@@ -254,8 +254,8 @@ def test_a_sweep_reads_the_values_of_all_graphs(command, tmp_path):
     words += ["--on-overlap", "ignore", "--steps", 1, "--checkpoint-every", 1, "--holdout", 0.5, "--output", "run"]
     code, out, error = command(*words)
     assert code == 0, error + out
-    for model, augmentation in (("small", "none"), ("hma", "hma")):
-        config = json.loads((tmp_path / f"run/selected/tu/{model}/erm/C/config.json").read_text())
+    for method, augmentation in (("erm", "none"), ("hma", "hma")):
+        config = json.loads((tmp_path / f"run/jobs/{method}-C-trial0-draw0/checkpoint/config.json").read_text())
         assert config["backbone_config"]["node_vocab_sizes"] == [6] and config["augmentation"] == augmentation
 
 

@@ -54,8 +54,7 @@ def test_a_kill_at_any_moment(started, command, columns, read_lines, tmp_path):
     assert steps == list(range(1, 101))
     losses = [[line["loss"] for line in lines if "loss" in line] for lines in (whole, killed)]
     assert losses[0] == losses[1]
-    # Both parts count, but for the last second before the kill; a busy machine may be late to write it.
+    # Both parts count, as far as the killed one had logged.
     (record,) = read_lines(tmp_path / "killed" / "runs.jsonl")
     again = next(line["train_runtime"] for line in killed if "train_runtime" in line)
     assert record["seconds"] >= max(0.0, spent - 2.5) + again
-    assert not (tmp_path / "killed" / JOB / "seconds").exists()

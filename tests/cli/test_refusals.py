@@ -269,16 +269,13 @@ def test_texts_longer_than_the_model_has_places_for(command, tmp_path):
 
 
 def test_a_model_that_cannot_be_built_is_refused_before_the_first_job(command, pictures, tmp_path, monkeypatch):
-    from hf_memaug.cli import compare as compare_module
-    from hf_memaug.cli import continual as continual_module
-    from hf_memaug.cli import sweep as sweep_module
+    from hf_memaug.cli import running
     from hf_memaug.runs.small_models import small_vit
 
     def no_job(*arguments):
         raise AssertionError("a job has begun")
 
-    for module, name in ((compare_module, "run_jobs"), (sweep_module, "run_jobs"), (continual_module, "run_jobs")):
-        monkeypatch.setattr(module, name, no_job)
+    monkeypatch.setattr(running, "run_jobs", no_job)
     small_vit(32).save_pretrained(tmp_path / "vit")
     cases = [
         (["--backbone", "small", "--num-experts-per-tok", "9"], "`--num-experts-per-tok` (9) is more than"),

@@ -3,6 +3,7 @@
 """`hf-memaug sweep`."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -28,9 +29,9 @@ def test_a_sweep(command, columns, read_lines, tmp_path):
         assert (folder / name).is_file(), name
     results = json.loads((folder / "results.json").read_text())
     assert {row["method"] for row in results["rows"]} == {"erm", "+memory"}
-    selected = folder / "selected/reviews/+memory/erm/films"
+    selected = folder / records["+memory"]["checkpoint"]
     assert json.loads((selected / "config.json").read_text())["memory_slots"] == 8
-    assert "selected:" in out and "[2/2" in out
+    assert f"checkpoint: {Path('runs/sweep', records['+memory']['checkpoint'])}" in out and "[2/2" in out
     assert "Trained as `+memory`" in (selected / "README.md").read_text()
     code, out, _ = command(*words, *more)
     assert code == 0 and "2 of 2 jobs are already done" in out
@@ -43,4 +44,5 @@ def test_a_sweep(command, columns, read_lines, tmp_path):
     assert code == 0, error
     card = (tmp_path / "oracle/README.md").read_text()
     assert "accuracy on held-out rows of the target" in card
+    assert not list(tmp_path.glob("oracle/jobs/*/checkpoint"))
     assert command("sweep", *columns, "--methods", "mil")[0] == 2

@@ -23,14 +23,11 @@ class Notes:
     def __init__(self):
         self.said = []
 
-    def __enter__(self):
-        return self
+    def begin(self, total, done):
+        self.said.append(("begin", total, done))
 
-    def __exit__(self, *error):
+    def close(self):
         pass
-
-    def begin(self, total, before, todo, records):
-        self.said.append(("begin", total, before, todo))
 
     def start(self, job):
         self.said.append(("start", job.name))
@@ -78,11 +75,11 @@ def test_jobs_that_are_done_are_skipped_and_failures_are_retried(folder):
     jobs, notes = [quick(1), quick(7), quick(2)], Notes()
     with folder.locked():
         failed = run_jobs(jobs, folder, notes)
-        assert failed == [jobs[1]] and notes.said[0] == ("begin", 3, 0, 3)
+        assert failed == [jobs[1]] and notes.said[0] == ("begin", 3, 0)
         _, name, why, log = next(one for one in notes.said if one[0] == "failed")
         assert name == "m-seed7" and why == "ValueError: no such luck" and "Traceback" in log.read_text()
         again = Notes()
-        assert run_jobs(jobs, folder, again) == failed and again.said[0] == ("begin", 3, 2, 1)
+        assert run_jobs(jobs, folder, again) == failed and again.said[0] == ("begin", 3, 2)
     assert [job.seed for job in read_run(folder.path).jobs] == [1, 2]
     # `keep="best"`: one checkpoint for each method and target.
     assert [path.parent.name for path in sorted(folder.path.glob("jobs/*/checkpoint"))] == ["m-seed2"]
@@ -146,7 +143,7 @@ def test_a_broken_line_is_skipped_and_its_job_runs_again(folder):
         path.write_text(path.read_text()[:-20])
         notes = Notes()
         run_jobs([quick(1), quick(2)], folder, notes)
-    assert notes.said[0] == ("begin", 2, 1, 1)
+    assert notes.said[0] == ("begin", 2, 1)
     assert {record["name"] for record in folder.records()} == {"m-seed1", "m-seed2"} and len(folder.warnings) == 1
 
 

@@ -10,13 +10,13 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from hf_memaug.data import generated_reviews, load_domains, split_domains
-from hf_memaug.evaluation import Record, read_records, write_records
+from hf_memaug.evaluation import read_records
 from hf_memaug.evaluation.domain_selection import training_score
 from hf_memaug.runs import sweeps
+from hf_memaug.runs.arguments import training_arguments
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.hyperparameters import COMMON, OWN, draw
 from hf_memaug.runs.job import Job, run_job
-from hf_memaug.runs.methods import chosen
 from hf_memaug.runs.progress import Stop
 from hf_memaug.runs.splits import split_for_sweep
 from hf_memaug.training.algorithms import ALGORITHMS
@@ -33,10 +33,9 @@ def data(tmp_path_factory) -> str:
     return str(path)
 
 
-def job(data: str, method="erm", trial=0, left_out=("books",), number=0, selection="training", **hparams) -> Job:
+def job(data: str, method="erm", trial=0, left_out=("books",), number=0, **hparams) -> Job:
     protocol = {"steps": 12, "checkpoint_every": 4, "holdout": 0.2, "on_overlap": "raise", "max_length": None}
-    protocol |= {"selection": selection, "left_out": list(left_out), "draw": number, "model": "small"}
-    protocol |= {"weights": sweeps.KEPT[selection] if len(left_out) == 1 else "none"}
+    protocol |= {"selection": "training", "left_out": list(left_out), "draw": number, "model": "small"}
     protocol |= {"hparams": {"learning_rate": 2e-3, "batch_size": 4, "dropout": 0.0, **hparams}}
     name = f"{method}-{'-'.join(left_out)}-trial{trial}-draw{number}"
     source = {"data": data, **COLUMNS}
@@ -50,7 +49,6 @@ def job(data: str, method="erm", trial=0, left_out=("books",), number=0, selecti
         target=target,
         settings=settings,
         protocol=protocol,
-        keep="none",
     )
 
 
@@ -86,26 +84,10 @@ def test_every_evaluation_is_recorded_and_the_best_weights_are_kept(trained, dat
     assert [one.step for one in records] == [4, 8, 12] and not (place / "run").exists()
     assert records[0].test_envs == ("books",) and records[0].train_envs == ["films", "phones"]
     best = max(records, key=training_score)
-    assert [path.name for path in (place / "weights").iterdir()] == [f"step-{best.step}"]
-    assert best.accuracy == scores(place / "weights" / f"step-{best.step}", load_domains(data), 1)
+    assert best.accuracy == scores(place / "checkpoint", load_domains(data), 1)
     assert record["validation"] == pytest.approx(100 * training_score(best))
     assert record["scores"]["books"]["accuracy"] == pytest.approx(100 * best.accuracy["books"]["in"])
     assert record["settings"]["best_step"] == best.step and record["parameters"] > 0
-
-
-def test_the_winner_is_kept_with_its_scores(trained, data, tmp_path):
-    import shutil
-
-    folder, record = trained
-    shutil.copytree(folder, tmp_path / "copy")
-    done = [Job.read(tmp_path / "copy" / "jobs" / record["name"])]
-    (winner,) = sweeps.keep_winners(done, done, tmp_path / "copy", "training")
-    assert winner.relative_to(tmp_path / "copy" / "selected").parts[1:] == ("small", "erm", "books")
-    found = json.loads((winner / "winner.json").read_text())
-    assert found["record"]["accuracy"] == scores(winner, load_domains(data), 1)
-    assert not list((tmp_path / "copy").glob("jobs/*/weights"))
-    # Nothing changes when it is selected again.
-    assert sweeps.keep_winners(done, done, tmp_path / "copy", "training") == [winner]
 
 
 @pytest.mark.parametrize(("method", "steps"), [("swad", [12]), ("fish", [4, 8, 12])])
@@ -115,7 +97,7 @@ def test_algorithms_with_steps_of_their_own(tmp_path, data, method, steps):
 
 
 def test_a_resumed_job_gives_the_same_records(tmp_path, data, monkeypatch):
-    one = job(data, selection="leave_one_out")
+    one = job(data)
     run(tmp_path / "whole", one)
     original = sweeps.Recorder._record
 
@@ -136,45 +118,8 @@ def test_a_resumed_job_gives_the_same_records(tmp_path, data, monkeypatch):
     assert seen == [8, 12]
     whole, broken = (tmp_path / name / "jobs" / one.name for name in ("whole", "broken"))
     assert read_records(broken) == read_records(whole)
-    # All weights may be chosen.
-    for step in (4, 8, 12):
-        weights = [folder / "weights" / f"step-{step}" / "model.safetensors" for folder in (whole, broken)]
-        assert weights[0].read_bytes() == weights[1].read_bytes()
-
-
-def made_up(folder: Path, one: Job, score: float) -> None:
-    """The files of a job that is done."""
-    place = folder / "jobs" / one.name
-    one.write(place)
-    accuracy = {name: {"in": score, "out": score} for name in ("a", "b", "c")}
-    left_out = tuple(one.protocol["left_out"])
-    fields = {"trial_seed": one.seed, "hparams_seed": one.protocol["draw"], "step": 10, "args": {"job": one.name}}
-    write_records(place / "records.jsonl", [Record("d", "erm", "small", left_out, accuracy=accuracy, **fields)])
-    (place / "weights" / "step-10").mkdir(parents=True)
-    (place / "weights" / "step-10" / "config.json").write_text('{"model_type": "bert"}')
-    (place / "weights" / "step-10" / "name.txt").write_text(one.name)
-
-
-def test_the_best_trial_and_draw_win(tmp_path):
-    jobs = [job("d", trial=trial, left_out=("a",), number=number) for trial in (0, 1) for number in (0, 1)]
-    for number, one in enumerate(jobs):
-        made_up(tmp_path, one, 0.5 + number / 10)
-    (winner,) = sweeps.keep_winners(jobs, jobs, tmp_path, "training")
-    assert (winner / "name.txt").read_text() == jobs[-1].name
-    found = json.loads((winner / "winner.json").read_text())
-    assert found["chosen_among"] == {"finished": 4, "planned": 4} and found["hparams_seed"] == 1
-
-
-def test_weights_wait_for_jobs_that_may_choose_them(tmp_path):
-    sets = sweeps.left_out_sets("abc", "a", "leave_one_out")
-    jobs = [job("d", left_out=names, selection="leave_one_out") for names in sets]
-    for one in jobs[:-1]:
-        made_up(tmp_path, one, 0.5)
-    assert sweeps.keep_winners(jobs, jobs[:-1], tmp_path, "leave_one_out") == []
-    assert len(list(tmp_path.glob("jobs/*/weights"))) == 2
-    made_up(tmp_path, jobs[-1], 0.5)
-    (winner,) = sweeps.keep_winners(jobs, jobs, tmp_path, "leave_one_out")
-    assert (winner / "name.txt").read_text() == jobs[0].name and not list(tmp_path.glob("jobs/*/weights"))
+    weights = [(folder / "checkpoint/model.safetensors").read_bytes() for folder in (whole, broken)]
+    assert weights[0] == weights[1]
 
 
 def test_which_domains_are_left_out():
@@ -200,7 +145,7 @@ def test_draw_0_is_the_defaults_and_others_lie_in_their_ranges():
 def test_the_trainer_takes_what_is_drawn(algorithm, tmp_path):
     rows = generated_reviews(rows_per_domain=4)
     one = job("d", algorithm, **draw(algorithm, 3, 0))
-    arguments = sweeps.training_arguments(one, chosen(algorithm), rows, tmp_path)
+    arguments = training_arguments(one, tmp_path, rows)
     assert arguments.learning_rate == draw(algorithm, 3, 0)["learning_rate"]
 
 

@@ -36,7 +36,7 @@ from hf_memaug.runs.results import Result, Run
 MOST_POINTS, MOST_LINES, MOST_CURVES = 120, 40, 12
 FIGURES = {"acc": "ACC", "bwt": "BWT", "fwt": "FWT", "forgetting": "forgetting"}
 # What `Trainer` logs besides losses, scores and rates.
-_BOOKKEEPING = ("step", "epoch", "total_flos", "num_input_tokens_seen", "train_loss")
+_BOOKKEEPING = ("step", "seconds", "epoch", "total_flos", "num_input_tokens_seen", "train_loss")
 _BOOKKEEPING_ENDS = ("_runtime", "_per_second", "_time", "_flops")
 
 
