@@ -181,7 +181,7 @@ COMMANDS = {
         CHECKPOINT,
     ),
     "demo": Command(
-        "demo:demo",
+        "compare:demo",
         own.DemoOptions,
         "Compare methods on generated reviews, offline, in minutes.",
         "hf-memaug demo",
@@ -245,7 +245,8 @@ def _setting_options(command: Command, words: Sequence[str]) -> "dict[str, tuple
 def _callback(name: str, command: Command, settings: "Mapping[str, tuple[str | None, Setting]]", line: str):
     """A function for typer, with one parameter for each argument and option."""
     parameters = [_argument(argument, text) for argument, text in command.arguments.items()]
-    parameters += [_own_option(one) for one in dataclasses.fields(command.options)]
+    declared = sorted(dataclasses.fields(command.options), key=lambda one: one.name not in vars(command.options))
+    parameters += [_own_option(one) for one in declared]
     for key, (method, setting) in settings.items():
         prefix, option = "--" if method is None else f"--{method}.", setting.option.removeprefix("--")
         written = f"{prefix}{option}/{prefix}no-{option}" if setting.is_flag else f"{prefix}{option}"

@@ -1,6 +1,9 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The own options of each command. A recipe has the same names as keys. Bases are listed last to first in `--help`."""
+"""
+The own options of each command. A recipe has the same names as keys. `--help` lists the fields of the command's class
+first, then those of its bases, from the last to the first.
+"""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,19 +95,14 @@ class ProtocolOptions(ModelOptions):
 
 
 @dataclass(kw_only=True)
-class OneMethodOptions:
+class TrainOptions(JobsOptions, ProtocolOptions, DataOptions):
     method: str = option("erm", "erm, +memory, mil, hma, gmoe, gmap, an algorithm, hma+coral, ...", "NAME")
     target: str | None = option(None, "domain to leave out and test on (default: none)", "DOMAIN")
     seed: int = option(0, "random seed", "N")
 
 
 @dataclass(kw_only=True)
-class TrainOptions(JobsOptions, ProtocolOptions, DataOptions, OneMethodOptions):
-    """Options of `train`."""
-
-
-@dataclass(kw_only=True)
-class SeveralMethodsOptions:
+class CompareOptions(JobsOptions, ProtocolOptions, DataOptions):
     methods: list[str] = option(("erm", "+memory"), "such as erm,coral,+memory,mil,hma,gmoe,hma+coral", "A,B")
     target: list[str] = option(("all",), "domains to leave out in turn, all, or none", "A,B")
     seeds: list[str] = option(("3",), "number of seeds, or the seeds: 5 or 0,3,7", "N")
@@ -114,12 +112,7 @@ class SeveralMethodsOptions:
 
 
 @dataclass(kw_only=True)
-class CompareOptions(JobsOptions, ProtocolOptions, DataOptions, SeveralMethodsOptions):
-    """Options of `compare`."""
-
-
-@dataclass(kw_only=True)
-class ProtocolOfSweepOptions:
+class SweepOptions(JobsOptions, RowsOptions, LabelsOptions, MoleculeOptions):
     methods: list[str] = option(("erm",), "such as erm,coral,+memory,hma,gmoe,gmoe+coral", "A,B")
     backbone: str = option("small", "folder or hub name; untrained: small, of graphs gin-3x64", "NAME")
     target: list[str] = option(("all",), "domains to leave out in turn, or all", "A,B")
@@ -135,12 +128,7 @@ class ProtocolOfSweepOptions:
 
 
 @dataclass(kw_only=True)
-class SweepOptions(JobsOptions, RowsOptions, LabelsOptions, MoleculeOptions, ProtocolOfSweepOptions):
-    """Options of `sweep`."""
-
-
-@dataclass(kw_only=True)
-class StrategiesOptions:
+class ContinualOptions(JobsOptions, DataOptions, ModelOptions):
     strategies: list[str] = option(("f",), "f, f+m, f+v, ewc, progressive, replay, lwf, write, ...", "A,B")
     method: str = option("erm", "model: erm (plain), +memory, hma, gmap, memory-rnn", "NAME")
     order: list[str] | None = option(None, "domains in the order of training", "A,B")
@@ -150,12 +138,6 @@ class StrategiesOptions:
     vectors: str | None = option(None, "word vectors of memory-rnn, such as GloVe's text files", "FILE")
     keep: str = option("all", "checkpoints to keep: all or none", "WHAT")
     processes: int = option(1, "processes of each job, started by torchrun", "N")
-
-
-@dataclass(kw_only=True)
-class ContinualOptions(JobsOptions, DataOptions, ModelOptions, StrategiesOptions):
-    """Options of `continual`."""
-
     on_overlap: str = option("raise", "training rows in the test: raise, drop, ignore", "WHAT")
 
 

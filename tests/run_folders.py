@@ -47,7 +47,7 @@ def text_run(folder: Path, methods=("erm", "mil", "hma"), seeds=(0, 1, 2, 3, 4),
 
 
 def image_run(folder: Path) -> Path:
-    """A plain encoder and GMoE, with pictures, experts and patches."""
+    """A plain encoder and GMoE, with pictures and experts."""
     generator, lines = np.random.default_rng(1), []
     for method in ("vit", "gmoe"):
         for target in IMAGE_DOMAINS[:2]:
@@ -64,8 +64,6 @@ def image_run(folder: Path) -> Path:
                     by_layer = {"8": {name: one[::-1] for name, one in shares.items()}, "10": shares}
                     memory = {"kind": "experts", "by_domain": shares, "by_layer": by_layer}
                     (job / "memory.json").write_text(json.dumps({**memory, "by_class": {"dog": shares["art"]}}))
-                    (job / "patches").mkdir()
-                    _picture(generator, 600).save(job / "patches" / "experts.png")
     data = {"source": "pictures/", "hash": "77aa", "overlap": _overlap({"domains": ["art", "photo"], "rows": 3})}
     domains = {name: _rows({"dog": 100, "horse": 80, "person": 60}) for name in IMAGE_DOMAINS}
     return _write(folder, "image", ["vit", "gmoe"], IMAGE_DOMAINS[:2], [0, 1, 2], lines, {**data, "domains": domains})

@@ -1,11 +1,11 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""`hf-memaug train` and `hf-memaug compare`: methods on the same splits, over targets and seeds."""
+"""`hf-memaug train`, `compare` and `demo`: methods on the same splits, over targets and seeds."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hf_memaug.cli.display import Display
 from hf_memaug.cli.recipes import Resolved, used_settings
 from hf_memaug.cli.running import (
     check_options,
@@ -20,16 +20,35 @@ from hf_memaug.cli.running import (
 )
 from hf_memaug.files import file_name
 from hf_memaug.runs import rows as data
+from hf_memaug.runs.display import Display
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.graphs import check_backbone
 from hf_memaug.runs.job import NONE, Job
 from hf_memaug.runs.methods import ERM, Chosen, all_methods, check_method, check_variants, chosen
 from hf_memaug.runs.settings import option_name, trainer_settings
 from hf_memaug.runs.splits import check_splits, split_rows
-from hf_memaug.runs.tasks import check_columns, check_task, kind_of
+from hf_memaug.runs.tasks import check_task, kind_of
 from hf_memaug.runs.training import GUARD_ROWS
+from hf_memaug_cli.options import CompareOptions
 
+# How a method adapts to rows of the target, by whether it trains.
+ADAPTS = {
+    True: "all weights, AdamW, learning rate 5e-5, 10 passes (15 below 64 rows), batches of at most 32",
+    False: f"the dev rows (at most {GUARD_ROWS}) are guard rows, and nothing is trained",
+}
 META_STEPS = ("episodes", "episode_steps", "inner_steps")
+DEMO_METHODS = ["erm", "+memory", "mil", "hma"]
+# For an untrained encoder of two layers.
+DEMO_SETTINGS = {
+    "learning_rate": 1e-3,
+    "num_train_epochs": 4.0,
+    "per_device_train_batch_size": 32,
+    "episodes": 10,
+    "episode_steps": 10,
+    "memory_slots": 128,
+    "memory_key_size": 32,
+    "real_memory_size": 128,
+}
 
 
 def train(call) -> int:
@@ -42,10 +61,29 @@ def compare(call) -> int:
     return _run(call, list(options.methods), list(options.target), seeds_of(options.seeds), options.baseline)
 
 
+def demo(call) -> int:
+    options = call.options
+    compared = CompareOptions(
+        data="generated_reviews",
+        methods=DEMO_METHODS,
+        target=["films"],
+        seeds=options.seeds,
+        output=options.output or "runs/demo",
+        jobs=options.jobs,
+        quiet=options.quiet,
+        json=options.json,
+    )
+    if not (options.quiet or options.json):
+        print(
+            "Trains on generated reviews of books, kitchens, phones and hotels, and tests on films.\n"
+            "The encoder is small and untrained: the scores show how the command works, not how good a method is.\n"
+        )
+    return compare(dataclasses.replace(call, command="compare", resolved=Resolved(compared, dict(DEMO_SETTINGS))))
+
+
 def _run(call, methods: list[str], targets: list[str], seeds: list[int], baseline: str | None) -> int:
     options = call.options
-    check_task(options.task)
-    check_columns(options)
+    check_task(options)
     options.metric = options.metric or metrics_of(options.task)[0]
     check_options(options)
     several = {method: chosen(method) for method in dict.fromkeys(methods)}
@@ -133,11 +171,8 @@ def shots_notes(several: Mapping[str, Chosen], own: Mapping[str, Mapping[str, An
     ]
     for name, one in several.items():
         if one.method.needs_shots:
-            what = f"the dev rows (at most {GUARD_ROWS}) are guard rows, and nothing is trained"
-            if one.method.trains:
-                what = "all weights, AdamW, learning rate 5e-5, 10 passes (15 below 64 rows), batches of at most 32"
             changed = [f"{option_name(key)} {value}" for key, value in own.get(name, {}).items()]
-            notes.append(f"{name}: {what}{'; set: ' * bool(changed)}{', '.join(changed)}.")
+            notes.append(f"{name}: {ADAPTS[one.method.trains]}{'; set: ' * bool(changed)}{', '.join(changed)}.")
     return notes
 
 

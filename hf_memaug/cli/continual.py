@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli.display import Display
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.running import (
     STYLES,
@@ -30,13 +29,14 @@ from hf_memaug.reporting.results import write_results
 from hf_memaug.runs import rows as data
 from hf_memaug.runs.building import checkpoint_processor, has_history
 from hf_memaug.runs.continual import split
+from hf_memaug.runs.display import Display
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.folder import RESULTS_FILE, RunFolder
 from hf_memaug.runs.graphs import check_backbone, check_values
 from hf_memaug.runs.job import NONE, Job
 from hf_memaug.runs.methods import ERM, SET_BY_OPTIONS, Chosen, check_method, check_strategy, chosen
 from hf_memaug.runs.settings import option_name
-from hf_memaug.runs.tasks import TAGS, TASKS, check_columns, check_task, check_types, in_words, kind_of
+from hf_memaug.runs.tasks import TAGS, TASKS, check_task, check_types, in_words, kind_of
 from hf_memaug.training import ContinualRecord
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.record import RECORD_FILE
@@ -45,8 +45,7 @@ from hf_memaug.training.continual.rows import check_all_labels
 
 def continual(call) -> int:
     options = call.options
-    check_task(options.task)
-    check_columns(options)
+    check_task(options)
     options.metric = options.metric or (metrics_of(options.task)[0] if options.task in TASKS else "accuracy")
     check_options(options)
     if not 0 <= options.dev_fraction < 1:

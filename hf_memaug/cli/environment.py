@@ -34,7 +34,7 @@ OPTIONAL = {
 
 
 def environment(call) -> int:
-    found = describe()
+    found = _described()
     if call.options.json:
         print(json.dumps(found, indent=2))
         return 0
@@ -47,7 +47,7 @@ def environment(call) -> int:
     return 0
 
 
-def describe() -> dict[str, Any]:
+def _described() -> dict[str, Any]:
     import torch
 
     from hf_memaug import __version__

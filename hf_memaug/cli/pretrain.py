@@ -9,11 +9,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.cli.display import Display
+from hf_memaug.data import DomainDataset
 from hf_memaug.files import differing, readable_error, write_atomically
 from hf_memaug.inference.checkpoints import read_config
 from hf_memaug.runs.arguments import common_arguments, make_arguments
 from hf_memaug.runs.building import checkpoint_processor
+from hf_memaug.runs.display import Display
 from hf_memaug.runs.errors import OK, DataRefused, Interrupted, UsageError
 from hf_memaug.runs.folder import RunFolder
 from hf_memaug.runs.job import Job
@@ -73,7 +74,10 @@ def _run(call, output: Path, of_model: dict[str, Any], recipe: dict, earlier: di
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     corpus, texts = _texts(options)
-    backbone = _backbone(options, texts, output)
+    backbone = options.backbone
+    if backbone == SMALL:
+        columns = {"text": texts, "domain": ["corpus"] * len(texts), "label": [0] * len(texts)}
+        backbone = small_backbone(DomainDataset(columns), "corpus", output)
     tokenizer = checkpoint_processor(backbone, "text")
     model = _model(options, backbone, of_model, display)
     train, evaluated = _rows(options, corpus, texts, tokenizer, model, display)
@@ -115,15 +119,6 @@ def _texts(options):
     except (ValueError, OSError) as error:
         raise DataRefused(in_options(str(error), ["field"], files="--corpus")) from error
     return corpus, texts
-
-
-def _backbone(options, texts: list[str], output: Path) -> str:
-    from hf_memaug.data import DomainDataset
-
-    if options.backbone != SMALL:
-        return options.backbone
-    columns = {"text": texts, "domain": ["corpus"] * len(texts), "label": [0] * len(texts)}
-    return small_backbone(DomainDataset(columns), "corpus", output)
 
 
 def _rows(options, corpus, texts: list[str], tokenizer, model, display: Display):

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from hf_memaug.cli.display import Display
 from hf_memaug.data import DomainDataset
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.files import write_atomically
@@ -16,6 +15,7 @@ from hf_memaug.runs import rows as data
 from hf_memaug.runs.arguments import training_arguments
 from hf_memaug.runs.building import check_model, has_history
 from hf_memaug.runs.cards import metric_name, run_card
+from hf_memaug.runs.display import Display
 from hf_memaug.runs.errors import FAILED, OK, CommandError, DataRefused, UsageError
 from hf_memaug.runs.folder import DATA_FILE, RESULTS_FILE, RUN_FILE, RunFolder
 from hf_memaug.runs.job import NONE, Job
@@ -89,9 +89,6 @@ def targets_of(given: Sequence[str], domains: Sequence[str]) -> list[str]:
 def make_job(options: Any, source: Mapping[str, Any], **fields: Any) -> Job:
     """A job with what all jobs of a command share: the rows, the checkpoints, and how it runs."""
     given = {name: getattr(options, name, None) for name in ("backbone", "general", "vectors", "keep", "processes")}
-    for name in ("backbone", "general", "vectors"):
-        if given[name] is not None:
-            given[name] = data.located(given[name])
     given = {name: value for name, value in given.items() if value is not None}
     return Job(source=dict(source), data=data.fingerprint(source)[:16], **{**given, **fields})
 

@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 
 def check_column(dataset, column: str, check: Callable[[Any], Any], broken: str, what: str):
     """`without_broken` for the rows whose value in `column` makes `check` raise an error."""
-    from tqdm.auto import tqdm
+    from huggingface_hub.utils import tqdm
 
     if column not in dataset.column_names:
         raise ValueError(f"`dataset` has no column {column!r}; it has: {listed(dataset.column_names)}.")

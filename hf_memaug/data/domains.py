@@ -195,7 +195,7 @@ class DomainDataset:
             replies (`bool`, *optional*, defaults to `False`): for encoder-decoders: `text_pair` is the reply to `text`,
                 and its tokens are the `labels`.
         """
-        from tqdm.auto import tqdm
+        from huggingface_hub.utils import tqdm
 
         text_name = next((name for name in ("text", "tokens") if name in self._columns), None)
         if text_name is None:

@@ -91,7 +91,7 @@ def molecule_graphs(dataset: DomainDataset, smiles: str = "smiles", broken: str 
         broken (`str`, *optional*, defaults to `"refuse"`): what to do with a SMILES that cannot be parsed, or has no
             atom: `"refuse"` names them in an error, `"skip"` in a warning, and gives the dataset without them.
     """
-    from tqdm.auto import tqdm
+    from huggingface_hub.utils import tqdm
 
     if smiles not in dataset.column_names:
         hint = did_you_mean(smiles, dataset.column_names)

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.integrations import is_tensorboard_available
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.runs.errors import CommandError
 from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import Chosen, chosen
-from hf_memaug.runs.progress import report_to
 from hf_memaug.runs.rows import data_name
 from hf_memaug.runs.settings import arguments_class
 from hf_memaug.training.algorithms import ALGORITHMS
@@ -61,7 +61,7 @@ def common_arguments(folder: Path, seed: int) -> dict[str, Any]:
         "disable_tqdm": True,
         # Without it, processes without a GPU do not find each other (accelerate 1.15) and train separately.
         "use_cpu": not torch.cuda.is_available() and int(os.environ.get("WORLD_SIZE", "1")) > 1,
-        "report_to": report_to(),
+        "report_to": ["tensorboard"] if is_tensorboard_available() else [],
     }
 
 

@@ -21,7 +21,7 @@ from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import FINE_TUNING, Chosen
 from hf_memaug.runs.rows import kind_of
 from hf_memaug.runs.settings import in_options
-from hf_memaug.runs.small_models import SMALL, small_model
+from hf_memaug.runs.small_models import SMALL, labels_of, small_model
 from hf_memaug.runs.tasks import REPLIES, TAGS, auto_class_of
 
 # Where the dropout that a sweep draws goes: the first of these that the configuration has.
@@ -56,10 +56,7 @@ class Parts:
 
     @property
     def labels(self) -> dict[str, dict]:
-        if not self.rows.label_names:
-            return {}
-        names = dict(enumerate(self.rows.label_names))
-        return {"id2label": names, "label2id": {name: index for index, name in names.items()}}
+        return labels_of(self.rows)
 
 
 def build_model(one: Chosen, parts: Parts):
@@ -232,25 +229,17 @@ def check_model(job: Job, rows: DomainDataset) -> None:
             f"`--max-length` is {max_length}, and `--backbone` has places for {most} tokens. Use {most} or less."
         )
     try:
-        if one.families:
-            _check_family(one, parts)
+        # What the model class says of the pair of backbone and settings.
+        check = getattr(model_class_of(one, parts), "check_backbone", None) if one.families else None
+        if check is not None:
+            asks = {"tokenizer": processor} if is_prompted(settings) else {}
+            asks |= {"general": general} if one.method.needs_general else {}
+            check(_config_of(parts) if backbone == SMALL else backbone, **asks, **parts.labels, **settings)
     except (StrictDataclassError, ValueError) as error:
         # A strict configuration wraps its errors in the name of the validator.
         names = ("general", "backbone", *settings)
         said = in_options(str(error.__cause__ or error), names, domain="--backbone")
         raise UsageError(f"`{one.name}`: {said}") from None
-
-
-def _check_family(one: Chosen, parts: Parts) -> None:
-    """What the model class says of the pair of backbone and settings: its `check_backbone`, where it has one."""
-    model_class = model_class_of(one, parts)
-    check = getattr(model_class, "check_backbone", None)
-    if check is None:
-        return
-    asks = {"tokenizer": parts.processor} if is_prompted(parts.settings) else {}
-    general = {"general": parts.general} if one.method.needs_general else {}
-    backbone = _config_of(parts) if parts.backbone == SMALL else parts.backbone
-    check(backbone, **general, **asks, **parts.labels, **parts.settings)
 
 
 def parameter_counts(model) -> dict[str, int]:

@@ -1,17 +1,16 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-What a job keeps for the report besides its scores: `features.npz`, `memory.json` and `patches/experts.png`.
-
-The model is run on a sample of the dev and test rows. `memory.json` comes from `model.memory_reads`.
+What a job keeps for the report besides its scores. The model is run on a sample of the dev and test rows:
+`features.npz` has their features, `memory.json` what was read of the memories, averaged over the rows of each domain.
 """
 
 import base64
 import io
 import json
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +20,10 @@ import torch
 from hf_memaug.data import DomainDataset, GraphCollator, ImageCollator, decode_image
 from hf_memaug.data.collators import PaddingCollator
 from hf_memaug.files import write_atomically
-from hf_memaug.runs.memory_facts import MemoryFacts, reads_memory
-from hf_memaug.runs.results import FEATURES_FILE, MEMORY_FILE, PATCHES_FOLDER
+from hf_memaug.runs.results import FEATURES_FILE, LAYERS, MEMORY_FILE
 from hf_memaug.training.forward_pass import linear_heads, watched_features, watched_inputs
 
-PATCHES_FILE = f"{PATCHES_FOLDER}/experts.png"
 LONGEST_TEXT, PICTURE_SIDE = 400, 96
-# More rows and columns do not fit on a page.
-MOST_CLASSES, MOST_DOMAINS = 4, 6
 
 
 def write_facts(
@@ -55,26 +50,29 @@ def write_facts(
     """
     folder, model = Path(folder), model.get_base_model() if hasattr(model, "get_base_model") else model
     folder.mkdir(parents=True, exist_ok=True)
-    for name in (FEATURES_FILE, MEMORY_FILE, PATCHES_FILE):
+    for name in (FEATURES_FILE, MEMORY_FILE):
         (folder / name).unlink(missing_ok=True)
     rows = evenly(rows, most_rows)
     is_tokenized = "input_ids" in rows.column_names
-    memory = MemoryFacts(model, rows) if reads_memory(model) else None
+    memory = MemoryFacts(model, rows) if getattr(model, "reads_memory", False) else None
     if is_tokenized and memory is None:
         return []
-    features, predicted, grids = [], [], []
+    features, predicted = [], []
     encoder_is_apart = model.base_model is not model and not is_tokenized
     watched: Any = watched_features(model) if encoder_is_apart else nullcontext([])
-    with _evaluating(model), watched as given, watched_inputs([] if is_tokenized else linear_heads(model)) as read:
+    was_training = model.training
+    model.eval()
+    with torch.no_grad(), watched as given, watched_inputs([] if is_tokenized else linear_heads(model)) as read:
         for rows_here, inputs in _batches(model, processor, rows, batch_size, max_length):
             given.clear()
             read.clear()
             outputs = model(**inputs, **({} if memory is None else {"output_memory_weights": True}))
-            reads = [] if memory is None else memory.add(inputs, outputs)
-            grids += [one.patches.argmax(dim=-1).cpu() for one in reads[-1:] if one.patches is not None]
+            if memory is not None:
+                memory.add(inputs, outputs)
             if not is_tokenized:
                 predicted.append(outputs.logits.argmax(dim=-1).cpu())
                 features.append(_features(given, read, rows_here).float().cpu())
+    model.train(was_training)
     written = []
     if not is_tokenized:
         arrays = _arrays(rows, torch.cat(features).numpy(), torch.cat(predicted).numpy(), model)
@@ -86,8 +84,6 @@ def write_facts(
     if found is not None:
         write_atomically(folder / MEMORY_FILE, json.dumps(found, ensure_ascii=False, indent=1) + "\n")
         written.append(folder / MEMORY_FILE)
-    if grids:
-        written.append(_draw_patches(folder / PATCHES_FILE, processor, rows, torch.cat(grids).numpy()))
     return written
 
 
@@ -125,18 +121,6 @@ def _batches(model, processor, rows: DomainDataset, size: int, max_length: int |
         batch = collator([encoded[row] for row in numbers])
         placed = {name: value.to(model.device) if torch.is_tensor(value) else value for name, value in batch.items()}
         yield len(numbers), {name: value for name, value in placed.items() if name != "labels"}
-
-
-@contextmanager
-def _evaluating(model):
-    """Evaluation mode without gradients. Afterwards every module is in the mode that it was in."""
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        with torch.no_grad():
-            yield model.eval()
-    finally:
-        for module, mode in modes:
-            module.training = mode
 
 
 def _features(given: list[torch.Tensor], read: list[torch.Tensor], rows: int) -> torch.Tensor:
@@ -186,32 +170,68 @@ def _small_picture(image: Any) -> str:
     return base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
-def _draw_patches(path: Path, processor, rows: DomainDataset, experts: np.ndarray) -> Path:
-    """One image of each class (rows) and domain (columns), and the same with the expert of each patch."""
-    from PIL import Image, ImageDraw
+class MemoryFacts:
+    """
+    Collects `model.memory_reads` of batch after batch.
 
-    from hf_memaug.inference.patches import image_as_seen, tinted
+    Args:
+        model: a model that has memories.
+        rows: all rows, for their domains and labels.
+    """
 
-    first: dict[tuple[int, str], int] = {}
-    for row, key in enumerate(zip(rows.labels or [0] * len(rows), rows["domain"], strict=True)):
-        first.setdefault(key, row)
-    classes = sorted({label for label, _ in first})[:MOST_CLASSES]
-    domains, side = rows.domains[:MOST_DOMAINS], 2 * PICTURE_SIDE
-    page = Image.new("RGB", (2 * side * len(domains) + 80, side * len(classes) + 20), "white")
-    draw = ImageDraw.Draw(page)
-    for column, domain in enumerate(domains):
-        draw.text((80 + 2 * side * column, 4), domain, fill="black")
-    for line, label in enumerate(classes):
-        name = rows.label_names[label] if rows.label_names else ""
-        draw.text((4, 20 + side * line + side // 2), name[:12], fill="black")
-        for column, domain in enumerate(domains):
-            if (label, domain) not in first:
-                continue
-            row = first[label, domain]
-            image = image_as_seen(processor, decode_image(rows["image"][row]))
-            for place, shown in enumerate((image, tinted(image, experts[row]))):
-                picture = Image.fromarray((255 * shown).astype(np.uint8)).resize((side, side))
-                page.paste(picture, (80 + side * (2 * column + place), 20 + side * line))
-    path.parent.mkdir(exist_ok=True)
-    page.save(path)
-    return path
+    def __init__(self, model, rows: DomainDataset):
+        self.model, self.rows = model, rows
+        own = [str(name) for name in model.config.id2label.values()]
+        # The rows may have better names than the configuration.
+        self.classes = dict(zip(own, rows.label_names if len(rows.label_names) == len(own) else own, strict=True))
+        self.reads: dict[str, list[np.ndarray]] = {}
+        self.last: dict[str, Any] = {}
+
+    def add(self, inputs: Mapping, outputs) -> None:
+        """Adds a batch."""
+        for one in self.model.memory_reads(inputs, outputs):
+            self.reads.setdefault(one.title, []).append(one.weights.float().cpu().numpy())
+            self.last[one.title] = one
+
+    def content(self) -> dict[str, Any] | None:
+        """What `memory.json` holds. None if nothing was read."""
+        weights = {title: np.concatenate(parts) for title, parts in self.reads.items()}
+        weights = {title: found for title, found in weights.items() if found.shape[1]}
+        experts = {title: found for title, found in weights.items() if self.last[title].unit == "expert"}
+        if experts:
+            return self._experts(experts)
+        memory: dict[str, Any] = {}
+        for title, found in weights.items():
+            memory |= self._real(title, found) if self.last[title].unit == "datapoint" else self._slots(title, found)
+        return {"kind": "slots", "what": "slot", **memory} if memory else None
+
+    def _slots(self, title: str, weights: np.ndarray) -> dict[str, Any]:
+        unit = self.last[title].unit
+        return {"what": LAYERS if unit == "layer" else unit, "by_domain": self._means(_shares(weights))}
+
+    def _real(self, title: str, weights: np.ndarray) -> dict[str, Any]:
+        """Training rows in the memory change all the time: what counts is the class of each."""
+        owners = np.array(self.last[title].owners)
+        by_class = np.stack([weights[:, owners == name].sum(axis=1) for name in self.classes], axis=1)
+        return {"real": {"classes": list(self.classes.values()), "by_domain": self._means(_shares(by_class))}}
+
+    def _experts(self, weights: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        by_layer = {str(self.last[title].layer): self._means(_shares(found)) for title, found in weights.items()}
+        last, labels = _shares(list(weights.values())[-1]), np.array(self.rows.labels or [])
+        by_class = {
+            name: last[labels == number].mean(axis=0).tolist()
+            for number, name in enumerate(self.rows.label_names)
+            if (labels == number).any()
+        }
+        found = {"by_domain": list(by_layer.values())[-1], "by_layer": by_layer, "by_class": by_class}
+        return {"kind": "experts", "what": "expert", **found}
+
+    def _means(self, weights: np.ndarray) -> dict[str, list[float]]:
+        domains = np.array(self.rows["domain"])
+        return {
+            name: [round(float(one), 6) for one in weights[domains == name].mean(axis=0)] for name in self.rows.domains
+        }
+
+
+def _shares(weights: np.ndarray) -> np.ndarray:
+    return weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-12)

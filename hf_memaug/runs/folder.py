@@ -177,17 +177,10 @@ def now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
 
 
-def git_state() -> dict[str, Any] | None:
-    """The commit that is checked out in the working directory, and whether there are changes since."""
-
-    def ask(*words: str) -> str | None:
-        try:
-            done = subprocess.run(["git", *words], capture_output=True, text=True, timeout=10)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    commit = ask("rev-parse", "HEAD")
-    if commit is None:
+def git_state() -> dict[str, str] | None:
+    """The commit that is checked out in the working directory, with "-dirty" where there are changes since."""
+    words = ["git", "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty"]
+    try:
+        return {"commit": subprocess.run(words, capture_output=True, text=True, timeout=10, check=True).stdout.strip()}
+    except (OSError, subprocess.SubprocessError):
         return None
-    return {"commit": commit, "branch": ask("branch", "--show-current") or None, "changed": bool(ask("status", "-s"))}

@@ -80,7 +80,7 @@ class Job:
             "method": self.method,
             "target": self.target,
             "seed": self.seed,
-            **{name: Path(place).name for name, place in places.items() if place},
+            **{name: os.path.basename(os.path.abspath(place)) for name, place in places.items() if place},
             "data": self.data,
             "processes": self.processes,
             **({"start": self.start} if self.start else {}),

@@ -3,7 +3,6 @@
 """What a job reports while it trains, and how it ends when it is asked to."""
 
 import contextlib
-import importlib.util
 import json
 import os
 import signal
@@ -104,10 +103,6 @@ def phase_of(args) -> str:
     """`train`, or the folder of a part of a run: `meta_train`, `1-books`."""
     name = Path(args.output_dir).name
     return "train" if name == "run" else name
-
-
-def report_to() -> list[str]:
-    return ["tensorboard"] if importlib.util.find_spec("tensorboard") is not None else []
 
 
 @contextlib.contextmanager

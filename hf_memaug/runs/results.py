@@ -18,7 +18,7 @@ from hf_memaug.runs.folder import DATA_FILE, RECIPE_FILE, RECORDS_FILE, RUN_FILE
 from hf_memaug.runs.job import NONE, job_folder
 
 # In the folder of a job.
-LOG_FILE, FEATURES_FILE, MEMORY_FILE, PATCHES_FOLDER = "metrics.jsonl", "features.npz", "memory.json", "patches"
+LOG_FILE, FEATURES_FILE, MEMORY_FILE = "metrics.jsonl", "features.npz", "memory.json"
 # What the memory of a model that reads the layers of a second encoder consists of, in `memory.json`.
 LAYERS = "layer of the general encoder"
 NUMBERS = ("seconds", "peak_memory_bytes", "parameters", "trainable")
@@ -60,11 +60,6 @@ class Result:
     def tested_on_old(self, metric: str | None) -> float | None:
         """The mean score over the domains that were not left out."""
         return _mean([one for domain, one in self.scores.items() if domain != self.target], metric)
-
-
-def read_run(path: str | os.PathLike) -> "Run":
-    """The results in a run folder."""
-    return Run(path)
 
 
 class Run:
@@ -137,24 +132,12 @@ class Run:
             return None
         kept = np.isfinite(features).all(axis=1)
         texts = {name: array[kept].astype(str) for name, array in arrays.items() if name != "features"}
-        names = self.info.get("labels") or ()
-        for name in ("label", "predicted") if names else ():
-            # Ids whose names the run knows.
-            if name in texts and all(one.isdigit() and int(one) < len(names) for one in texts[name]):
-                texts[name] = np.array([str(names[int(one)]) for one in texts[name]])
         blank = np.full(int(kept.sum()), "")
         return {**dict.fromkeys(("domain", "label", "predicted"), blank), **texts, "features": features[kept]}
 
     def memory(self, job: Result) -> dict | None:
         """The content of `memory.json`."""
         return self._mapping(Path("jobs") / job.name / MEMORY_FILE) or None if job.folder else None
-
-    def patches(self, job: Result) -> list[Path]:
-        """Images with the expert of each patch."""
-        folder = job.folder / PATCHES_FOLDER if job.folder else None
-        if folder is None or not folder.is_dir():
-            return []
-        return sorted(one for one in folder.iterdir() if one.suffix.lower() in (".png", ".jpg", ".jpeg"))
 
     def _mapping(self, name: str | Path) -> dict:
         path = self.path / name
@@ -204,6 +187,9 @@ class Run:
     def _note(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
+
+
+read_run = Run
 
 
 def _mean(scores: Sequence[Mapping[str, float]], metric: str | None) -> float | None:

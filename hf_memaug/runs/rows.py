@@ -5,14 +5,16 @@
 import contextlib
 import functools
 import hashlib
-import io
 import json
+import os
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
+
+from huggingface_hub.utils import disable_progress_bars
 
 from hf_memaug.data import (
     DomainDataset,
@@ -68,17 +70,6 @@ ROW_ERRORS = (ValueError, OSError, TypeError, KeyError, ImportError)
 _CACHED: list = []
 
 
-class _Bars:
-    shown = True
-
-
-@contextlib.contextmanager
-def bars():
-    """Shows progress bars of slow readers on stderr, unless the command is quiet."""
-    with contextlib.nullcontext() if _Bars.shown else contextlib.redirect_stderr(io.StringIO()):
-        yield
-
-
 def source_of(options: Any) -> dict[str, Any]:
     """The options that say which rows are read, as a dictionary that fits into JSON."""
     if options.data is None:
@@ -88,8 +79,8 @@ def source_of(options: Any) -> dict[str, Any]:
         )
     for cached in _CACHED:
         cached.cache_clear()
-    _Bars.shown = not (getattr(options, "quiet", False) or getattr(options, "json", False))
-    where = located(options.data)
+    if getattr(options, "quiet", False) or getattr(options, "json", False):
+        disable_progress_bars()
     task = getattr(options, "task", CLASSES)
     names = (*COLUMNS, *TASKS[task].columns) if task in TASKS else (*COLUMNS, "smiles")
     found = {name: getattr(options, name, None) for name in (*names, "split", "dev_split", "test_split")}
@@ -101,16 +92,10 @@ def source_of(options: Any) -> dict[str, Any]:
     own = {"task": task} if task in TASKS else {}
     labels = getattr(options, "labels", None)
     if labels is not None:
-        if task in TASKS or is_generated(where):
+        if task in TASKS or is_generated(options.data):
             raise UsageError("`--labels` names the classes of rows that are read from files. Leave it out.")
         own["labels"] = [str(name) for name in labels]
-    return {"data": where, **found, **own, **({"broken": broken} if broken != "refuse" else {})}
-
-
-def located(name: str) -> str:
-    """A path as it was given, so that what a run writes holds no path of this machine; `.` gets the folder's name."""
-    path = Path(name)
-    return str(path.resolve()) if path.exists() and (path.name in ("", "..") or is_generated(name)) else name
+    return {"data": options.data, **found, **own, **({"broken": broken} if broken != "refuse" else {})}
 
 
 @contextlib.contextmanager
@@ -176,9 +161,8 @@ def _checked(rows: DomainDataset, source: Mapping[str, Any]) -> DomainDataset:
         raise ValueError(
             f"A domain of `--data` is called {AVERAGE!r}, which tables use for the mean over the domains. Rename it."
         )
-    with bars():
-        check = {"image": check_images, "graph": check_graphs}.get(kind_of(rows))
-        return rows if check is None else check(rows, source.get("broken", "refuse"))
+    check = {"image": check_images, "graph": check_graphs}.get(kind_of(rows))
+    return rows if check is None else check(rows, source.get("broken", "refuse"))
 
 
 def as_options(error: Exception) -> str:
@@ -217,8 +201,7 @@ def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | 
         return task.read(where, source, shared, labels)
     shared |= {"label": source["label"], "labels": labels}
     if source.get("smiles") is not None:
-        with bars():
-            return load_molecules(where, smiles=source["smiles"], broken=broken, **shared)
+        return load_molecules(where, smiles=source["smiles"], broken=broken, **shared)
     if has_edges:
         return load_graphs(where, **shared)
     return load_domains(where, text=source["text"], text_pair=source["text_pair"], **shared)
@@ -238,7 +221,7 @@ def is_generated(where: str) -> bool:
 
 def data_name(source: str) -> str:
     """What tables and cards call the data: `reviews` for `some/reviews.csv.gz`."""
-    name = Path(source.rstrip("/")).name
+    name = os.path.basename(os.path.abspath(source))
     return name.split(".")[0] or name
 
 

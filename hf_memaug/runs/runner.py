@@ -13,10 +13,12 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hf_memaug.files import FULL
+from hf_memaug.runs.display import Display
 from hf_memaug.runs.errors import Interrupted
 from hf_memaug.runs.folder import RunFolder
 from hf_memaug.runs.job import EVENT, Job, run_guarded
@@ -25,18 +27,6 @@ from hf_memaug.runs.progress import Stop
 # Seconds that a job has to save a checkpoint before it is killed.
 GRACE = 60.0
 LAST_EVENTS = ("done", "failed", "interrupted")
-
-
-class Display(Protocol):
-    """What `run_jobs` tells of its progress."""
-
-    def begin(self, total: int, done: int) -> None: ...
-    def start(self, job: Job) -> None: ...
-    def event(self, job: Job, event: dict) -> None: ...
-    def done(self, job: Job, record: Mapping[str, Any]) -> None: ...
-    def failed(self, job: Job, why: str, log: Path) -> None: ...
-    def interrupted(self) -> str: ...
-    def close(self) -> None: ...
 
 
 def run_jobs(
@@ -83,17 +73,8 @@ class _Runner:
 
     def run_here(self, todo: Sequence[Job]) -> None:
         for job in todo:
-            last: dict = {}
-
-            def say(event: dict, job=job, last=last) -> None:
-                if event["event"] in LAST_EVENTS:
-                    last.update(event)
-                else:
-                    self.display.event(job, event)
-
             self.display.start(job)
-            run_guarded(job, self.folder.path, say, self.stop)
-            self.finish(job, last)
+            run_guarded(job, self.folder.path, partial(self.handle, job), self.stop)
             if self.stop.asked:
                 return
 
@@ -123,17 +104,16 @@ class _Runner:
                     if event["event"] == "ended":
                         free.append(running.pop(name).slot)
                         one.close()
-                        self.finish(one.job, one.last or one.died(self.stop.asked))
-                    elif event["event"] in LAST_EVENTS:
-                        one.last = event
+                        if not one.is_over:
+                            self.handle(one.job, one.died(self.stop.asked))
                     else:
-                        self.display.event(one.job, event)
+                        one.is_over = event["event"] in LAST_EVENTS
+                        self.handle(one.job, event)
         finally:
             for one in running.values():
                 one.kill()
 
-    def finish(self, job: Job, event: Mapping[str, Any]) -> None:
-        """Handles the last event of a job."""
+    def handle(self, job: Job, event: dict) -> None:
         if event["event"] == "done":
             if job.name not in self.again:
                 self.folder.append(event["record"])
@@ -144,6 +124,8 @@ class _Runner:
         elif event["event"] == "failed":
             self.display.failed(job, event["why"], self.folder.job_folder(job.name) / "log.txt")
             self.failed.append(job)
+        elif event["event"] in ("resumed", "step"):
+            self.display.event(job, event)
 
 
 class _Checkpoints:
@@ -182,7 +164,7 @@ class _Process:
 
     def __init__(self, job: Job, slot: int, folder: Path, environment: dict, processes: int, events: queue.Queue):
         self.job, self.slot, self.folder, self.events = job, slot, folder, events
-        self.last: dict | None = None
+        self.is_over = False
         self.asked_at: float | None = None
         job.write(folder)
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]

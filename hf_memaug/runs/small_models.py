@@ -13,6 +13,7 @@ from hf_memaug.files import file_name
 SMALL = "small"
 # `small` for graphs.
 SMALL_NETWORK = "gin-3x64"
+SIZES: dict[str, Any] = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
 
 
 def small_backbone(rows: DomainDataset, target: str, folder: Path) -> str:
@@ -42,22 +43,14 @@ def small_model(rows: DomainDataset, seed: int = 0):
             return _small_text_model(rows)
         from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
 
-        return small_vit(32, **_labels(rows)), ViTImageProcessorPil(size={"height": 32, "width": 32})
+        return small_vit(32, **labels_of(rows)), ViTImageProcessorPil(size={"height": 32, "width": 32})
 
 
 def small_vit(size: int, **fields):
     """A vision transformer of four layers that reads an image of that height and width in 16 patches."""
     from transformers import ViTConfig, ViTForImageClassification
 
-    config = ViTConfig(
-        image_size=size,
-        patch_size=size // 4,
-        hidden_size=64,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        intermediate_size=128,
-        **fields,
-    )
+    config = ViTConfig(image_size=size, patch_size=size // 4, num_hidden_layers=4, **SIZES, **fields)
     return ViTForImageClassification(config)
 
 
@@ -86,16 +79,15 @@ def _small_text_model(rows: DomainDataset):
     )
     config = BertConfig(
         vocab_size=len(vocabulary),
-        hidden_size=64,
         num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=128,
         max_position_embeddings=128,
-        **_labels(rows),
+        **SIZES,
+        **labels_of(rows),
     )
     return BertForSequenceClassification(config), processor
 
 
-def _labels(rows: DomainDataset) -> dict[str, Any]:
+def labels_of(rows: DomainDataset) -> dict[str, Any]:
+    """The fields of a configuration that name the classes."""
     names = rows.label_names
     return {"id2label": dict(enumerate(names)), "label2id": {n: i for i, n in enumerate(names)}} if names else {}

@@ -126,7 +126,6 @@ class Task:
         metrics: what its models can be selected by, the default first.
         columns: the options that name its columns.
         auto_class: of transformers, for the plain model and for a checkpoint.
-        pipeline: the hub's name for it.
         what: in a few words, where a score is explained.
         read: `(where, source, shared, labels)` to rows.
         prepare: `(rows, tokenizer, max_length)` to rows for a trainer.
@@ -136,7 +135,6 @@ class Task:
     metrics: tuple[str, ...]
     columns: tuple[str, ...]
     auto_class: str
-    pipeline: str
     what: str
     read: Callable
     prepare: Callable
@@ -148,7 +146,6 @@ TASKS: dict[str, Task] = {
         metrics=("f1", "accuracy"),
         columns=("tokens", "tags"),
         auto_class="AutoModelForTokenClassification",
-        pipeline="token-classification",
         what="f1 is that of whole entities, accuracy that of each word's tag",
         read=_read_tags,
         prepare=_prepare_tags,
@@ -158,7 +155,6 @@ TASKS: dict[str, Task] = {
         metrics=("f1", "exact_match"),
         columns=("question", "context", "answers"),
         auto_class="AutoModelForQuestionAnswering",
-        pipeline="question-answering",
         what="f1 is that of the words of an answer, exact_match counts answers that are right to the word",
         read=_read_questions,
         prepare=_prepare_questions,
@@ -167,7 +163,6 @@ TASKS: dict[str, Task] = {
         metrics=("accuracy",),
         columns=("text", "text_pair"),
         auto_class="AutoModelForSeq2SeqLM",
-        pipeline="text-generation",
         what="accuracy is that of each word of a reply, after those that were to be said before",
         read=_read_replies,
         prepare=_prepare_replies,
@@ -199,13 +194,10 @@ def auto_class_of(kind: str) -> str:
     return "AutoModelForImageClassification" if kind == "image" else "AutoModelForSequenceClassification"
 
 
-def check_task(name: str) -> None:
-    if name not in (CLASSES, *TASKS):
-        raise UsageError(f"`--task` is {name!r}. {did_you_mean(name, (CLASSES, *TASKS))}")
-
-
-def check_columns(options: Any) -> None:
-    """The name of a column that the task does not read is an error."""
+def check_task(options: Any) -> None:
+    """An unknown task is an error, and so is the name of a column that the task does not read."""
+    if options.task not in (CLASSES, *TASKS):
+        raise UsageError(f"`--task` is {options.task!r}. {did_you_mean(options.task, (CLASSES, *TASKS))}")
     columns = {name: task.columns for name, task in TASKS.items()}
     columns[CLASSES] = ("smiles", "text", "text_pair", "label")
     for one in dataclasses.fields(options):

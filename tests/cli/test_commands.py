@@ -195,13 +195,13 @@ def test_what_is_here_and_what_is_missing(command, monkeypatch):
 
 @pytest.mark.slow
 def test_the_demo_is_a_comparison(command, monkeypatch, read_lines, tmp_path):
-    from hf_memaug.cli import demo
+    from hf_memaug.cli import compare
 
     few = {"max_steps": 2, "episodes": 1, "episode_steps": 1, "num_train_epochs": 1.0}
-    monkeypatch.setattr(demo, "SETTINGS", {**demo.SETTINGS, **few})
+    monkeypatch.setattr(compare, "DEMO_SETTINGS", {**compare.DEMO_SETTINGS, **few})
     code, out, error = command("demo", "--seeds", 1)
     assert code == 0, error + out
-    assert [record["job"]["method"] for record in read_lines(tmp_path / "runs/demo/runs.jsonl")] == demo.METHODS
+    assert [record["job"]["method"] for record in read_lines(tmp_path / "runs/demo/runs.jsonl")] == compare.DEMO_METHODS
 
 
 def test_the_app_without_gradio(command, trained, monkeypatch):

@@ -294,11 +294,10 @@ def test_memory_slots_and_their_readers(runs, monkeypatch):
     assert len(drawn[many][2]) == 64 and drawn["negative", "positive"]
 
 
-def test_experts_have_shares_and_pictures(runs, pages):
+def test_experts_have_shares(runs, pages):
     shares = json.loads((runs["image"] / "jobs" / "gmoe-art-0" / "memory.json").read_text())["by_layer"]["8"]["sketch"]
     said = pages["image"].sections["experts"]
     assert f"expert 2, sketch: {100 * shares[2]:.1f} %" in said and "layer 8" in said and "by class" in said
-    assert sum(one.startswith("data:image/jpeg;base64,") for one in pages["image"].addresses) == 2
 
 
 # The page

@@ -120,14 +120,13 @@ def test_hma_names_its_slots_and_the_real_memory(tmp_path):
     assert all(sum(of) == pytest.approx(1, abs=1e-4) for of in memory["real"]["by_domain"].values())
 
 
-def test_gmoe_counts_experts_and_draws_them(tmp_path):
+def test_gmoe_counts_experts(tmp_path):
     case = next(case for case in CASES if case.name == "ViTGMoEForImageClassification")
     torch.manual_seed(0)
-    files = write_facts(tmp_path, case.model_class(case.config()), tiny_image_processor(), image_rows())
+    write_facts(tmp_path, case.model_class(case.config()), tiny_image_processor(), image_rows())
     memory = kept(tmp_path)[1]
     assert memory["kind"] == "experts" and list(memory["by_layer"]) == ["0", "2"]
     assert memory["by_domain"] == memory["by_layer"]["2"] and list(memory["by_class"]) == CLASSES
-    assert files[-1] == tmp_path / "patches" / "experts.png" and Image.open(files[-1]).size[0] > 300
 
 
 def test_pictures_are_small(tmp_path):

@@ -78,14 +78,6 @@ class Chart(NamedTuple):
     kind = "chart"
 
 
-class Picture(NamedTuple):
-    """An image as a data URI."""
-
-    title: str
-    source: str
-    kind = "picture"
-
-
 class Facts(NamedTuple):
     pairs: Sequence[tuple[str, str]]
     kind = "facts"

@@ -2,10 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sections about what is inside trained models: features, A-distance, memory slots, experts."""
 
-import base64
-import io
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,11 +11,11 @@ from hf_memaug.evaluation.scores import a_distance
 from hf_memaug.evaluation.statistics import summarise
 from hf_memaug.reporting import plots
 from hf_memaug.reporting.html import charts
-from hf_memaug.reporting.html.blocks import Details, Note, Picture, Section, number
+from hf_memaug.reporting.html.blocks import Details, Note, Section, number
 from hf_memaug.runs.results import LAYERS, Result, Run
 
-MOST_MODELS, MOST_POINTS, MOST_SLOTS, MOST_PICTURES = 12, 300, 64, 6
-_OPEN_MODELS, _MOST_ROWS, _PICTURE_WIDTH = 2, 1000, 1400
+MOST_MODELS, MOST_POINTS, MOST_SLOTS = 12, 300, 64
+_OPEN_MODELS, _MOST_ROWS = 2, 1000
 
 
 def features_section(run: Run) -> tuple[Section, list[list[str]]]:
@@ -129,40 +126,18 @@ def _most_read(title: str, shares: np.ndarray) -> tuple[str, np.ndarray, list[in
 
 
 def experts_section(run: Run) -> Section:
-    """Which experts read the patches of each domain, and where."""
-    key, title, panels, paths = "experts", "Experts over patches", {}, []
-    for job in _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "experts" or run.patches(one)):
+    """Which experts read the patches of each domain."""
+    key, title, panels = "experts", "Experts over patches", {}
+    for job in _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "experts"):
         memory = run.memory(job) or {}
         panels |= {f"{job.title}, layer {layer}": shares for layer, shares in memory.get("by_layer", {}).items()}
         panels |= {f"{job.title}, by class": memory["by_class"]} if memory.get("by_class") else {}
-        paths += [(job, path) for path in run.patches(job)]
-    pictures = [one for job, path in paths[:MOST_PICTURES] if (one := _picture(run, job, path)) is not None]
-    if not panels and not pictures:
+    if not panels:
         return Section(key, title)
-    blocks: list[Any] = [Note("The share of patches that each expert was chosen for.")] if panels else []
-    if panels:
-        most = max(len(values) for shares in panels.values() for values in shares.values())
-        experts = [f"expert {place}" for place in range(most)]
-        blocks.append(charts.chart("Shares of the experts", charts.stack_panels, panels, experts))
-    if len(paths) > MOST_PICTURES:
-        pictures.append(Note(f"{len(paths) - MOST_PICTURES} more pictures are in the folders of the jobs."))
-    return Section(key, title, [*blocks, *pictures])
-
-
-def _picture(run: Run, job: Result, path: Path) -> Picture | None:
-    from PIL import Image
-
-    try:
-        with Image.open(path) as image:
-            image = image.convert("RGB")
-            image.thumbnail((_PICTURE_WIDTH, 4 * _PICTURE_WIDTH))
-            buffer = io.BytesIO()
-            image.save(buffer, format="JPEG", quality=85)
-    except Exception as error:  # Pillow raises many kinds of errors for a broken file
-        run.notes.append(f"{path.name} of {job.name} cannot be read and is skipped: {error}.")
-        return None
-    source = f"data:image/jpeg;base64,{base64.b64encode(buffer.getvalue()).decode('ascii')}"
-    return Picture(f"{job.title}: patches in the colours of their experts", source)
+    most = max(len(values) for shares in panels.values() for values in shares.values())
+    experts = [f"expert {place}" for place in range(most)]
+    chart = charts.chart("Shares of the experts", charts.stack_panels, panels, experts)
+    return Section(key, title, [Note("The share of patches that each expert was chosen for."), chart])
 
 
 def _one_of_each(run: Run, wanted: Callable[[Result], Any]) -> list[Result]:

@@ -51,8 +51,6 @@ class Display:
         self._add_bar(job.name, title(job.identity), unit="step", leave=False)
 
     def event(self, job: Job, event: dict) -> None:
-        if event["event"] not in ("resumed", "step"):
-            return
         bar, step, name = self.bars[job.name], event["step"], title(job.identity)
         if event["event"] == "resumed":
             self.line(f"{name}: resumed from step {step}{in_phase(event)}.", **event, name=job.name)

@@ -5,8 +5,8 @@
 import io
 import sys
 
-from hf_memaug.cli import display as module
-from hf_memaug.cli.display import Display
+from hf_memaug.runs import display as module
+from hf_memaug.runs.display import Display
 from hf_memaug.runs.job import Job
 
 JOB = Job(name="mil-books-seed0", method="mil", target="books", seed=0, source={})
