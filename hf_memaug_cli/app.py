@@ -24,6 +24,7 @@ WIDTH = 100
 HELP = ("-h", "--help")
 # Fields of trainers that `--help` names with their defaults. Importing all fields takes too long.
 COMMON = {"--learning-rate": 5e-5, "--num-train-epochs": 3.0, "--per-device-train-batch-size": 8}
+FIELDS = " Fields of trainers and models are options too, such as `--learning-rate 2e-5`: see `hf-memaug options`."
 EXIT_CODES = "Exit codes: 0 done, 1 a job failed, 2 wrong usage, 3 data refused, 130 interrupted."
 
 
@@ -39,7 +40,6 @@ class Command:
         arguments: the positional arguments with their help. "name?" is optional, "name..." takes several values.
         trainer: the trainer whose arguments are options too, together with the fields of the models.
         auto_class: only the fields of families that have a model under this auto class.
-        more: an example of these fields for `--help`.
     """
 
     run: str
@@ -49,7 +49,6 @@ class Command:
     arguments: dict[str, str] = dataclasses.field(default_factory=dict)
     trainer: str | None = None
     auto_class: str | None = None
-    more: str = ""
 
     def settings(self) -> "dict[str, Setting]":
         """The fields of trainers and models that are options of the command. Imports torch."""
@@ -82,7 +81,6 @@ COMMANDS = {
         "Train one method, and keep its best checkpoint.",
         "hf-memaug train --data reviews.csv --label stars --domain shop --target books --method mil",
         trainer="bilevel",
-        more="--learning-rate 2e-5",
     ),
     "compare": Command(
         "compare:compare",
@@ -90,7 +88,6 @@ COMMANDS = {
         "Compare methods on the same splits and seeds, by paired tests.",
         "hf-memaug compare --data reviews.csv --label stars --domain shop --methods erm,mil,hma",
         trainer="bilevel",
-        more="--mil.episodes 30",
     ),
     "sweep": Command(
         "sweep:sweep",
@@ -98,7 +95,6 @@ COMMANDS = {
         "Run DomainBed's protocol: trials, and random hyper-parameters.",
         "hf-memaug sweep --data pacs/ --methods erm,gmoe --backbone vit --trials 3 --draws 5",
         trainer="domain",
-        more="--learning-rate 3e-5",
     ),
     "evaluate": Command(
         "scoring:evaluate",
@@ -141,7 +137,6 @@ COMMANDS = {
         "Train one model on domain after domain, by several strategies.",
         "hf-memaug continual --data reviews.csv --strategies f,ewc,replay --order films,books",
         trainer="continual",
-        more="--strategy-kwargs '{\"slots\": 500}'",
     ),
     "pretrain": Command(
         "pretrain:pretrain",
@@ -150,7 +145,6 @@ COMMANDS = {
         "hf-memaug pretrain --backbone roberta-base --corpus biomed.jsonl.gz --also general.txt",
         trainer="masked_lm",
         auto_class="AutoModelForMaskedLM",
-        more="--max-steps 1000",
     ),
     "report": Command(
         "publish:report",
@@ -218,13 +212,11 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
     )
     for name, command in COMMANDS.items():
         settings = _setting_options(command, words) if words[:1] == [name] and not set(HELP) & set(words) else {}
-        more = f" Fields of trainers and models are options too, such as `{command.more}`: see `hf-memaug options`."
-        if command.trainer == "bilevel":
-            common = ", ".join(f"`{option}` ({default:g})" for option, default in COMMON.items())
-            more += f" Those most used, with their defaults: {common}."
+        common = ", ".join(f"`{option}` ({default:g})" for option, default in COMMON.items())
+        used = f" Those most used, with their defaults: {common}." if command.trainer == "bilevel" else ""
         app.command(
             name,
-            help=command.help + more * bool(command.trainer),
+            help=command.help + FIELDS * bool(command.trainer) + used,
             epilog=f"\b\nExample:\n  {command.example}\n{EXIT_CODES}",
             context_settings={"max_content_width": WIDTH},
         )(_callback(name, command, settings, shlex.join(["hf-memaug", *words])))

@@ -107,39 +107,24 @@ def told_as_options(errors: tuple[type[Exception], ...] = (ValueError, OSError))
         raise DataRefused(as_options(error)) from error
 
 
-def load(source: Mapping[str, Any]) -> tuple[DomainDataset, DomainDataset | None, DomainDataset | None]:
-    """The rows to train on, and those of `test_split` and of `dev_split`, if there are any."""
-    return _loaded(as_key(source))
-
-
-def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDataset:
-    """All rows, with the labels of a trained model."""
-    try:
-        return shuffled(_checked(_read(source, source["split"], labels), source))
-    except ROW_ERRORS as error:
-        # The labels are the model's.
-        raise DataRefused(as_options(error).replace(", or add the label to `--labels`", "")) from error
-
-
-def as_key(source: Mapping[str, Any]) -> str:
-    return json.dumps(dict(source), sort_keys=True)
-
-
 def kept_for_a_command(most: int):
-    """`functools.lru_cache`, until `source_of` is called again: a file may have changed since an earlier command."""
+    """
+    `functools.lru_cache` for functions of a source, until `source_of` is called again: a file may have changed since an
+    earlier command.
+    """
 
     def decorate(function):
-        cached = functools.lru_cache(maxsize=most)(function)
+        cached = functools.lru_cache(maxsize=most)(lambda key, *rest: function(json.loads(key), *rest))
         _CACHED.append(cached)
-        return cached
+        return functools.wraps(function)(lambda source, *rest: cached(json.dumps(dict(source), sort_keys=True), *rest))
 
     return decorate
 
 
 @kept_for_a_command(4)
 @told_as_options(ROW_ERRORS)
-def _loaded(key: str) -> tuple[DomainDataset, DomainDataset | None, DomainDataset | None]:
-    source = json.loads(key)
+def load(source: Mapping[str, Any]) -> tuple[DomainDataset, DomainDataset | None, DomainDataset | None]:
+    """The rows to train on, and those of `test_split` and of `dev_split`, if there are any."""
     rows = _checked(_read(source, source["split"]), source)
     # A tag may occur in one split alone.
     labels = None if source.get("task") == TAGS else rows.label_names
@@ -154,6 +139,15 @@ def _loaded(key: str) -> tuple[DomainDataset, DomainDataset | None, DomainDatase
     if unused:
         raise ValueError(f"`labels` names {listed(unused)}, which no row has. Leave that out.")
     return rows, test, dev
+
+
+def load_labelled(source: Mapping[str, Any], labels: Sequence[str]) -> DomainDataset:
+    """All rows, with the labels of a trained model."""
+    try:
+        return shuffled(_checked(_read(source, source["split"], labels), source))
+    except ROW_ERRORS as error:
+        # The labels are the model's.
+        raise DataRefused(as_options(error).replace(", or add the label to `--labels`", "")) from error
 
 
 def _checked(rows: DomainDataset, source: Mapping[str, Any]) -> DomainDataset:
@@ -254,13 +248,10 @@ def describe(source: Mapping[str, Any], splits: Mapping[str, Mapping[str, Any]])
     }
 
 
-def fingerprint(source: Mapping[str, Any]) -> str:
-    return hashlib.sha256(_fingerprint(as_key(source)).encode()).hexdigest()
-
-
 @kept_for_a_command(4)
-def _fingerprint(key: str) -> str:
-    return "".join(part.fingerprint() for part in _loaded(key) if part is not None)
+def fingerprint(source: Mapping[str, Any]) -> str:
+    hashes = "".join(part.fingerprint() for part in load(source) if part is not None)
+    return hashlib.sha256(hashes.encode()).hexdigest()
 
 
 def _overlap(rows: DomainDataset, held_out: DomainDataset | None) -> dict[str, Any]:

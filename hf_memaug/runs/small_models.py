@@ -55,28 +55,18 @@ def small_vit(size: int, **fields):
 
 
 def _small_text_model(rows: DomainDataset):
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import BertConfig, BertForSequenceClassification, PreTrainedTokenizerFast
+    from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
+    # Its words are known as a whole, and it has no pieces of words.
+    splitter = BertTokenizer().backend_tokenizer
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    normalizer, splitter = normalizers.Lowercase(), pre_tokenizers.Whitespace()
     columns = [name for name in ("text", "text_pair", "tokens") if name in rows.column_names]
     texts = [one if isinstance(one, str) else " ".join(one) for name in columns for one in rows[name]]
+    split = (splitter.pre_tokenizer.pre_tokenize_str(splitter.normalizer.normalize_str(text)) for text in texts)
     # In alphabetical order: a tokenizer's trainer orders equally frequent words at random.
-    words = sorted({w for text in texts for w, _ in splitter.pre_tokenize_str(normalizer.normalize_str(text))})
+    words = sorted({word for several in split for word, _ in several})
     vocabulary = {word: number for number, word in enumerate([*special, *(w for w in words if w not in special)])}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer, tokenizer.pre_tokenizer = normalizer, splitter
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
-    processor = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        model_max_length=128,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-        **dict(zip(names, special, strict=True)),
-    )
+    processor = BertTokenizer(vocabulary, model_max_length=128)
     config = BertConfig(
         vocab_size=len(vocabulary),
         num_hidden_layers=2,

@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the rows of a job are split into rows to train on, to select on and to score."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,7 +9,7 @@ from hf_memaug.data import DomainDataset, check_given_splits, leave_one_domain_o
 from hf_memaug.data.splits import without_overlap
 from hf_memaug.runs.errors import UsageError
 from hf_memaug.runs.job import NONE
-from hf_memaug.runs.rows import as_key, kept_for_a_command, load, shuffled, told_as_options
+from hf_memaug.runs.rows import kept_for_a_command, load, shuffled, told_as_options
 from hf_memaug.runs.tasks import TAGS, check_types, kind_of, prepare
 
 # The options that name the rows to train on and the rows to score.
@@ -40,20 +39,16 @@ def check_splits(options: Any, targets: Sequence[str]) -> None:
         )
 
 
+@kept_for_a_command(32)
+@told_as_options()
 def split_rows(
-    source: Mapping[str, Any], target: str, dev_fraction: float, on_overlap: str, shots: bool = False
+    source: Mapping[str, Any], target: str, dev_fraction: float, on_overlap: str, shots: bool
 ) -> dict[str, DomainDataset | None]:
     """
     `{"train", "dev", "test"}`. "test" is None where no domain is left out and there is no `dev_split`. With `shots`,
     "pool" has the rows of the target that may be drawn, and half of the dev rows are test rows instead.
     """
-    return _split(as_key(source), target, dev_fraction, on_overlap, shots)
-
-
-@kept_for_a_command(32)
-@told_as_options()
-def _split(key: str, target: str, dev_fraction: float, on_overlap: str, shots: bool) -> dict[str, DomainDataset | None]:
-    train, test, dev = load(json.loads(key))
+    train, test, dev = load(source)
     more: dict[str, DomainDataset | None] = {}
     if target != NONE:
         split = leave_one_domain_out(train, target, test=test, dev_fraction=dev_fraction, on_overlap=on_overlap)

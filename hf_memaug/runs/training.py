@@ -93,9 +93,7 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
 
 def _parts(job: Job) -> dict[str, DomainDataset]:
     protocol, shots = job.protocol, job.protocol.get("shots")
-    split = split_rows(
-        job.source, job.target, protocol["dev_fraction"], protocol["on_overlap"], shots=shots is not None
-    )
+    split = split_rows(job.source, job.target, protocol["dev_fraction"], protocol["on_overlap"], shots is not None)
     parts = {name: part for name, part in split.items() if part is not None}
     pool = parts.pop("pool", None)
     if pool is not None and shots:
