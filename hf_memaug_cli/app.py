@@ -197,10 +197,7 @@ COMMANDS = {
 
 
 def make_app(words: Sequence[str] = ()) -> typer.Typer:
-    """
-    Args:
-        words: the command line. Of the command that it calls, the fields of trainers and models are options too.
-    """
+    """Of the command that `words`, the command line, call, the fields of trainers and models are options too."""
     app = typer.Typer(
         add_completion=False,
         rich_markup_mode=None,

@@ -198,12 +198,7 @@ def _plan(
     settings: Mapping[str, Mapping[str, Any]],
     start: str | None,
 ) -> list[Job]:
-    """
-    The jobs, seed after seed: an interrupted run is complete for the seeds that it has.
-
-    Args:
-        start: the method whose checkpoints are adapted.
-    """
+    """The jobs, seed after seed, so that an interrupted run is complete for some seeds. Shots start from `start`."""
     options = resolved.options
     names = ("metric", "dev_fraction", "evaluations", "on_overlap", "max_length")
     protocol = {name: getattr(options, name) for name in names}

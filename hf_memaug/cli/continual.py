@@ -206,13 +206,11 @@ def _check_record(options, config, strategies: Sequence[str]) -> None:
 def _joined(options, parts: Mapping[str, Mapping[str, DomainDataset]], kind: str) -> dict[str, DomainDataset]:
     """The rows of all domains, by their part, checked."""
     joined = {name: DomainDataset.concatenate(list(of.values())) for name, of in parts.items() if of}
-    try:
+    with data.told_as_options():
         if options.task == TAGS and not has_history(options.backbone):
             check_types(**joined)
         elif kind not in TASKS:
             check_all_labels(parts["train"], None)
-    except ValueError as error:
-        raise DataRefused(data.as_options(error)) from error
     if options.metric == "auroc":
         check_two_classes({NONE: joined})
     return joined

@@ -7,7 +7,6 @@ import os
 import platform
 import textwrap
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from hf_memaug.cli.recipes import SET_BY_THE_COMMAND
 from hf_memaug.registry import BACKBONES, FAMILIES
@@ -34,21 +33,8 @@ OPTIONAL = {
 
 
 def environment(call) -> int:
-    found = _described()
-    if call.options.json:
-        print(json.dumps(found, indent=2))
-        return 0
-    facts = {"devices": ", ".join(found["devices"]), "cores": found["cores"], "hub": found["hub"]}
-    width = max(map(len, found["versions"])) + 2
-    for name, value in {**found["versions"], **facts}.items():
-        print(f"{name:<{width}}{value}")
-    for name, (what, how) in found["missing"].items():
-        print(f"\nmissing: {name} ({what})\n  {how}")
-    return 0
-
-
-def _described() -> dict[str, Any]:
     import torch
+    from huggingface_hub import constants
 
     from hf_memaug import __version__
 
@@ -61,16 +47,21 @@ def _described() -> dict[str, Any]:
             missing[name] = OPTIONAL.get(name, ("required", f"pip install {name}"))
     gpus = [torch.cuda.get_device_properties(number) for number in range(torch.cuda.device_count())]
     devices = [f"{gpu.name} ({gpu.total_memory / 2**30:.0f} GiB)" for gpu in gpus]
-    if torch.backends.mps.is_available():
-        devices.append("Apple GPU")
-    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    return {
-        "versions": versions,
+    devices += ["Apple GPU"] if torch.backends.mps.is_available() else []
+    facts = {
         "devices": devices or ["CPU"],
         "cores": os.cpu_count(),
-        "hub": "offline (HF_HUB_OFFLINE)" if offline else os.environ.get("HF_ENDPOINT", "https://huggingface.co"),
-        "missing": missing,
+        "hub": "offline (HF_HUB_OFFLINE)" if constants.HF_HUB_OFFLINE else constants.ENDPOINT,
     }
+    if call.options.json:
+        print(json.dumps({"versions": versions, **facts, "missing": missing}, indent=2))
+        return 0
+    width = max(map(len, versions)) + 2
+    for name, value in {**versions, **facts, "devices": ", ".join(facts["devices"])}.items():
+        print(f"{name:<{width}}{value}")
+    for name, (what, how) in missing.items():
+        print(f"\nmissing: {name} ({what})\n  {how}")
+    return 0
 
 
 def list_options(call) -> int:

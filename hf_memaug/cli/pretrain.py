@@ -46,8 +46,7 @@ def pretrain(call) -> int:
         if changed is not None:
             raise UsageError(
                 f"`{changed}` is {recipe.get(changed)!r}, but in {folder.path} it is "
-                f"{record['recipe'].get(changed)!r}. "
-                "Use the same value, or another `--output`."
+                f"{record['recipe'].get(changed)!r}. Use the same value, or another `--output`."
             )
         display = Display("loss", options.quiet, options.json)
         if record.get("after") is not None:

@@ -75,12 +75,8 @@ def resolve(
     known: Mapping[str, Setting],
 ) -> Resolved:
     """
-    Args:
-        command: the name of the command.
-        options_class: the dataclass of its own options.
-        given: its own options on the command line.
-        given_settings: the fields of trainers and models on the command line, by method. `None`: for all methods.
-        known: all fields of trainers and models that the command takes.
+    The options of a command. `given` are its own on the command line, `given_settings` those of trainers and models by
+    method (`None`: for all methods), and `known` all of these that it takes.
     """
     own = settings_of(options_class)
     options: dict[str, Any] = {}
@@ -168,11 +164,8 @@ def used_settings(
     resolved: Resolved, methods: Iterable[str], taken: Mapping[str, Iterable[str]]
 ) -> dict[str, dict[str, Any]]:
     """
-    The settings of each method: those for all methods that it takes, and its own. A setting that no method takes
-    raises an error.
-
-    Args:
-        taken: the names of the settings that each method takes.
+    The settings of each method: those for all methods that are in its `taken`, and its own. A setting that no method
+    takes raises an error.
     """
     methods, unneeded = list(methods), resolved.unneeded
     names = ", ".join(methods)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hf_memaug.data.messages import did_you_mean, table
 from hf_memaug.files import write_atomically
 from hf_memaug.inference import Prediction, Predictor, load_predictor
 from hf_memaug.runs.errors import DataRefused, UsageError
@@ -25,8 +26,6 @@ def _load(call, **kwargs: Any) -> Predictor:
     logging.disable_progress_bar()
     predictor, inference = load_predictor(call.arguments["checkpoint"], **kwargs), call.options.inference
     if inference is not None:
-        from hf_memaug.data.messages import did_you_mean
-
         if getattr(predictor.config, "inference_mode", None) is None:
             raise UsageError("`--inference` is for models whose rows read each other. `checkpoint` is not one of them.")
         if inference not in _INFERENCE:
@@ -39,7 +38,6 @@ def evaluate(call) -> int:
     import torch
     from transformers import PrinterCallback
 
-    from hf_memaug.data.messages import table
     from hf_memaug.runs import graphs
     from hf_memaug.runs import rows as data
     from hf_memaug.runs.cards import metric_name
@@ -173,11 +171,7 @@ def as_line(row: Mapping[str, Any], prediction: Prediction, top_k: int = 1) -> d
 
 
 def read_inputs(predictor: Predictor, options: Any, given: Sequence[str]) -> list[dict[str, Any]]:
-    """
-    Args:
-        options: of `predict`: `data`, and the names of the columns.
-        given: inputs that stand behind the checkpoint; empty with `data`.
-    """
+    """The rows to predict for: the inputs behind the checkpoint on the command line, or those of `--data`."""
     if predictor.kind == "graph" and not predictor.reads_molecules:
         rows = _graphs(predictor, options, given)
     elif predictor.kind == "image":
@@ -232,20 +226,17 @@ def _lines(data: str) -> list[str] | None:
 
 def _table(path: Path, columns: Mapping[str, str]) -> list[dict[str, Any]]:
     """Rows of a file with these columns, under the names that they stand behind."""
-    from hf_memaug.data.messages import did_you_mean
     from hf_memaug.data.readers import read_table
-    from hf_memaug.runs.rows import as_options
+    from hf_memaug.runs.rows import told_as_options
 
     if not path.exists():
         raise DataRefused(f"`--data`: there is no {str(path)!r}.")
-    try:
-        table = read_table(path)
-    except (ValueError, OSError) as error:
-        raise DataRefused(as_options(error)) from error
+    with told_as_options():
+        found = read_table(path)
     for name in columns.values():
-        if name not in table:
-            raise DataRefused(f"`--data` {path} has no column {name!r}. {did_you_mean(name, table)}")
-    several = zip(*(table[name] for name in columns.values()), strict=True)
+        if name not in found:
+            raise DataRefused(f"`--data` {path} has no column {name!r}. {did_you_mean(name, found)}")
+    several = zip(*(found[name] for name in columns.values()), strict=True)
     return [dict(zip(columns, values, strict=True)) for values in several]
 
 
@@ -274,13 +265,11 @@ def _molecule(number: int, smiles: str) -> Mapping[str, Any]:
 def _graphs(predictor: Predictor, options: Any, given: Sequence[str]) -> list[dict[str, Any]]:
     from hf_memaug.data.graph_loading import load_graphs
     from hf_memaug.runs import graphs
-    from hf_memaug.runs.rows import as_options, data_name
+    from hf_memaug.runs.rows import data_name, told_as_options
 
     if given or options.data == "-":
         raise UsageError("`checkpoint` reads graphs that are not molecules: give a file of them with `--data`.")
-    try:
+    with told_as_options():
         rows = load_graphs({data_name(options.data): options.data}, label=None)
-    except (ValueError, OSError) as error:
-        raise DataRefused(as_options(error)) from error
     graphs.check_values(predictor.config.backbone_config, [rows], "`checkpoint`")
     return [{"row": number, "graph": graph} for number, graph in enumerate(rows["graph"])]

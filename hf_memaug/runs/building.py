@@ -30,17 +30,7 @@ DROPOUT_FIELDS = ("classifier_dropout", "memory_dropout", "hidden_dropout_prob")
 
 @dataclass(frozen=True)
 class Parts:
-    """
-    What a model is built of.
-
-    Args:
-        backbone, general: checkpoints.
-        rows: the rows to train on.
-        processor: the tokenizer or image processor; None for graphs.
-        settings: fields of the configuration.
-        others: the rows to select and test on. Their graphs may have other values than those trained on.
-        vectors: a file of word vectors.
-    """
+    """What a model is built of. The graphs of `others`, rows to select and test on, may have values of their own."""
 
     backbone: str
     rows: DomainDataset

@@ -17,12 +17,6 @@ from hf_memaug.runs.job import NONE, Job
 EVERY = 30.0
 
 
-def duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
-
-
 class Display:
     """
     Args:
@@ -65,7 +59,7 @@ class Display:
             self.text(f"  {name}: step {step}/{event['of']}{in_phase(event)}")
 
     def done(self, job: Job, record: Mapping[str, Any]) -> None:
-        took = "" if record.get("seconds") is None else f" ({duration(record['seconds'])})"
+        took = "" if record.get("seconds") is None else f" ({tqdm.format_interval(record['seconds'])})"
         self._end(job, f"{title(job.identity)}: {outcome(record, self.metric)}{took}", event="done", **record)
 
     def failed(self, job: Job, why: str, log) -> None:

@@ -9,6 +9,7 @@ import base64
 import io
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -91,15 +92,11 @@ def evenly(rows: DomainDataset, most: int, seed: int = 0) -> DomainDataset:
     """At most so many rows, equally many of each domain as far as possible. The choice depends on the seed alone."""
     if len(rows) <= most:
         return rows
-    numbers: dict[str, list[int]] = {name: [] for name in rows.domains}
-    for row, name in enumerate(rows["domain"]):
-        numbers[name].append(row)
-    generator = np.random.default_rng(seed)
-    shuffled = [list(generator.permutation(of_domain)) for of_domain in numbers.values()]
-    turns = [
-        of_domain[turn] for turn in range(max(map(len, shuffled))) for of_domain in shuffled if turn < len(of_domain)
-    ]
-    return rows.select(sorted(turns[:most]))
+    domains, turns, seen = rows["domain"], [], Counter[str]()
+    for row in np.random.default_rng(seed).permutation(len(rows)).tolist():
+        turns.append((seen[domains[row]], row))
+        seen[domains[row]] += 1
+    return rows.select(sorted(row for _, row in sorted(turns)[:most]))
 
 
 def _batches(model, processor, rows: DomainDataset, size: int, max_length: int | None) -> Iterator[tuple[int, dict]]:
@@ -171,13 +168,7 @@ def _small_picture(image: Any) -> str:
 
 
 class MemoryFacts:
-    """
-    Collects `model.memory_reads` of batch after batch.
-
-    Args:
-        model: a model that has memories.
-        rows: all rows, for their domains and labels.
-    """
+    """Collects `model.memory_reads` of batch after batch, of all `rows`."""
 
     def __init__(self, model, rows: DomainDataset):
         self.model, self.rows = model, rows

@@ -65,9 +65,8 @@ OWN: dict[str, dict[str, Draw]] = {
 
 def draw(algorithm: str, hparams_seed: int, trial_seed: int, steps: int = DOMAINBED_STEPS) -> dict[str, Any]:
     """
-    The hyper-parameters of a draw in a trial: names of `DomainTrainingArguments`, of the algorithm's options, and
-    `batch_size` (rows of each domain in a step) and `dropout`. Each is drawn by itself, so that a range that is added
-    or taken away changes no other.
+    The hyper-parameters of a draw in a trial. Each is drawn by itself, so that a range that is added or taken away
+    changes no other.
     """
     check_name("algorithm", algorithm, ALGORITHMS)
     if hparams_seed == 0:

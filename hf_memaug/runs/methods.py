@@ -108,13 +108,7 @@ class Chosen:
         return found if self.method.trains else {name: found[name] for name in SHARED}
 
     def for_shots(self, shots: int, given: Mapping[str, Any], own: Iterable[str]) -> tuple["Chosen", dict[str, Any]]:
-        """
-        The method with so many labelled rows of the target, and its settings.
-
-        Args:
-            given: the settings for all methods, and its own.
-            own: the names of its own.
-        """
+        """The method with so many rows of the target, and its settings: of those `given`, only `own` are its own."""
         epochs = 15.0 if shots < 64 else 10.0
         found = {"learning_rate": 5e-5, "num_train_epochs": epochs, "per_device_train_batch_size": min(32, shots)}
         # The other settings of the trainer are for training on the other domains.
@@ -195,14 +189,7 @@ def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> N
 
 
 def check_strategy(strategy: str, of: type[Any], model: str, grows: Sequence[str], kind: str) -> None:
-    """
-    Raises an error for a strategy that does not fit the model or the rows.
-
-    Args:
-        of: its class.
-        model, grows: the model's name, and the verbs that it has.
-        kind: what the rows are.
-    """
+    """Raises an error for a strategy of the class `of` that does not fit the rows, or a model that can `grows`."""
     verbs = set(of.needs)
     if not verbs <= set(grows):
         fitting = " or ".join(name for name, method in all_methods().items() if verbs <= set(method.grows))

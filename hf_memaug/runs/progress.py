@@ -45,12 +45,8 @@ class Stop:
 
 class Steps(TrainerCallback):
     """
-    Reports the steps of a job and writes its logs. When it is asked to stop, it saves a checkpoint and raises.
-
-    Args:
-        say: is called with each event.
-        stop: says whether the job is asked to stop.
-        metrics: a file with a line of JSON for each log.
+    Reports the steps of a job, and writes a line of `metrics` for each log. When it is asked to stop, it saves a
+    checkpoint and raises.
     """
 
     def __init__(self, say: Say, stop: Stop, metrics: Path):

@@ -123,11 +123,8 @@ def settings_of(of: type) -> dict[str, Setting]:
 
 def all_settings(trainer: str, auto_class: str | None = None) -> dict[str, Setting]:
     """
-    The settings of a trainer, of the families and of graph networks. Of a name that several declare, the first one says
-    what it is for, and all types are allowed.
-
-    Args:
-        auto_class: only the families that have a model under this auto class.
+    The settings of a trainer, of the families (with a model under `auto_class`) and of graph networks. Of a name that
+    several declare, the first one says what it is for, and all types are allowed.
     """
     rows = [name for name, row in FAMILIES.items() if auto_class is None or auto_class in row.models]
     found = dict(trainer_settings(trainer))

@@ -52,13 +52,7 @@ def choices(jobs: Sequence[Job], folder: Path, selection: str) -> list[tuple[Cho
 
 
 class Recorder(TrainerCallback):
-    """
-    Scores every split of every domain at each evaluation.
-
-    Args:
-        job, one, folder: the job, its method and its folder.
-        ready: the rows as the trainer takes them: `"inside"` and the `"test"` rows of the domains left out.
-    """
+    """Scores every split of every domain at each evaluation. `ready` has the splits as the trainer takes them."""
 
     def __init__(self, job: Job, one: Chosen, folder: Path, ready: Mapping[str, Any]):
         self.job, self.one, self.file, self.ready = job, one, folder / RECORDS_FILE, ready

@@ -9,6 +9,7 @@ import dataclasses
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hf_memaug.data import DomainDataset, load_domains
@@ -98,10 +99,6 @@ def _prepare_questions(rows: DomainDataset, tokenizer, max_length: int | None) -
     return _dataset(features, [domains[one["row"]] for one in features], [])
 
 
-def _prepare_replies(rows: DomainDataset, tokenizer, max_length: int | None) -> DomainDataset:
-    return rows.tokenize(tokenizer, max_length, replies=True)
-
-
 def limit_of(tokenizer, max_length: int | None, most: int) -> int:
     return max_length if max_length is not None else min(most, tokenizer.model_max_length)
 
@@ -165,7 +162,7 @@ TASKS: dict[str, Task] = {
         auto_class="AutoModelForSeq2SeqLM",
         what="accuracy is that of each word of a reply, after those that were to be said before",
         read=_read_replies,
-        prepare=_prepare_replies,
+        prepare=partial(DomainDataset.tokenize, replies=True),
     ),
 }
 # They use the loss of each row, and rows of these tasks have a label for each token, or two positions.

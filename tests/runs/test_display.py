@@ -31,7 +31,7 @@ def test_a_terminal_shows_a_bar_for_each_job(monkeypatch):
     said = display.out.getvalue()
     assert "1 of 2 jobs are already done." in said and "2/2" in said
     assert "mil books seed 0 of meta_train:  50%" in said and "mil books seed 0:  50%" in said and "5/10" in said
-    assert "[2/2] mil books seed 0: validation 90.0, books 81.2 (3 s)" in said
+    assert "[2/2] mil books seed 0: validation 90.0, books 81.2 (00:03)" in said
 
 
 def test_lines_where_there_is_no_terminal(capsys, monkeypatch):
