@@ -63,16 +63,8 @@ def compare(call) -> int:
 
 def demo(call) -> int:
     options = call.options
-    compared = CompareOptions(
-        data="generated_reviews",
-        methods=DEMO_METHODS,
-        target=["films"],
-        seeds=options.seeds,
-        output=options.output or "runs/demo",
-        jobs=options.jobs,
-        quiet=options.quiet,
-        json=options.json,
-    )
+    compared = CompareOptions(data="generated_reviews", methods=DEMO_METHODS, target=["films"], **vars(options))
+    compared.output = options.output or "runs/demo"
     if not (options.quiet or options.json):
         print(
             "Trains on generated reviews of books, kitchens, phones and hotels, and tests on films.\n"
@@ -140,8 +132,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         write_tables(call, folder, display, found, baseline, selection)
         return found
 
-    facts = {"task": kind, "targets": [name for name in targets if name != NONE]}
-    facts |= {"notes": notes} if notes else {}
+    facts = {"task": kind, "targets": [name for name in targets if name != NONE], "notes": notes}
     return run(call, jobs, display, rows, facts, splits, tables)
 
 

@@ -103,16 +103,13 @@ def run(
     write_tables: Callable[[RunFolder, Sequence[dict]], list[dict]],
 ) -> int:
     """
-    Runs the jobs that are not done yet, and writes everything else that the run folder holds.
+    Runs the jobs that are not done yet, writes everything else that the run folder holds, and returns the exit code.
 
     Args:
         rows: all rows to train on.
         facts: what run.json says besides the methods, seeds, metric and labels.
         splits: the parts of the rows that data.json counts.
         write_tables: writes and prints the tables of the records, and returns the rows of results.json.
-
-    Returns:
-        The exit code.
     """
     options, data_place = call.options, jobs[0].source["data"]
     folder = RunFolder(options.output or f"runs/{call.command}")

@@ -24,13 +24,7 @@ from hf_memaug.training.continual import STRATEGIES
 
 
 def training_arguments(job: Job, folder: Path, train: DomainDataset):
-    """
-    The arguments of a job's trainer, or a `CommandError`.
-
-    Args:
-        folder: the folder of the job.
-        train: the rows to train on, which say how many steps there are.
-    """
+    """The arguments of a job's trainer, or a `CommandError`. The rows to train on say how many steps there are."""
     one = method_of(job)
     trainer = "continual" if job.kind == "continual" else one.method.trainer
     _, given = split_settings(job)
