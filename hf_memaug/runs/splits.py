@@ -42,7 +42,7 @@ def check_splits(options: Any, targets: Sequence[str]) -> None:
 @kept_for_a_command(32)
 @told_as_options()
 def split_rows(
-    source: Mapping[str, Any], target: str, dev_fraction: float, on_overlap: str, shots: bool
+    source: Mapping[str, Any], target: str, dev_fraction: float, on_overlap: str, shots: bool = False
 ) -> dict[str, DomainDataset | None]:
     """
     `{"train", "dev", "test"}`. "test" is None where no domain is left out and there is no `dev_split`. With `shots`,

@@ -168,28 +168,6 @@ def test_invalid_data(command, columns, reviews, tmp_path):
     assert command("compare", *columns, "--dry-run", "--on-overlap", "drop")[0] == 0
 
 
-def test_a_run_folder_keeps_its_rows(command, columns, reviews, backbones, quick):
-    words = ["train", *columns, "--target", "books", "--backbone", backbones["roberta"], *quick]
-    assert command(*words)[0] == 0
-    reviews.write_text(reviews.read_text() + "Another fine film.,positive,films\n")
-    code, _, error = command(*words)
-    assert code == 3 and "other rows than those" in error
-    # For another target too, because both would be in one table.
-    code, _, error = command(*["films" if word == "books" else word for word in words])
-    assert code == 3 and "other rows than those" in error
-
-
-@pytest.mark.slow
-def test_a_run_folder_keeps_the_settings_of_a_method(command, columns, backbones, quick, tmp_path):
-    words = ["train", *columns, "--backbone", backbones["roberta"], *quick, "--output", "run"]
-    assert command(*words, "--target", "books")[0] == 0
-    code, _, error = command(*words, "--target", "films", "--learning-rate", 0.01)
-    assert code == 2 and "`learning_rate` is 0.01" in error and "another `--output`" in error
-    assert command(*words, "--target", "films")[0] == 0
-    # Another method may have other settings.
-    assert command(*words, "--target", "films", "--method", "vrex", "--learning-rate", 0.01)[0] == 0
-
-
 def test_no_domain_may_be_called_average(command, tmp_path):
     rows = [f"text {row},{row % 2},{('average', 'books')[row // 2 % 2]}" for row in range(8)]
     (tmp_path / "rows.csv").write_text("\n".join(["text,label,domain", *rows]))
