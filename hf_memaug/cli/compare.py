@@ -115,7 +115,9 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     jobs = _plan(call.resolved, several, targets, seeds, source, settings, start)
     extra = max(job.protocol.get("extra_steps", 0) for job in jobs)
     if extra:
-        notes.append(f"All other methods take {extra} more steps, as many as MIL's meta-training (`--own-steps`: none).")
+        notes.append(
+            f"All other methods take {extra} more steps, as many as MIL's meta-training (`--own-steps`: none)."
+        )
     display = Display(options.metric, options.quiet, options.json)
     for note in notes:
         display.text(note)
