@@ -16,10 +16,8 @@ from hf_memaug.configuration.configuration_gmap import GMAPConfig
 from hf_memaug.layers.general_memory import GeneralMemory, in_computed_type
 from hf_memaug.modeling.modeling_gmap_base import (
     LM_HEADS,
-    GMAPHeadOutput,
     GMAPOutput,
     GMAPPreTrainedModel,
-    GMAPQuestionAnsweringOutput,
     check_masked,
 )
 from hf_memaug.modeling.modeling_gmap_encoders import (
@@ -192,7 +190,7 @@ class GMAPHead(GMAPPreTrainedModel):
         general_hidden_states: torch.Tensor | None = None,
         memory_mask: torch.Tensor | None = None,
         **kwargs,
-    ) -> tuple[torch.Tensor] | GMAPHeadOutput:
+    ) -> tuple[torch.Tensor] | GMAPOutput:
         # All inputs are named in the signature, because `Trainer` drops other columns.
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
@@ -202,7 +200,7 @@ class GMAPHead(GMAPPreTrainedModel):
             # Only to find the last token.
             attention_mask = input_ids.ne(self.config.pad_token_id).long()
         logits = self._logits(outputs.last_hidden_state, attention_mask)
-        return GMAPHeadOutput(
+        return GMAPOutput(
             loss=None if labels is None else self._loss(logits, labels, num_items_in_batch),
             logits=logits,
             memory_weights=outputs.memory_weights,
@@ -307,7 +305,7 @@ class GMAPForQuestionAnswering(GMAPPreTrainedModel):
         general_hidden_states: torch.Tensor | None = None,
         memory_mask: torch.Tensor | None = None,
         **kwargs,
-    ) -> tuple[torch.Tensor] | GMAPQuestionAnsweringOutput:
+    ) -> tuple[torch.Tensor] | GMAPOutput:
         # All inputs are named in the signature, because `Trainer` drops other columns.
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, past_key_values)
         outputs = self.gmap(*inputs, general_hidden_states, memory_mask, **{**kwargs, "return_dict": True})
@@ -315,7 +313,7 @@ class GMAPForQuestionAnswering(GMAPPreTrainedModel):
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = self.loss_function(start_logits, end_logits, start_positions, end_positions)
-        return GMAPQuestionAnsweringOutput(
+        return GMAPOutput(
             loss=loss,
             start_logits=start_logits,
             end_logits=end_logits,

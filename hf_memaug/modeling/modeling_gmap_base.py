@@ -10,7 +10,7 @@ from transformers import AutoModelForMaskedLM, PreTrainedModel
 from transformers import initialization as init
 from transformers.models.bert.modeling_bert import BertLMPredictionHead
 from transformers.models.roberta.modeling_roberta import RobertaLMHead
-from transformers.utils import auto_docstring
+from transformers.utils import ModelOutput, auto_docstring
 
 from hf_memaug.configuration.configuration_gmap import GMAPConfig
 from hf_memaug.layers.general_memory import GeneralMemory
@@ -25,7 +25,6 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
 )
 from hf_memaug.modeling.modeling_utils import (
     MemoryModelMixin,
-    MemoryOutput,
     config_of_backbone,
     located,
     replaced,
@@ -36,53 +35,26 @@ LM_HEADS = {"roberta": RobertaLMHead, "bert": BertLMPredictionHead}
 
 
 @dataclass
-class GMAPOutput(MemoryOutput):
+class GMAPOutput(ModelOutput):
     r"""
-    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
-        `H` of Eq. 2, the domain encoder's last layer.
+    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned by the heads when labels or positions are provided):
+        The task's loss; of questions the mean of the losses of the two ends.
+    logits (`torch.FloatTensor`, *optional*, returned by the heads):
+        Scores before the softmax: of the labels, of each token's labels, or of the vocabulary.
+    start_logits, end_logits (`torch.FloatTensor` of shape `(batch_size, sequence_length)`, *optional*):
+        Scores of each token as the answer's first and as its last.
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`, *optional*):
+        `H` of Eq. 2, the domain encoder's last layer; not returned by the heads.
     memory_weights (`torch.FloatTensor` of shape `(batch_size, sequence_length, num_hidden_layers)`, *optional*):
         The gates' weights of the general encoder's layers (Eq. 10), with `output_memory_weights=True`. Those of one
         gate add up to 1. Strategies without a gate have none.
     """
 
-    last_hidden_state: torch.Tensor | None = None
-    memory_weights: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@dataclass
-class GMAPHeadOutput(MemoryOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
-        The task's loss.
-    logits (`torch.FloatTensor`):
-        Scores before the softmax: of the labels, of each token's labels, or of the vocabulary.
-    memory_weights:
-        As in [`GMAPOutput`].
-    """
-
     loss: torch.Tensor | None = None
     logits: torch.Tensor | None = None
-    memory_weights: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@dataclass
-class GMAPQuestionAnsweringOutput(MemoryOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when the positions are provided):
-        Mean of the losses of the two ends.
-    start_logits, end_logits (`torch.FloatTensor` of shape `(batch_size, sequence_length)`):
-        Scores of each token as the answer's first and as its last.
-    memory_weights:
-        As in [`GMAPOutput`].
-    """
-
-    loss: torch.Tensor | None = None
     start_logits: torch.Tensor | None = None
     end_logits: torch.Tensor | None = None
+    last_hidden_state: torch.Tensor | None = None
     memory_weights: torch.Tensor | None = None
     hidden_states: tuple[torch.Tensor, ...] | None = None
     attentions: tuple[torch.Tensor, ...] | None = None

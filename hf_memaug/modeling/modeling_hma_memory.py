@@ -7,15 +7,15 @@ from typing import cast
 
 import torch
 from torch import nn
+from transformers.utils import ModelOutput
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.layers.datapoint_reader import DatapointReader
 from hf_memaug.layers.real_memory import RealMemory
-from hf_memaug.modeling.modeling_utils import MemoryOutput
 
 
 @dataclass
-class HMAOutput(MemoryOutput):
+class HMAOutput(ModelOutput):
     r"""
     loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
         Cross entropy.

@@ -18,23 +18,27 @@ from transformers.models.roberta.modeling_roberta import (
     RobertaModel,
     RobertaPreTrainedModel,
 )
-from transformers.utils import auto_docstring, can_return_tuple, logging
+from transformers.utils import ModelOutput, auto_docstring, can_return_tuple, logging
 
 from hf_memaug.configuration.configuration_kv_memory import BertWithKVMemoryConfig, RobertaWithKVMemoryConfig
 from hf_memaug.layers.kv_memory import KeyValueMemory
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
 from hf_memaug.modeling.modeling_growth import GrowingModelMixin
 from hf_memaug.modeling.modeling_prompting import LabelWords, PromptMixin
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin, MemoryOutput, config_of_backbone, pool_tokens, replaced
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin, config_of_backbone, pool_tokens, replaced
 
 logger = logging.get_logger(__name__)
 
 
 @dataclass
-class KVMemoryOutput(MemoryOutput):
+class KVMemoryOutput(ModelOutput):
     r"""
-    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
-        The encoder's last layer, before the memory.
+    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned by the heads when `labels` is provided):
+        Classification (or regression) loss.
+    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*, returned by the heads):
+        Scores before the softmax.
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`, *optional*):
+        The encoder's last layer, before the memory; not returned by the heads.
     pooler_output (`torch.FloatTensor` of shape `(batch_size, hidden_size)`, *optional*):
         The backbone's pooler, applied to the augmented features.
     augmented_features (`torch.FloatTensor` of shape `(batch_size, hidden_size)`):
@@ -47,29 +51,10 @@ class KVMemoryOutput(MemoryOutput):
         The attention of each head over the slots, with `output_memory_weights=True`.
     """
 
-    last_hidden_state: torch.Tensor | None = None
-    pooler_output: torch.Tensor | None = None
-    augmented_features: torch.Tensor | None = None
-    features: torch.Tensor | None = None
-    memory_features: torch.Tensor | None = None
-    memory_weights: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@dataclass
-class KVMemoryClassifierOutput(MemoryOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
-        Classification (or regression) loss.
-    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
-        Scores before the softmax.
-    augmented_features, features, memory_features, memory_weights:
-        As in [`KVMemoryOutput`].
-    """
-
     loss: torch.Tensor | None = None
     logits: torch.Tensor | None = None
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
     augmented_features: torch.Tensor | None = None
     features: torch.Tensor | None = None
     memory_features: torch.Tensor | None = None
@@ -243,7 +228,7 @@ class KVMemoryClassifierMixin(KVMemoryMixin):
         labels: torch.Tensor | None = None,
         past_key_values: Cache | None = None,
         **kwargs,
-    ) -> tuple[torch.Tensor] | KVMemoryClassifierOutput:
+    ) -> tuple[torch.Tensor] | KVMemoryOutput:
         # PEFT's prefix tuning passes `past_key_values` if the signature names it.
         outputs = self.base_model(
             input_ids,
@@ -259,7 +244,7 @@ class KVMemoryClassifierMixin(KVMemoryMixin):
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-        return KVMemoryClassifierOutput(
+        return KVMemoryOutput(
             loss=loss,
             logits=logits,
             augmented_features=outputs.augmented_features,

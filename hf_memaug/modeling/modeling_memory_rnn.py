@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from transformers import GenerationMixin
 from transformers.loss.loss_utils import ForMaskedLMLoss
-from transformers.utils import auto_docstring, can_return_tuple
+from transformers.utils import ModelOutput, auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_memory_rnn import MemoryRNNConfig
 from hf_memaug.modeling.modeling_memory_rnn_encoder import (
@@ -19,24 +19,6 @@ from hf_memaug.modeling.modeling_memory_rnn_encoder import (
     MemoryRNNPreTrainedModel,
     can_read_values,
 )
-from hf_memaug.modeling.modeling_utils import MemoryOutput
-
-
-@dataclass
-class MemoryRNNClassifierOutput(MemoryOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
-        Classification (or regression) loss.
-    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
-        Scores before the softmax.
-    memory_weights, hidden_states:
-        As in [`MemoryRNNOutput`]. For pairs, the second axis is the text, padded to the longest of the batch.
-    """
-
-    loss: torch.Tensor | None = None
-    logits: torch.Tensor | None = None
-    memory_weights: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
 
 
 class MemoryRNNClassificationHead(nn.Module):
@@ -82,7 +64,7 @@ class MemoryRNNForSequenceClassification(MemoryRNNPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         **kwargs,
-    ) -> tuple[torch.Tensor] | MemoryRNNClassifierOutput:
+    ) -> tuple[torch.Tensor] | MemoryRNNOutput:
         r"""
         token_type_ids (`torch.Tensor`, *optional*):
             With `sentence_pairs`, 0 for the words of the first text and 1 for those of the second.
@@ -108,7 +90,7 @@ class MemoryRNNForSequenceClassification(MemoryRNNPreTrainedModel):
         if self.config.sentence_pairs:
             weights = None if weights is None else _by_pair(weights)
             hidden_states = None if hidden_states is None else tuple(map(_by_pair, hidden_states))
-        return MemoryRNNClassifierOutput(loss=loss, logits=logits, memory_weights=weights, hidden_states=hidden_states)
+        return MemoryRNNOutput(loss=loss, logits=logits, memory_weights=weights, hidden_states=hidden_states)
 
     def _cut_pairs(self, words, attention_mask, token_type_ids) -> tuple[torch.Tensor, torch.Tensor]:
         """Splits pairs into texts: first all premises, then all hypotheses, each from its first word."""
@@ -129,7 +111,7 @@ class MemoryRNNForSequenceClassification(MemoryRNNPreTrainedModel):
 
 
 @dataclass
-class MemoryRNNGenerationOutput(MemoryOutput):
+class MemoryRNNGenerationOutput(ModelOutput):
     r"""
     loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
         Cross-entropy of the next word.

@@ -11,31 +11,37 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.utils import auto_docstring, can_return_tuple
+from transformers.utils import ModelOutput, auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_memory_rnn import MemoryRNNConfig
 from hf_memaug.layers.memory_rnn import MemoryBank, MemoryRNN
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
 from hf_memaug.modeling.modeling_growth import GrowingNetworkMixin
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin, MemoryOutput
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin
 
 
 @dataclass
-class MemoryRNNOutput(MemoryOutput):
+class MemoryRNNOutput(ModelOutput):
     r"""
+    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned by the classifier when `labels` is provided):
+        Classification (or regression) loss.
+    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*, returned by the classifier):
+        Scores before the softmax.
     last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, directions * hidden_size)`):
-        The hidden states of both directions, zero at padding.
-    pooler_output (`torch.FloatTensor` of shape `(batch_size, directions * hidden_size)`):
+        The hidden states of both directions, zero at padding; not returned by the classifier.
+    pooler_output (`torch.FloatTensor` of shape `(batch_size, directions * hidden_size)`, *optional*):
         The text's vector: the last hidden state of each direction.
     last_cell_state (`torch.FloatTensor` of shape `(batch_size, directions * hidden_size)`, *optional*):
         The last cell state of an LSTM.
     memory_weights (`torch.FloatTensor`, *optional*, returned with `output_memory_weights=True`):
         α of Eq. 1, of shape `(batch_size, directions, sequence_length, slots)`. Zero at padding, and at the first word
-        of each direction.
+        of each direction. For pairs, the second axis is the text, padded to the longest of the batch.
     hidden_states (`tuple(torch.FloatTensor)`, *optional*, returned with `output_hidden_states=True`):
         The word vectors, and `last_hidden_state`.
     """
 
+    loss: torch.Tensor | None = None
+    logits: torch.Tensor | None = None
     last_hidden_state: torch.Tensor | None = None
     pooler_output: torch.Tensor | None = None
     last_cell_state: torch.Tensor | None = None

@@ -72,28 +72,6 @@ class Flatten(ConversionOps):
         return self
 
 
-class MemoryOutput(ModelOutput):
-    """
-    A `ModelOutput` whose fields are always passed by name. It skips the search through all fields at every assignment,
-    which takes longer than the memory of a small model.
-    """
-
-    def __post_init__(self):
-        # Autocast wrappers rebuild an output from a dictionary of its fields.
-        name = next(iter(self.__dataclass_fields__))
-        given = self.__dict__[name]
-        if type(given) is dict:
-            self.__dict__[name] = None
-            super(ModelOutput, self).__delitem__(name)
-            for key, value in given.items():
-                setattr(self, key, value)
-
-    def __setattr__(self, name, value):
-        if value is not None and name in self.__dataclass_fields__:
-            super(ModelOutput, self).__setitem__(name, value)
-        super(ModelOutput, self).__setattr__(name, value)
-
-
 def lacking_lm_head(missing_keys: Iterable[str]) -> list[str]:
     """The missing weights that belong to a masked-LM head. Tied weights and the output bias may be missing."""
     heads = ("lm_head.dense", "lm_head.layer_norm", "cls.predictions.transform")

@@ -16,7 +16,7 @@ from transformers.core_model_loading import WeightConverter
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, use_experts_implementation
 from transformers.models.deit.modeling_deit import DeiTEmbeddings
 from transformers.models.vit.modeling_vit import ViTEmbeddings, ViTLayer, ViTPooler, ViTPreTrainedModel
-from transformers.utils import auto_docstring, can_return_tuple
+from transformers.utils import ModelOutput, auto_docstring, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -29,7 +29,6 @@ from hf_memaug.modeling.modeling_utils import (
     LOADING,
     Flatten,
     MemoryModelMixin,
-    MemoryOutput,
     config_of_backbone,
     located,
     split_arguments,
@@ -37,10 +36,14 @@ from hf_memaug.modeling.modeling_utils import (
 
 
 @dataclass
-class ViTGMoEOutput(MemoryOutput):
+class ViTGMoEOutput(ModelOutput):
     r"""
-    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`):
-        The last layer, after the last norm.
+    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned by the head when `labels` is provided):
+        Classification (or regression) loss; in training also `aux_loss`, by its weight.
+    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*, returned by the head):
+        Scores before the softmax.
+    last_hidden_state (`torch.FloatTensor` of shape `(batch_size, sequence_length, hidden_size)`, *optional*):
+        The last layer, after the last norm; not returned by the head.
     pooler_output (`torch.FloatTensor` of shape `(batch_size, hidden_size)`, *optional*):
         ViT's pooler.
     aux_loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned in training):
@@ -53,28 +56,10 @@ class ViTGMoEOutput(MemoryOutput):
         layers with experts, sequence_length, num_experts)`.
     """
 
-    last_hidden_state: torch.Tensor | None = None
-    pooler_output: torch.Tensor | None = None
-    aux_loss: torch.Tensor | None = None
-    router_logits: tuple[torch.Tensor, ...] | None = None
-    memory_weights: torch.Tensor | None = None
-    hidden_states: tuple[torch.Tensor, ...] | None = None
-    attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@dataclass
-class ViTGMoEClassifierOutput(MemoryOutput):
-    r"""
-    loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
-        Classification (or regression) loss; in training also `aux_loss`, by its weight.
-    logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
-        Scores before the softmax.
-    aux_loss, router_logits, memory_weights:
-        As in [`ViTGMoEOutput`].
-    """
-
     loss: torch.Tensor | None = None
     logits: torch.Tensor | None = None
+    last_hidden_state: torch.Tensor | None = None
+    pooler_output: torch.Tensor | None = None
     aux_loss: torch.Tensor | None = None
     router_logits: tuple[torch.Tensor, ...] | None = None
     memory_weights: torch.Tensor | None = None
@@ -376,7 +361,7 @@ class ViTGMoEForImageClassification(ViTGMoEPreTrainedModel):
         labels: torch.Tensor | None = None,
         interpolate_pos_encoding: bool | None = None,
         **kwargs,
-    ) -> ViTGMoEClassifierOutput:
+    ) -> ViTGMoEOutput:
         outputs = self.vit(
             pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, **{**kwargs, "return_dict": True}
         )
@@ -388,7 +373,7 @@ class ViTGMoEForImageClassification(ViTGMoEPreTrainedModel):
             if outputs.aux_loss is not None:
                 # C.4: L = L_classification + λ (L_imp + L_load) / 2
                 loss = loss + self.config.aux_loss_weight * outputs.aux_loss
-        return ViTGMoEClassifierOutput(
+        return ViTGMoEOutput(
             loss=loss,
             logits=logits,
             aux_loss=outputs.aux_loss,

@@ -20,12 +20,12 @@ from transformers import (
     AutoModelForSequenceClassification,
     PreTrainedModel,
 )
-from transformers.utils import auto_docstring, can_return_tuple, logging
+from transformers.utils import ModelOutput, auto_docstring, can_return_tuple, logging
 
 from hf_memaug.configuration.configuration_writable_memory import WritableMemoryConfig
 from hf_memaug.layers.writable_memory import WritableMemory
 from hf_memaug.modeling.memory_reads import MemoryRead
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin, MemoryOutput, pool_tokens, reads_last_token
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin, pool_tokens, reads_last_token
 from hf_memaug.modeling.modeling_writable_rows import fingerprint, has_adapter, is_same, load_classifier, read_guard
 from hf_memaug.modeling.modeling_writing import WritingMixin
 
@@ -38,7 +38,7 @@ output_memory_weights (`bool`, *optional*):
 
 
 @dataclass
-class WritableMemoryOutput(MemoryOutput):
+class WritableMemoryOutput(ModelOutput):
     r"""
     loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
         Cross entropy.
