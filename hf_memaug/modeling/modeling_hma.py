@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import Cache, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import auto_docstring, can_return_tuple, logging
 
 from hf_memaug.configuration.configuration_hma import HMAConfig
@@ -28,14 +28,17 @@ from hf_memaug.modeling.modeling_hma_backbones import (
 )
 from hf_memaug.modeling.modeling_hma_head import HMAHead, HMAPreTrainedModel
 from hf_memaug.modeling.modeling_hma_memory import HMAOutput
-from hf_memaug.modeling.modeling_utils import config_of_backbone, split_arguments, timm_width
+from hf_memaug.modeling.modeling_utils import (
+    WEIGHTS_ARG,
+    ImageClassifierMixin,
+    TextClassifierMixin,
+    config_of_backbone,
+    split_arguments,
+    timm_width,
+)
 
 logger = logging.get_logger(__name__)
 
-WEIGHTS_ARG = r"""
-output_memory_weights (`bool`, *optional*):
-    Whether to return how much each row reads of each slot.
-"""
 GRAPH_ARGS = r"""
 node_features (`torch.LongTensor` of shape `(nodes, channels)`):
     The nodes of all graphs, as `GraphCollator` puts them together.
@@ -196,7 +199,7 @@ class HMAForClassification(HMAPreTrainedModel):
 
     def _classify(self, inputs: dict, labels, output_memory_weights) -> HMAOutput:
         # The outputs are taken by their names.
-        inputs = {name: value for name, value in inputs.items() if value is not None} | {"return_dict": True}
+        inputs = {**inputs, "return_dict": True}
         follows = self.training and self.momentum_backbone is not None and torch.is_grad_enabled()
         if follows:
             self._begin_to_follow()
@@ -257,56 +260,13 @@ class HMAForClassification(HMAPreTrainedModel):
 
 
 @auto_docstring
-class HMAForImageClassification(HMAForClassification):
-    main_input_name = "pixel_values"
-
-    @can_return_tuple
-    @auto_docstring(custom_args=WEIGHTS_ARG)
-    def forward(
-        self,
-        pixel_values: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        output_memory_weights: bool | None = None,
-        **kwargs,
-    ) -> HMAOutput:
-        if pixel_values is None:
-            raise ValueError("`pixel_values` is missing. The checkpoint's image processor makes it from images.")
-        inputs = {"pixel_values": pixel_values, **kwargs}
-        return self._classify(inputs, labels, output_memory_weights)
+class HMAForImageClassification(ImageClassifierMixin, HMAForClassification):  # type: ignore[misc]
+    pass
 
 
 @auto_docstring
-class HMAForSequenceClassification(HMAForClassification):
-    main_input_name = "input_ids"
-
-    @can_return_tuple
-    @auto_docstring(custom_args=WEIGHTS_ARG)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
-        labels: torch.Tensor | None = None,
-        output_memory_weights: bool | None = None,
-        **kwargs,
-    ) -> HMAOutput:
-        r"""
-        past_key_values (`Cache`, *optional*):
-            Keys and values of a tuned prefix.
-        """
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-            "past_key_values": past_key_values,
-            **kwargs,
-        }
-        return self._classify(inputs, labels, output_memory_weights)
+class HMAForSequenceClassification(TextClassifierMixin, HMAForClassification):  # type: ignore[misc]
+    pass
 
 
 @auto_docstring
@@ -341,4 +301,5 @@ class HMAForGraphClassification(HMAForClassification):
             "num_graphs": num_graphs,
             **kwargs,
         }
-        return self._classify(inputs, labels, output_memory_weights)
+        given = {name: value for name, value in inputs.items() if value is not None}
+        return self._classify(given, labels, output_memory_weights)

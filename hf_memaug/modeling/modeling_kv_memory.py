@@ -25,7 +25,14 @@ from hf_memaug.layers.kv_memory import KeyValueMemory
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
 from hf_memaug.modeling.modeling_growth import GrowingModelMixin
 from hf_memaug.modeling.modeling_prompting import LabelWords, PromptMixin
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin, config_of_backbone, pool_tokens, replaced
+from hf_memaug.modeling.modeling_utils import (
+    WEIGHTS_ARG,
+    MemoryModelMixin,
+    TextClassifierMixin,
+    config_of_backbone,
+    pool_tokens,
+    replaced,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -135,7 +142,7 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         self.post_init()
 
     @can_return_tuple
-    @auto_docstring
+    @auto_docstring(custom_args=WEIGHTS_ARG)
     def forward(
         self,
         input_ids: torch.Tensor | None = None,
@@ -147,10 +154,6 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         output_memory_weights: bool | None = None,
         **kwargs,
     ) -> tuple[torch.Tensor] | KVMemoryOutput:
-        r"""
-        output_memory_weights (`bool`, *optional*):
-            Whether to return each head's attention over the slots.
-        """
         outputs = super().forward(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -207,40 +210,18 @@ class KVMemoryEncoderMixin(KVMemoryMixin):
         return is_mask.int().argmax(dim=-1)
 
 
-class KVMemoryClassifierMixin(KVMemoryMixin):
+class KVMemoryClassifierMixin(TextClassifierMixin, KVMemoryMixin):
     """`h` after `g_m`: what both classification heads share."""
 
-    _classify: Callable[[KVMemoryOutput], torch.Tensor]
+    _scores: Callable[[KVMemoryOutput], torch.Tensor]
 
     def __init__(self, config):
         super().__init__(config)
         self.num_labels = config.num_labels
 
-    @can_return_tuple
-    @auto_docstring
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        past_key_values: Cache | None = None,
-        **kwargs,
-    ) -> tuple[torch.Tensor] | KVMemoryOutput:
-        # PEFT's prefix tuning passes `past_key_values` if the signature names it.
-        outputs = self.base_model(
-            input_ids,
-            attention_mask=attention_mask,
-            token_type_ids=token_type_ids,
-            position_ids=position_ids,
-            inputs_embeds=inputs_embeds,
-            past_key_values=past_key_values,
-            return_dict=True,
-            **kwargs,
-        )
-        logits = self._classify(outputs)
+    def _classify(self, inputs: dict, labels, output_memory_weights) -> KVMemoryOutput:
+        outputs = self.base_model(**inputs, output_memory_weights=output_memory_weights, return_dict=True)
+        logits = self._scores(outputs)
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
@@ -282,7 +263,7 @@ class RobertaWithKVMemoryForSequenceClassification(KVMemoryClassifierMixin, Robe
         self.classifier = FeatureClassificationHead(config)
         self.post_init()
 
-    def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
+    def _scores(self, outputs: KVMemoryOutput) -> torch.Tensor:
         return self.classifier(outputs.augmented_features)
 
 
@@ -307,7 +288,7 @@ class RobertaWithKVMemoryForPromptClassification(  # type: ignore[misc]
     def words_head(self) -> nn.Module:
         return self.lm_head
 
-    def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
+    def _scores(self, outputs: KVMemoryOutput) -> torch.Tensor:
         head = self.lm_head
         return self._label_scores(head.layer_norm(gelu(head.dense(outputs.augmented_features))))
 
@@ -332,7 +313,7 @@ class BertWithKVMemoryForSequenceClassification(KVMemoryClassifierMixin, BertPre
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         self.post_init()
 
-    def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
+    def _scores(self, outputs: KVMemoryOutput) -> torch.Tensor:
         return self.classifier(self.dropout(outputs.pooler_output))
 
 
@@ -357,5 +338,5 @@ class BertWithKVMemoryForPromptClassification(  # type: ignore[misc]
     def words_head(self) -> nn.Module:
         return self.cls.predictions
 
-    def _classify(self, outputs: KVMemoryOutput) -> torch.Tensor:
+    def _scores(self, outputs: KVMemoryOutput) -> torch.Tensor:
         return self._label_scores(self.cls.predictions.transform(outputs.augmented_features))

@@ -3,7 +3,7 @@
 """What the models of every family share: loading, saving, publishing, and the verbs of a memory."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
-from transformers import AutoConfig, PreTrainedConfig
+from transformers import AutoConfig, Cache, PreTrainedConfig
 from transformers.core_model_loading import ConversionOps
-from transformers.utils import ModelOutput
+from transformers.utils import ModelOutput, auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.checks import refuse_misspelt_fields
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
@@ -34,6 +34,10 @@ _HOW = WHERE | set(
 LOADING = WHERE | {"attn_implementation", "dtype", "torch_dtype", "trust_remote_code", "variant"}
 # Arguments of `push_to_hub` that `save_pretrained` passes on.
 _PUSH = {"repo_id", "commit_message", "commit_description", "private", "revision", "create_pr", "tags"}
+WEIGHTS_ARG = r"""
+output_memory_weights (`bool`, *optional*):
+    Whether to return how much each row reads of the memory.
+"""
 # What the queries and values of an attention are called in transformers, and the input of our recurrent network.
 ADAPTER_TARGETS = ("query", "value", "q_proj", "v_proj", "q_lin", "v_lin", "c_attn", "input_projection")
 
@@ -126,6 +130,72 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel as _Base
 else:
     _Base = object
+
+
+class TextClassifierMixin(_Base):
+    """`forward` of classifiers of texts. Subclasses define `_classify(inputs, labels, output_memory_weights)`."""
+
+    main_input_name = "input_ids"
+    _classify: Callable[..., ModelOutput]
+
+    @can_return_tuple
+    @auto_docstring(custom_args=WEIGHTS_ARG)
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        past_key_values: Cache | None = None,
+        output_memory_weights: bool | None = None,
+        **kwargs,
+    ):
+        r"""
+        past_key_values (`Cache`, *optional*):
+            Keys and values of a tuned prefix.
+
+        Returns:
+            The output of the family: `loss`, `logits`, and what its memory gave.
+        """
+        # All inputs are named: `Trainer` drops other columns, and PEFT looks for `past_key_values`.
+        inputs = {
+            "input_ids": input_ids,
+            "attention_mask": attention_mask,
+            "token_type_ids": token_type_ids,
+            "position_ids": position_ids,
+            "inputs_embeds": inputs_embeds,
+            "past_key_values": past_key_values,
+            **kwargs,
+        }
+        given = {name: value for name, value in inputs.items() if value is not None}
+        return self._classify(given, labels, output_memory_weights)
+
+
+class ImageClassifierMixin(_Base):
+    """`forward` of classifiers of images. Subclasses define `_classify(inputs, labels, output_memory_weights)`."""
+
+    main_input_name = "pixel_values"
+    _classify: Callable[..., ModelOutput]
+
+    @can_return_tuple
+    @auto_docstring(custom_args=WEIGHTS_ARG)
+    def forward(
+        self,
+        pixel_values: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        output_memory_weights: bool | None = None,
+        **kwargs,
+    ):
+        r"""
+        Returns:
+            The output of the family: `loss`, `logits`, and what its memory gave.
+        """
+        if pixel_values is None:
+            raise ValueError("`pixel_values` is missing. The checkpoint's image processor makes it from images.")
+        given = {name: value for name, value in kwargs.items() if value is not None}
+        return self._classify({"pixel_values": pixel_values, **given}, labels, output_memory_weights)
 
 
 class MemoryModelMixin(_Base):

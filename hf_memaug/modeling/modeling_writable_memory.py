@@ -20,21 +20,22 @@ from transformers import (
     AutoModelForSequenceClassification,
     PreTrainedModel,
 )
-from transformers.utils import ModelOutput, auto_docstring, can_return_tuple, logging
+from transformers.utils import ModelOutput, auto_docstring, logging
 
 from hf_memaug.configuration.configuration_writable_memory import WritableMemoryConfig
 from hf_memaug.layers.writable_memory import WritableMemory
 from hf_memaug.modeling.memory_reads import MemoryRead
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin, pool_tokens, reads_last_token
+from hf_memaug.modeling.modeling_utils import (
+    ImageClassifierMixin,
+    MemoryModelMixin,
+    TextClassifierMixin,
+    pool_tokens,
+    reads_last_token,
+)
 from hf_memaug.modeling.modeling_writable_rows import fingerprint, has_adapter, is_same, load_classifier, read_guard
 from hf_memaug.modeling.modeling_writing import WritingMixin
 
 logger = logging.get_logger(__name__)
-
-WEIGHTS_ARG = r"""
-output_memory_weights (`bool`, *optional*):
-    Whether to return how similar each row is to each landmark.
-"""
 
 
 @dataclass
@@ -228,7 +229,6 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
     # Answering
 
     def _classify(self, inputs: dict, labels, output_memory_weights) -> WritableMemoryOutput:
-        inputs = {name: value for name, value in inputs.items() if value is not None}
         if self.training and labels is not None and self.config.memory_rows and torch.is_grad_enabled():
             raise ValueError(
                 "A classifier cannot be trained while its memory has rows, whose features would no longer fit. Erase "
@@ -332,8 +332,7 @@ def check_one_label(config) -> None:
 
 
 @auto_docstring
-class WritableMemoryForImageClassification(WritableMemoryForClassification):
-    main_input_name = "pixel_values"
+class WritableMemoryForImageClassification(ImageClassifierMixin, WritableMemoryForClassification):
     auto_class = AutoModelForImageClassification
 
     def _pooled(self, states, mask, token):
@@ -346,44 +345,7 @@ class WritableMemoryForImageClassification(WritableMemoryForClassification):
     def _has_class_token(self) -> bool:
         return any(name.endswith("cls_token") for name, _ in self.classifier.named_parameters())
 
-    @can_return_tuple
-    @auto_docstring(custom_args=WEIGHTS_ARG)
-    def forward(
-        self,
-        pixel_values: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        output_memory_weights: bool | None = None,
-        **kwargs,
-    ) -> WritableMemoryOutput:
-        if pixel_values is None:
-            raise ValueError("`pixel_values` is missing. The checkpoint's image processor makes it from images.")
-        return self._classify({"pixel_values": pixel_values, **kwargs}, labels, output_memory_weights)
-
 
 @auto_docstring
-class WritableMemoryForSequenceClassification(WritableMemoryForClassification):
-    main_input_name = "input_ids"
+class WritableMemoryForSequenceClassification(TextClassifierMixin, WritableMemoryForClassification):
     auto_class = AutoModelForSequenceClassification
-
-    @can_return_tuple
-    @auto_docstring(custom_args=WEIGHTS_ARG)
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        output_memory_weights: bool | None = None,
-        **kwargs,
-    ) -> WritableMemoryOutput:
-        inputs = {
-            "input_ids": input_ids,
-            "attention_mask": attention_mask,
-            "token_type_ids": token_type_ids,
-            "position_ids": position_ids,
-            "inputs_embeds": inputs_embeds,
-            **kwargs,
-        }
-        return self._classify(inputs, labels, output_memory_weights)
