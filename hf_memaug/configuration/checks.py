@@ -77,14 +77,6 @@ def check_layers(name: str, layers: Sequence[int], of: str, first: int, last: in
         raise ValueError(f"`{name}` names a layer twice: {layers}.")
 
 
-def without_folders_of_parts(fields: dict[str, Any]) -> dict[str, Any]:
-    """The fields to save: the configurations of parts do not say from which folder they were loaded."""
-    for part in fields.values():
-        if isinstance(part, dict):
-            part.pop("_name_or_path", None)
-    return fields
-
-
 def inherited_fields(backbone: PreTrainedConfig, given: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a plain checkpoint's configuration; its labels only if none are given."""
     dropped = {"model_type", "architectures", "transformers_version", "auto_map", "run_facts"}

@@ -2,19 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """G-MAP: a domain encoder that reads the memory of a frozen general encoder. Configuration."""
 
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import check_layers, refuse_misspelt_fields, without_folders_of_parts
-from hf_memaug.configuration.delegation import DelegatedField
-
-_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+from hf_memaug.configuration.checks import check_layers, refuse_misspelt_fields
+from hf_memaug.configuration.composite import CompositeConfig, DelegatedField
 
 
 @strict
-class GMAPConfig(PreTrainedConfig):
+class GMAPConfig(CompositeConfig):
     r"""
     Two encoders, and how the second reads the first (G-MAP: Wan et al., 2022, section 2). What is asked of the whole,
     such as `hidden_size`, is the domain encoder's.
@@ -43,12 +41,13 @@ class GMAPConfig(PreTrainedConfig):
         classifier_dropout (`float`, *optional*):
             Dropout before the head of sequence and token classification. Left out, that of the domain encoder's layers.
         run_facts (`dict`, *optional*):
-            What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model
-            card is written from it.
+            What happened in training. The model card is written from it.
     """
 
     model_type = "gmap"
     sub_configs = {"general": AutoConfig, "domain": AutoConfig}
+    delegates = ("domain", "general")
+    default_part = "roberta"
     # Trainer would otherwise gather these beside the logits and hand `compute_metrics` a tuple.
     keys_to_ignore_at_inference = ["memory_weights"]
     # What a model card says of the method.
@@ -65,39 +64,16 @@ class GMAPConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
     run_facts: dict[str, Any] | None = None
 
-    # Sizes that both encoders share.
-    vocab_size = DelegatedField("domain", "general")
-    hidden_size = DelegatedField("domain", "general")
-    num_hidden_layers = DelegatedField("domain", "general")
-    num_attention_heads = DelegatedField("domain", "general")
-    intermediate_size = DelegatedField("domain", "general")
-    max_position_embeddings = DelegatedField("domain", "general")
-    initializer_range = DelegatedField("domain", "general")
-    pad_token_id = DelegatedField("domain", "general")
-    bos_token_id = DelegatedField("domain", "general")
-    eos_token_id = DelegatedField("domain", "general")
+    initializer_range = DelegatedField()
+    bos_token_id = DelegatedField()
+    eos_token_id = DelegatedField()
 
     def __post_init__(self, **kwargs):
         kwargs.pop("general_dtype", None)  # a field of 0.1.0
         refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "freeze_", "general_", "strateg", "fusion"))
-        if self.general is not None and self.domain is not None:
-            # `to_dict` adds these for PEFT and others; each encoder has its own.
-            for name in _SIZES:
-                kwargs.pop(name, None)
-        for name in self.sub_configs:
-            given = getattr(self, name)
-            if given is None or isinstance(given, dict):
-                fields = dict(given or {})
-                setattr(self, name, AutoConfig.for_model(fields.pop("model_type", "roberta"), **fields))
         if self.memory_layers is not None:
             self.memory_layers = sorted(self.memory_layers)
-        # Auto classes with two heads iterate over this list, which must not be None.
-        self.architectures = self.architectures or []
         super().__post_init__(**kwargs)
-
-    def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:
-        """The encoder that reads text."""
-        return cast(PreTrainedConfig, self.domain)
 
     @property
     def hidden_dropout_prob(self) -> float:
@@ -108,10 +84,6 @@ class GMAPConfig(PreTrainedConfig):
     def hidden_dropout_prob(self, value: float) -> None:
         for encoder in (self.general, self.domain):
             setattr(encoder, "hidden_dropout_prob" if hasattr(encoder, "hidden_dropout_prob") else "resid_pdrop", value)
-
-    def to_dict(self) -> dict[str, Any]:
-        # PEFT and others look for the sizes of a model here.
-        return {**without_folders_of_parts(super().to_dict()), **{name: getattr(self.domain, name) for name in _SIZES}}
 
     @property
     def augmented_layers(self) -> list[int]:

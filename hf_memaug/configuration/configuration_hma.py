@@ -3,24 +3,16 @@
 """HMA: real and synthetic memory on top of any backbone. Configuration."""
 
 import copy
-from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import (
-    check_at_least,
-    check_share,
-    refuse_misspelt_fields,
-    without_folders_of_parts,
-)
-from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
-from hf_memaug.configuration.delegation import DelegatedField
+from hf_memaug.configuration.checks import check_at_least, check_share, refuse_misspelt_fields
+from hf_memaug.configuration.composite import CompositeConfig
 
 # What backbones call the width of what they give, in the order in which they are asked.
 _WIDTHS = ("hidden_size", "hidden_sizes", "num_features", "d_model", "dim", "n_embd")
-_SIZES = ("num_hidden_layers", "num_attention_heads", "vocab_size")
 # What each row of the paper's tables consists of: which memories, and whether rows read each other.
 AUGMENTATIONS = {
     "none": (),
@@ -34,7 +26,7 @@ AUGMENTATIONS = {
 
 
 @strict
-class HMAConfig(PreTrainedConfig):
+class HMAConfig(CompositeConfig):
     r"""
     A backbone, and the two memories that its pooled feature reads (HMA: Qiu et al., 2023, section 4). What is asked of
     the whole, such as `vocab_size` or `image_size`, is the backbone's.
@@ -85,12 +77,12 @@ class HMAConfig(PreTrainedConfig):
         layer_norm_eps (`float`, *optional*, defaults to 1e-05):
             Of the readers.
         run_facts (`dict`, *optional*):
-            What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model
-            card is written from it.
+            What happened in training. The model card is written from it.
     """
 
     model_type = "hma"
     sub_configs = {"backbone_config": AutoConfig}
+    delegates = ("backbone_config",)
     # Trainer would otherwise gather these beside the logits and hand `compute_metrics` a tuple.
     keys_to_ignore_at_inference = ["features", "augmented_features", "memory_weights"]
     # What a model card says of the method.
@@ -124,34 +116,10 @@ class HMAConfig(PreTrainedConfig):
     layer_norm_eps: float = 1e-5
     run_facts: dict[str, Any] | None = None
 
-    # Fields of the backbone.
-    vocab_size = DelegatedField("backbone_config")
-    num_hidden_layers = DelegatedField("backbone_config")
-    num_attention_heads = DelegatedField("backbone_config")
-    intermediate_size = DelegatedField("backbone_config")
-    max_position_embeddings = DelegatedField("backbone_config")
-    pad_token_id = DelegatedField("backbone_config")
-    hidden_dropout_prob = DelegatedField("backbone_config")
-    image_size = DelegatedField("backbone_config")
-    patch_size = DelegatedField("backbone_config")
-    num_channels = DelegatedField("backbone_config")
-
     def __post_init__(self, **kwargs):
         own_prefixes = ("memory_", "real_", "synthetic_", "momentum", "augment", "inference", "prompt_")
         refuse_misspelt_fields(type(self), kwargs, own_prefixes=own_prefixes)
-        if isinstance(self.backbone_config, dict):
-            fields = dict(self.backbone_config)
-            if "model_type" not in fields:
-                raise ValueError('`backbone_config` names no `model_type`, such as "vit".')
-            model_type = fields.pop("model_type")
-            # Directly, because a checkpoint that carries its code registers nothing.
-            ours = model_type == GraphNetworkConfig.model_type
-            make = GraphNetworkConfig if ours else partial(AutoConfig.for_model, model_type)
-            self.backbone_config = make(**fields)
-        for name in ("hidden_size", *(_SIZES if self.backbone_config is not None else ())):
-            kwargs.pop(name, None)  # `to_dict` adds these for PEFT and others
-        # Auto classes with two models iterate over this list, which must not be None.
-        self.architectures = self.architectures or []
+        kwargs.pop("hidden_size", None)  # it follows from the other fields
         super().__post_init__(**kwargs)
 
     def validate_memory(self):
@@ -215,6 +183,11 @@ class HMAConfig(PreTrainedConfig):
         raise ValueError("`feature_size` is missing: the width of the backbone's feature.")
 
     @property
+    def sizes(self) -> dict[str, Any]:
+        # The width of a default configuration is unknown.
+        return super().sizes if self.feature_size is not None or self.backbone_config is not None else {}
+
+    @property
     def memory_width(self) -> int:
         """`d = d_1 + d_2`."""
         return self.hidden_size + self.label_embedding_size
@@ -223,19 +196,6 @@ class HMAConfig(PreTrainedConfig):
     def augmented_size(self) -> int:
         """The input width of the linear head."""
         return self.memory_width if self.reads_memory else self.hidden_size
-
-    def to_dict(self) -> dict[str, Any]:
-        # PEFT and others look for the sizes of a model here.
-        sizes = {name: getattr(self.backbone_config, name, None) for name in _SIZES}
-        if self.feature_size is not None or self.backbone_config is not None:
-            sizes["hidden_size"] = self.hidden_size
-        return {
-            **without_folders_of_parts(super().to_dict()),
-            **{name: size for name, size in sizes.items() if size is not None},
-        }
-
-    def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:
-        return self if self.backbone_config is None else cast(PreTrainedConfig, self.backbone_config)
 
     def check_memory(self):
         """Called when a model is built, because fields of a configuration may be set one by one."""

@@ -55,8 +55,7 @@ class KVMemoryFields:
             Prompting: the vocabulary ids of those words, a row for each label in the order of `id2label`. Left out,
             the first entries of the vocabulary stand for the labels.
         run_facts (`dict`, *optional*):
-            What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model
-            card is written from it.
+            What happened in training. The model card is written from it.
     """
 
     backbone_model_type: ClassVar[str]

@@ -49,8 +49,7 @@ class MemoryRNNConfig(PreTrainedConfig):
         use_cache (`bool`, *optional*, defaults to `True`):
             Whether `generate` continues from the decoder's last state instead of reading all words again.
         run_facts (`dict`, *optional*):
-            What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model
-            card is written from it.
+            What happened in training. The model card is written from it.
     """
 
     model_type = "memory_rnn"

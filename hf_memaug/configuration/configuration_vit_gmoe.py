@@ -51,8 +51,7 @@ class ViTGMoEConfig(ViTConfig):
         distillation_token (`bool`, *optional*, defaults to `False`):
             Whether DeiT's second token is there. The head reads the first.
         run_facts (`dict`, *optional*):
-            What happened in training (data, domains, metrics, ...). It travels with the checkpoint, and the model
-            card is written from it.
+            What happened in training. The model card is written from it.
     """
 
     model_type = "vit_gmoe"

@@ -2,21 +2,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """A classifier with a memory of labelled rows. Configuration."""
 
-from typing import Any, cast
+from typing import Any
 
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import check_at_least, refuse_misspelt_fields, without_folders_of_parts
-from hf_memaug.configuration.delegation import DelegatedField
+from hf_memaug.configuration.checks import check_at_least, refuse_misspelt_fields
+from hf_memaug.configuration.composite import CompositeConfig
 
 # Beside the weights of a classifier: features of rows that it was trained for.
 GUARD_FILE = "guard.safetensors"
-_SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
 
 
 @strict
-class WritableMemoryConfig(PreTrainedConfig):
+class WritableMemoryConfig(CompositeConfig):
     r"""
     A classifier, and a memory of labelled rows that corrects its answers. `write` and `erase` set the sizes.
 
@@ -50,6 +49,7 @@ class WritableMemoryConfig(PreTrainedConfig):
 
     model_type = "writable_memory"
     sub_configs = {"classifier_config": AutoConfig, "general_config": AutoConfig}
+    delegates = ("classifier_config",)
     keys_to_ignore_at_inference = ["classifier_logits", "memory_weights"]
     method_fields = ("memory_rows", "key_layers", "max_landmarks")
 
@@ -66,30 +66,8 @@ class WritableMemoryConfig(PreTrainedConfig):
     vocabulary: str | None = None
     run_facts: dict[str, Any] | None = None
 
-    # Fields of the classifier.
-    vocab_size = DelegatedField("classifier_config")
-    num_hidden_layers = DelegatedField("classifier_config")
-    num_attention_heads = DelegatedField("classifier_config")
-    max_position_embeddings = DelegatedField("classifier_config")
-    pad_token_id = DelegatedField("classifier_config")
-    image_size = DelegatedField("classifier_config")
-    patch_size = DelegatedField("classifier_config")
-    num_channels = DelegatedField("classifier_config")
-    hidden_size = DelegatedField("classifier_config")
-
     def __post_init__(self, **kwargs):
         refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "key_", "max_landmarks", "general_"))
-        for name in self.sub_configs:
-            given = getattr(self, name)
-            if isinstance(given, dict):
-                fields = dict(given)
-                if "model_type" not in fields:
-                    raise ValueError(f'`{name}` names no `model_type`, such as "bert".')
-                setattr(self, name, AutoConfig.for_model(fields.pop("model_type"), **fields))
-        if self.classifier_config is not None:
-            for name in _SIZES:
-                kwargs.pop(name, None)  # `to_dict` adds these for PEFT and others
-        self.architectures = self.architectures or []
         super().__post_init__(**kwargs)
 
     def validate_memory(self):
@@ -102,14 +80,3 @@ class WritableMemoryConfig(PreTrainedConfig):
     def has_memory(self) -> bool:
         """Whether predictions depend on written rows."""
         return self.memory_landmarks > 0
-
-    def to_dict(self) -> dict[str, Any]:
-        # PEFT and others look for the sizes of a model here.
-        sizes = {name: getattr(self.classifier_config, name, None) for name in _SIZES}
-        return {
-            **without_folders_of_parts(super().to_dict()),
-            **{name: size for name, size in sizes.items() if size is not None},
-        }
-
-    def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:
-        return self if self.classifier_config is None else cast(PreTrainedConfig, self.classifier_config)
