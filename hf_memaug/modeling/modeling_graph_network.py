@@ -3,7 +3,6 @@
 """Graph networks as backbones: GIN and GCN as in OGB's baselines for molecules."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import nn
@@ -17,7 +16,6 @@ from transformers.utils.output_capturing import capture_outputs
 from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
 from hf_memaug.layers.graph import (
     GRAPH_LAYERS,
-    POOLINGS,
     CategoricalEncoder,
     GraphConvolutionLayer,
     GraphIsomorphismLayer,
@@ -161,67 +159,3 @@ class GraphNetworkModel(GraphNetworkPreTrainedModel):
                 f"Batch norm needs at least two {what}, in training. Use larger batches, and "
                 "`dataloader_drop_last=True` to drop a small last one."
             )
-
-
-class PooledGraphModule(nn.Module):
-    """
-    Wraps a module, such as those of `torch_geometric.nn.models`, so that it has the inputs and outputs of
-    `GraphNetworkModel`.
-
-    Args:
-        module (`nn.Module`):
-            Called with the nodes' states and `edge_index`, and with `edge_attr` where there are edge features; gives
-            the nodes' new states.
-        hidden_size (`int`):
-            The width that it gives.
-        pooling (`str`, *optional*, defaults to `"mean"`):
-            How a graph is made of its nodes: `"mean"`, `"sum"` or `"max"`.
-        node_vocab_sizes (`Sequence[int]`, *optional*):
-            The sizes of categorical features, which are then embedded for the module. Left out, it gets the features as
-            they are, as floating point numbers. The embeddings are as wide as the states.
-        edge_vocab_sizes (`Sequence[int]`, *optional*):
-            The same of the edges, whose embeddings are as wide. Left out, edge features are handed on as they are.
-    """
-
-    def __init__(
-        self,
-        module: nn.Module,
-        hidden_size: int,
-        pooling: str = "mean",
-        node_vocab_sizes: Sequence[int] | None = None,
-        edge_vocab_sizes: Sequence[int] | None = None,
-    ):
-        super().__init__()
-        if pooling not in POOLINGS:
-            raise ValueError(f"`pooling` is {pooling!r}; it must be one of {', '.join(map(repr, POOLINGS))}.")
-        self.module, self.hidden_size, self.pooling = module, hidden_size, pooling
-        self.node_encoder = CategoricalEncoder(node_vocab_sizes, hidden_size) if node_vocab_sizes else None
-        self.edge_encoder = CategoricalEncoder(edge_vocab_sizes, hidden_size) if edge_vocab_sizes else None
-
-    def forward(
-        self,
-        node_features: torch.Tensor,
-        edge_index: torch.LongTensor,
-        graph_index: torch.LongTensor,
-        edge_features: torch.Tensor | None = None,
-        num_graphs: int | None = None,
-        **kwargs,
-    ) -> BaseModelOutputWithPooling:
-        if num_graphs is None:
-            num_graphs = int(graph_index.max()) + 1
-        states = node_features.float() if self.node_encoder is None else self.node_encoder(node_features)
-        options = {}
-        if self.edge_encoder is not None:
-            options["edge_attr"] = self.edge_encoder(edge_features)
-        elif edge_features is not None:
-            options["edge_attr"] = edge_features.float()
-        states = self.module(states, edge_index, **options)
-        if states.shape != (len(node_features), self.hidden_size):
-            raise ValueError(
-                f"`module` gives states of the shape {tuple(states.shape)}; there are {len(node_features)} nodes, and "
-                f"`hidden_size` is {self.hidden_size}."
-            )
-        return BaseModelOutputWithPooling(
-            last_hidden_state=states,
-            pooler_output=pool_nodes(states, graph_index, num_graphs, self.pooling),  # type: ignore[arg-type]
-        )

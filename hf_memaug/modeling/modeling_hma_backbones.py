@@ -99,8 +99,8 @@ def check_input(backbone: nn.Module, wanted: str) -> None:
     takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
     if fed is None and wanted == "node_features" and wanted not in takes and not takes_any:
         raise ValueError(
-            f"`{type(backbone).__name__}` takes no `node_features`. Wrap it in "
-            "`hf_memaug.modeling.modeling_graph_network.PooledGraphModule`."
+            f"`{type(backbone).__name__}` takes no `node_features`. Wrap it in a module with "
+            "`forward(node_features, edge_index, graph_index, **kwargs)` that returns a feature for each graph."
         )
 
 

@@ -146,7 +146,7 @@ adapted = [name for name, parameter in model.named_parameters() if "lora_" in na
 assert len(adapted) == 8 and all(".moe.experts." in name for name in adapted), "A and B of two matrices in two layers"
 """,
     "docs/graphs.md": """
-assert output.pooler_output.shape == (32, 64) == backbone(**batch).pooler_output.shape
+assert output.pooler_output.shape == (32, 64) == backbone(**batch).shape
 """,
     "docs/hma.md": """
 assert output.logits.shape == (2, 7) and output.memory_weights.shape == (2, 4, 512 + 1 + 7 * 8 + 1)

@@ -12,7 +12,6 @@ from hf_memaug.layers.graph import (
     GraphIsomorphismLayer,
     pool_nodes,
 )
-from hf_memaug.modeling.modeling_graph_network import PooledGraphModule
 
 NODES, EDGES = (7, 3), (4, 2)
 KINDS = [(network, virtual) for network in ("gin", "gcn") for virtual in (False, True)]
@@ -200,37 +199,6 @@ class TestAgainstPyG:
         theirs.lin.weight.copy_(ours.linear.weight)
         states = torch.rand(len(BATCH["node_features"]), 8)
         torch.testing.assert_close(ours(states, BATCH["edge_index"]), theirs(states, BATCH["edge_index"]))
-
-    def test_their_models_can_be_wrapped(self):
-        from torch_geometric.nn.models import GCN, GIN
-
-        for kind, pooling in ((GIN, "sum"), (GCN, "mean")):
-            torch.manual_seed(0)
-            wrapped = PooledGraphModule(kind(12, 16, num_layers=2, out_channels=12), 12, pooling, NODES)
-            wrapped.eval()
-            batch = {**BATCH, "edge_features": None}
-            output = wrapped(**batch)
-            states = wrapped.module(wrapped.node_encoder(batch["node_features"]), batch["edge_index"])
-            assert torch.equal(output.last_hidden_state, states)
-            assert torch.equal(output.pooler_output, pool_nodes(states, batch["graph_index"], 4, pooling))
-            output.pooler_output.sum().backward()
-            assert all(parameter.grad is not None for parameter in wrapped.parameters())
-
-    def test_their_models_take_edge_features_and_plain_numbers(self):
-        from torch_geometric.nn.models import GAT
-
-        module = GAT(8, 8, num_layers=2, edge_dim=3).eval()
-        wrapped = PooledGraphModule(module, 8, node_vocab_sizes=NODES, edge_vocab_sizes=EDGES)
-        with pytest.raises(RuntimeError):  # `edge_dim` is not the width of the embeddings
-            wrapped(**BATCH)
-        module = GAT(2, 8, num_layers=2, edge_dim=2).eval()
-        before, after = (
-            PooledGraphModule(module, 8)(**{**BATCH, "edge_features": features}).pooler_output
-            for features in (BATCH["edge_features"], 1 - BATCH["edge_features"])
-        )
-        assert not torch.allclose(before, after)
-        with pytest.raises(ValueError, match="`hidden_size` is 9"):
-            PooledGraphModule(module, 9)(**BATCH)
 
 
 @pytest.mark.parametrize("network, virtual_node", KINDS)
