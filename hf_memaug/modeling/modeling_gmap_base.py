@@ -105,8 +105,8 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         elif isinstance(module, tuple(LM_HEADS.values())):
             init.zeros_(module.bias)
 
-    def _finish_loading(self, info, asked):
-        super()._finish_loading(info, asked)
+    def _finish_loading(self, info):
+        super()._finish_loading(info)
         # Loading creates new parameters, which require gradients.
         self.base_model.freeze_general(self.config.freeze_general)
 

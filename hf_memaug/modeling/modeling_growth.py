@@ -6,12 +6,13 @@ import copy
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import torch
 from torch import nn
 
 from hf_memaug.configuration.words import add_words, check_new_words
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,13 +35,7 @@ class GrownParameter:
         return into
 
 
-if TYPE_CHECKING:
-    from hf_memaug.modeling.modeling_utils import MemoryModelMixin as _Base
-else:
-    _Base = object
-
-
-class GrowingModelMixin(_Base):
+class GrowingModelMixin(MemoryModelMixin):
     """
     The verb that every model with a bank of slots has. Call it on the whole model, before an optimizer is made, or give
     what it returns to [`~training.growth.grow_optimizer`].

@@ -82,16 +82,12 @@ class HMAForClassification(HMAPreTrainedModel):
         self.post_init()
         self.train(self.training)
 
-    def _finish_loading(self, info, asked):
-        super()._finish_loading(info, asked)
+    def _finish_loading(self, info):
+        super()._finish_loading(info)
         # Loading creates new parameters, which require gradients.
         self.train(self.training)
         if any(name.startswith("momentum_backbone.") for name in info["missing_keys"]):
             self._follow(0.0)  # the checkpoint has none
-
-    def save_pretrained(self, *args, **kwargs):
-        # The original format renames weights of the backbone, and `Trainer` does not find them when it resumes.
-        return super().save_pretrained(*args, **{"save_original_format": False, **kwargs})
 
     @classmethod
     def check_backbone(cls, backbone, **fields):
@@ -260,12 +256,12 @@ class HMAForClassification(HMAPreTrainedModel):
 
 
 @auto_docstring
-class HMAForImageClassification(ImageClassifierMixin, HMAForClassification):  # type: ignore[misc]
+class HMAForImageClassification(ImageClassifierMixin, HMAForClassification):
     pass
 
 
 @auto_docstring
-class HMAForSequenceClassification(TextClassifierMixin, HMAForClassification):  # type: ignore[misc]
+class HMAForSequenceClassification(TextClassifierMixin, HMAForClassification):
     pass
 
 

@@ -89,8 +89,8 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
     def without_memory(self):
         return replaced(getattr(self, "head", self).memory, "is_off", True)
 
-    def _finish_loading(self, info, asked):
-        super()._finish_loading(info, asked)
+    def _finish_loading(self, info):
+        super()._finish_loading(info)
         fresh = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
         # With `ignore_mismatched_sizes`, stored rows may have another size or embeddings of old labels.
         if self.config.has("real") and any("memory.queue." in n or "memory.label_embedding." in n for n in fresh):

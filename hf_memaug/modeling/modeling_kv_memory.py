@@ -27,7 +27,6 @@ from hf_memaug.modeling.modeling_growth import GrowingModelMixin
 from hf_memaug.modeling.modeling_prompting import LabelWords, PromptMixin
 from hf_memaug.modeling.modeling_utils import (
     WEIGHTS_ARG,
-    MemoryModelMixin,
     TextClassifierMixin,
     config_of_backbone,
     pool_tokens,
@@ -70,7 +69,7 @@ class KVMemoryOutput(ModelOutput):
     attentions: tuple[torch.Tensor, ...] | None = None
 
 
-class KVMemoryMixin(GrowingModelMixin, MemoryModelMixin):
+class KVMemoryMixin(GrowingModelMixin):
     """What encoders and heads with a key-value memory share."""
 
     base_model: Any

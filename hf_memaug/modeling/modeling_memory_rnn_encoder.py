@@ -17,7 +17,6 @@ from hf_memaug.configuration.configuration_memory_rnn import MemoryRNNConfig
 from hf_memaug.layers.memory_rnn import MemoryBank, MemoryRNN
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
 from hf_memaug.modeling.modeling_growth import GrowingNetworkMixin
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin
 
 
 @dataclass
@@ -63,7 +62,7 @@ class MemoryRNNLayer(GradientCheckpointingLayer, MemoryRNN):
 
 
 @auto_docstring
-class MemoryRNNPreTrainedModel(GrowingNetworkMixin, MemoryModelMixin, PreTrainedModel):
+class MemoryRNNPreTrainedModel(GrowingNetworkMixin, PreTrainedModel):
     config: MemoryRNNConfig
     base_model_prefix = "rnn"
     supports_gradient_checkpointing = True

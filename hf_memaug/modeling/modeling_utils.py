@@ -3,8 +3,8 @@
 """What the models of every family share: loading, saving, publishing, and the verbs of a memory."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from torch import nn
 from transformers import AutoConfig, Cache, PreTrainedConfig
-from transformers.core_model_loading import ConversionOps
 from transformers.utils import ModelOutput, auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.checks import refuse_misspelt_fields
@@ -42,7 +41,7 @@ output_memory_weights (`bool`, *optional*):
 ADAPTER_TARGETS = ("query", "value", "q_proj", "v_proj", "q_lin", "v_lin", "c_attn", "input_projection")
 
 
-def located(arguments: dict) -> dict:
+def located(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the arguments that locate a checkpoint."""
     return {name: arguments[name] for name in WHERE if name in arguments}
 
@@ -62,18 +61,6 @@ def split_arguments(verb: str, config_class: type, kwargs: dict, takes: set[str]
         if name not in known:
             raise TypeError(f"`{verb}` takes no `{name}`. Did you mean `{nearest(name, known | takes, 0)}`?")
     return how, given
-
-
-class Flatten(ConversionOps):
-    """A scalar of a checkpoint of before 0.2.0 as a tensor of one element."""
-
-    def convert(self, input_dict, source_patterns, target_patterns, **kwargs):
-        (tensors,) = input_dict.values()
-        return {target_patterns[0]: (tensors[0] if isinstance(tensors, list) else tensors).reshape(-1)}
-
-    @property
-    def reverse_op(self):
-        return self
 
 
 def lacking_lm_head(missing_keys: Iterable[str]) -> list[str]:
@@ -136,7 +123,7 @@ class TextClassifierMixin(_Base):
     """`forward` of classifiers of texts. Subclasses define `_classify(inputs, labels, output_memory_weights)`."""
 
     main_input_name = "input_ids"
-    _classify: Callable[..., ModelOutput]
+    _classify: Any
 
     @can_return_tuple
     @auto_docstring(custom_args=WEIGHTS_ARG)
@@ -177,7 +164,7 @@ class ImageClassifierMixin(_Base):
     """`forward` of classifiers of images. Subclasses define `_classify(inputs, labels, output_memory_weights)`."""
 
     main_input_name = "pixel_values"
-    _classify: Callable[..., ModelOutput]
+    _classify: Any
 
     @can_return_tuple
     @auto_docstring(custom_args=WEIGHTS_ARG)
@@ -257,11 +244,9 @@ class MemoryModelMixin(_Base):
         about = f"Shares of what is read in {weights.shape[-1]} slots."
         return [MemoryRead("Memory", about, share_by_slot(weights), owners=slot_domains(self.config))]
 
-    @contextmanager
-    def without_memory(self):
+    def without_memory(self) -> AbstractContextManager[None]:
         """A context in which forward passes read no memory, to compare a prediction with."""
         raise ValueError(f"The memory of `{type(self).__name__}` cannot be switched off.")
-        yield
 
     @property
     def adapter_targets(self) -> list[str]:
@@ -297,17 +282,11 @@ class MemoryModelMixin(_Base):
         )
         if not is_fresh and pretrained_model_name_or_path is not None:
             cls._check_memory(pretrained_model_name_or_path, model, info, kwargs)
-        model._finish_loading(info, kwargs)
+        model._finish_loading(info)
         return (model, info) if wants_info else model
 
-    def _finish_loading(self, info: dict, asked: dict) -> None:
-        """
-        Called when all weights are loaded.
-
-        Args:
-            info (`dict`): the loading information of transformers.
-            asked (`dict`): the keywords of `from_pretrained`.
-        """
+    def _finish_loading(self, info: dict) -> None:
+        """Called when all weights are loaded, with the loading information of transformers."""
 
     @staticmethod
     def _check_memory(name_or_path, model, info: dict, asked: dict) -> None:
@@ -378,6 +357,8 @@ class MemoryModelMixin(_Base):
     ) -> None:
         """As in transformers. `push_to_hub=True` takes the arguments of `push_to_hub` too."""
         hub = {name: kwargs.pop(name) for name in _PUSH if name in kwargs}
+        # The original format renames weights of the backbone, and `Trainer` does not find them when it resumes.
+        kwargs.setdefault("save_original_format", False)
         super().save_pretrained(save_directory, is_main_process, state_dict, **kwargs)
         if push_to_hub and is_main_process:
             hub |= {"token": kwargs["token"]} if "token" in kwargs else {}

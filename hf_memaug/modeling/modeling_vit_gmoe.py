@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForImageClassification,
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.conversion_mapping import register_checkpoint_conversion_mapping
-from transformers.core_model_loading import WeightConverter
+from transformers.core_model_loading import ConversionOps, WeightConverter
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, use_experts_implementation
 from transformers.models.deit.modeling_deit import DeiTEmbeddings
 from transformers.models.vit.modeling_vit import ViTEmbeddings, ViTLayer, ViTPooler, ViTPreTrainedModel
@@ -27,7 +27,6 @@ from hf_memaug.layers.router import CosineRouter, LinearRouter, Routing, importa
 from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_utils import (
     LOADING,
-    Flatten,
     MemoryModelMixin,
     config_of_backbone,
     located,
@@ -86,6 +85,18 @@ def grouped_experts_forward(experts: Any, tokens, chosen, weights) -> torch.Tens
         )
     layers = (experts.up_proj, experts.up_proj_bias, experts.down_proj, experts.down_proj_bias)
     return grouped_experts(tokens, chosen, weights, layers, experts.act_fn)
+
+
+class Flatten(ConversionOps):
+    """A scalar of a checkpoint of before 0.2.0 as a tensor of one element."""
+
+    def convert(self, input_dict, source_patterns, target_patterns, **kwargs):
+        (tensors,) = input_dict.values()
+        return {target_patterns[0]: (tensors[0] if isinstance(tensors, list) else tensors).reshape(-1)}
+
+    @property
+    def reverse_op(self):
+        return self
 
 
 ALL_EXPERTS_FUNCTIONS.register("grouped_experts", grouped_experts_forward)

@@ -3,8 +3,6 @@
 """A classifier that adapts to a new domain by writing labelled rows to its memory, without training."""
 
 import copy
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -27,10 +25,10 @@ from hf_memaug.layers.writable_memory import WritableMemory
 from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_utils import (
     ImageClassifierMixin,
-    MemoryModelMixin,
     TextClassifierMixin,
     pool_tokens,
     reads_last_token,
+    replaced,
 )
 from hf_memaug.modeling.modeling_writable_rows import fingerprint, has_adapter, is_same, load_classifier, read_guard
 from hf_memaug.modeling.modeling_writing import WritingMixin
@@ -60,7 +58,7 @@ class WritableMemoryOutput(ModelOutput):
     attentions: tuple[torch.Tensor, ...] | None = None
 
 
-class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrainedModel):
+class WritableMemoryForClassification(WritingMixin, PreTrainedModel):
     """A classifier and `WritableMemory`. The subclasses differ in their inputs."""
 
     config: WritableMemoryConfig
@@ -190,8 +188,8 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
             raise ValueError("`classifier` has an adapter in it. Pass the folder of the adapter instead.")
         return model
 
-    def _finish_loading(self, info, asked):
-        super()._finish_loading(info, asked)
+    def _finish_loading(self, info):
+        super()._finish_loading(info)
         if self.general is not None:
             self.general.requires_grad_(False)
         if self.config.memory_rows:
@@ -210,10 +208,6 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
                 "The weights of the classifier were changed after rows were written to its memory, so the rows do not "
                 "fit. Load the classifier again, and write the rows again."
             )
-
-    def save_pretrained(self, *args, **kwargs):
-        # The original format renames weights of the classifier, and `Trainer` does not find them when it resumes.
-        return super().save_pretrained(*args, **{"save_original_format": False, **kwargs})
 
     @property
     def base_model(self) -> nn.Module:
@@ -275,11 +269,10 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
         parts = [part for layer in layers for part in self._pooled(states[layer], mask, last)]
         if self.general is not None:
             with torch.no_grad():
-                theirs = self.general(**{name: inputs[name] for name in self._general_inputs if name in inputs})
+                read = ("pixel_values", "input_ids", "attention_mask", "token_type_ids")
+                theirs = self.general(**{name: inputs[name] for name in read if name in inputs})
             parts += self._pooled(theirs.last_hidden_state, mask, "first")
         return found, parts
-
-    _general_inputs = ("pixel_values", "input_ids", "attention_mask", "token_type_ids")
 
     def _pooled(self, states: torch.Tensor, mask: torch.Tensor | None, token: str) -> list[torch.Tensor]:
         """The mean over tokens or places, and one token where a classifier may read it."""
@@ -297,13 +290,8 @@ class WritableMemoryForClassification(WritingMixin, MemoryModelMixin, PreTrained
         about = f"{self.config.memory_rows} written rows and guard rows, and how similar the input is to each."
         return [MemoryRead("Written rows", about, outputs.memory_weights, unit="row", names=names, owners=owners)]
 
-    @contextmanager
-    def without_memory(self) -> Iterator[None]:
-        self._is_off = True
-        try:
-            yield
-        finally:
-            self._is_off = False
+    def without_memory(self):
+        return replaced(self, "_is_off", True)
 
 
 def memory_class_of(model: Any, needed_by: str) -> type[WritableMemoryForClassification]:

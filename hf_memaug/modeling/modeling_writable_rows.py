@@ -13,9 +13,8 @@ from torch import nn
 from transformers.utils import cached_file, find_adapter_config_file
 
 from hf_memaug.configuration.configuration_writable_memory import GUARD_FILE
+from hf_memaug.modeling.modeling_utils import located
 
-# Arguments of `from_pretrained` that say where a file is.
-PLACES = ("cache_dir", "force_download", "local_files_only", "revision", "subfolder", "token")
 # What the rows that protect the old domains are called.
 GUARD_NAME = "guard"
 
@@ -185,11 +184,8 @@ def vocabulary_hash(words: Mapping[str, int]) -> str:
 
 def read_guard(name_or_path: Any, how: Mapping[str, Any]) -> tuple[dict[str, torch.Tensor], dict[str, str]] | None:
     """The guard rows that a checkpoint carries, and their facts. `how` has arguments of `from_pretrained`."""
-    hub = {
-        name: how[name] for name in ("revision", "token", "cache_dir", "local_files_only", "subfolder") if name in how
-    }
     try:
-        path = cached_file(name_or_path, GUARD_FILE, _raise_exceptions_for_missing_entries=False, **hub)
+        path = cached_file(name_or_path, GUARD_FILE, _raise_exceptions_for_missing_entries=False, **located(how))
     except (OSError, ValueError):
         return None
     if path is None:
@@ -200,7 +196,7 @@ def read_guard(name_or_path: Any, how: Mapping[str, Any]) -> tuple[dict[str, tor
 
 def load_classifier(auto_class: Any, name_or_path: Any, how: dict) -> Any:
     """Loads a classifier. Adapters of PEFT are merged."""
-    where = {name: how[name] for name in PLACES if name in how}
+    where = located(how)
     if find_adapter_config_file(name_or_path, **where) is None:
         return auto_class.from_pretrained(name_or_path, **how)
     from peft import PeftConfig, PeftModel

@@ -12,7 +12,7 @@ from transformers.utils import logging
 
 from hf_memaug.layers.nearest_rows import NearestRows
 from hf_memaug.layers.writable_memory import GUARD, ROWS, WritableMemory
-from hf_memaug.modeling.modeling_utils import positions_of
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin, positions_of
 from hf_memaug.modeling.modeling_writable_rows import (
     GUARD_NAME,
     Rows,
@@ -26,17 +26,11 @@ from hf_memaug.modeling.modeling_writable_rows import (
 
 logger = logging.get_logger(__name__)
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel as _Base
-else:
-    _Base = object
 
-
-class WritingMixin(_Base):
+class WritingMixin(MemoryModelMixin):
     """The memory's rows are in buffers, and what else is known of them is in the configuration."""
 
     if TYPE_CHECKING:
-        config: Any
         classifier: Any
         _keys: Any
         _check_fingerprint: Any
