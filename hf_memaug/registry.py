@@ -74,10 +74,8 @@ class Backbone:
     A network that families are built on. The auto classes know it; it has no method of its own.
 
     Args:
-        configuration (`str`):
-            The module of the configuration class.
-        modeling (`str`):
-            The module of the model classes.
+        configuration, modeling (`str`):
+            The modules of the configuration class and of the model classes.
         config (`str`):
             The configuration class.
         models (`dict[str, tuple[str, ...]]`):
@@ -108,8 +106,6 @@ class Family(Backbone):
     One row for each `model_type`.
 
     Args:
-        paper (`Paper`):
-            The paper behind it.
         backbone (`str`, *optional*):
             The `model_type` of transformers whose tokenizer the family uses. None: the family is trained from scratch,
             with a tokenizer of its own data.
@@ -209,43 +205,30 @@ WRITABLE_MEMORY = Paper(
 )
 
 
-# RoBERTa and BERT are two rows with one method.
-KV_MEMORY_METHODS = (
-    Method("+memory", "a key-value memory, trained by the task loss", grows=("grow_memory",)),
-    Method("mil", "a memory learned across domains, then held fixed", trainer="bilevel"),
-)
+def _kv_memory(encoder: str, backbone: str) -> Family:
+    return Family(
+        configuration="hf_memaug.configuration.configuration_kv_memory",
+        modeling="hf_memaug.modeling.modeling_kv_memory",
+        config=f"{encoder}WithKVMemoryConfig",
+        backbone=backbone,
+        paper=MIL,
+        models={
+            "AutoModel": (f"{encoder}WithKVMemory",),
+            "AutoModelForSequenceClassification": (
+                f"{encoder}WithKVMemoryForSequenceClassification",
+                f"{encoder}WithKVMemoryForPromptClassification",
+            ),
+        },
+        methods=(
+            Method("+memory", "a key-value memory, trained by the task loss", grows=("grow_memory",)),
+            Method("mil", "a memory learned across domains, then held fixed", trainer="bilevel"),
+        ),
+    )
+
 
 FAMILIES: dict[str, Family] = {
-    "roberta_kv_memory": Family(
-        configuration="hf_memaug.configuration.configuration_kv_memory",
-        modeling="hf_memaug.modeling.modeling_kv_memory",
-        config="RobertaWithKVMemoryConfig",
-        backbone="roberta",
-        paper=MIL,
-        models={
-            "AutoModel": ("RobertaWithKVMemory",),
-            "AutoModelForSequenceClassification": (
-                "RobertaWithKVMemoryForSequenceClassification",
-                "RobertaWithKVMemoryForPromptClassification",
-            ),
-        },
-        methods=KV_MEMORY_METHODS,
-    ),
-    "bert_kv_memory": Family(
-        configuration="hf_memaug.configuration.configuration_kv_memory",
-        modeling="hf_memaug.modeling.modeling_kv_memory",
-        config="BertWithKVMemoryConfig",
-        backbone="bert",
-        paper=MIL,
-        models={
-            "AutoModel": ("BertWithKVMemory",),
-            "AutoModelForSequenceClassification": (
-                "BertWithKVMemoryForSequenceClassification",
-                "BertWithKVMemoryForPromptClassification",
-            ),
-        },
-        methods=KV_MEMORY_METHODS,
-    ),
+    "roberta_kv_memory": _kv_memory("Roberta", "roberta"),
+    "bert_kv_memory": _kv_memory("Bert", "bert"),
     "gmap": Family(
         configuration="hf_memaug.configuration.configuration_gmap",
         modeling="hf_memaug.modeling.modeling_gmap",

@@ -29,22 +29,13 @@ class Setting(NamedTuple):
 
     cell: str
     reads_at_first: bool
-    keep: torch.Tensor | None
-    has_read: torch.Tensor | None
-    output_weights: bool
+    keep: torch.Tensor | None = None
+    has_read: torch.Tensor | None = None
+    output_weights: bool = False
 
 
 def recur(
-    cell: str,
-    projected: torch.Tensor,
-    recurrent: torch.Tensor,
-    values: torch.Tensor | None,
-    content_weight: torch.Tensor | None,
-    candidate_bias: torch.Tensor | None,
-    state: tuple[torch.Tensor, ...] | None,
-    keep: torch.Tensor | None,
-    has_read: torch.Tensor | None,
-    output_weights: bool,
+    setting: Setting, projected: torch.Tensor, recurrent: torch.Tensor, values, content_weight, candidate_bias, state
 ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...], torch.Tensor | None]:
     """
     Args:
@@ -53,27 +44,25 @@ def recur(
         values (`Tensor`, *optional*): `(directions, slots, ...)`. None: no memory.
         content_weight (`Tensor`, *optional*): from content to gates. None: the values already include it.
         candidate_bias (`Tensor`, *optional*): of a GRU.
-        state (`tuple[Tensor, ...]`, *optional*): the first state. None: zeros, and the first step reads nothing.
-        cell, keep, has_read, output_weights: as in [`Setting`].
+        state (`tuple[Tensor, ...]`, *optional*): the first state. None: zeros.
 
     Returns:
         The hidden state after each step, the last state, and `α` or None.
     """
     steps, directions, rows, _ = projected.shape
-    setting = Setting(cell, state is not None, keep, has_read, output_weights)
+    is_lstm = setting.cell == "lstm"
     if state is None:
         size = recurrent.shape[1]
-        state = tuple(projected.new_zeros(directions, rows, size) for _ in range(2 if cell == "lstm" else 1))
+        state = tuple(projected.new_zeros(directions, rows, size) for _ in range(1 + is_lstm))
     if not steps:
         slots = 0 if values is None else values.shape[1]
-        nothing = projected.new_zeros(0, directions, rows, slots) if output_weights else None
+        nothing = projected.new_zeros(0, directions, rows, slots) if setting.output_weights else None
         return projected.new_zeros(0, *state[0].shape), state, nothing
-    first_cell = state[1] if cell == "lstm" else None
+    first_cell = state[1] if is_lstm else None
     tensors = (projected, recurrent, values, content_weight, candidate_bias, state[0], first_cell)
     take_steps: Callable[..., Any] = plain_steps if torch.compiler.is_compiling() else _Steps.apply
     hidden_states, last_cell, weights = take_steps(setting, *tensors)
-    last = (hidden_states[-1], last_cell) if cell == "lstm" else (hidden_states[-1],)
-    return hidden_states, last, weights
+    return hidden_states, (hidden_states[-1], last_cell) if is_lstm else (hidden_states[-1],), weights
 
 
 def plain_steps(

@@ -5,7 +5,7 @@
 import torch
 from torch import nn
 
-from hf_memaug.layers.memory_recurrence import recur
+from hf_memaug.layers.memory_recurrence import Setting, recur
 
 GATES = {"lstm": 4, "gru": 3}
 
@@ -131,18 +131,9 @@ class MemoryRNN(nn.Module):
             recurrent = torch.cat([keys.to(recurrent.dtype).transpose(1, 2), recurrent], dim=-1)
             values, content_weight = _content(values.to(recurrent.dtype), self.content_weight, rows * steps)
         first = None if state is None else tuple(part.to(projected.dtype) for part in state)
-        hidden, state, weights = recur(
-            self.cell,
-            projected,
-            recurrent,
-            values,
-            content_weight,
-            self.candidate_bias,
-            first,
-            keep,
-            has_read,
-            output_weights,
-        )
+        setting = Setting(self.cell, state is not None, keep, has_read, output_weights)
+        tensors = (projected, recurrent, values, content_weight, self.candidate_bias)
+        hidden, state, weights = recur(setting, *tensors, first)
         hidden = self._by_step(hidden).permute(2, 0, 1, 3).flatten(2)
         if mask is not None:
             hidden = hidden * mask.unsqueeze(-1)

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recurrent encoder with a progressive memory bank (IDA: Asghar et al., 2020, section 3)."""
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import cast
 
@@ -17,6 +17,7 @@ from hf_memaug.configuration.configuration_memory_rnn import MemoryRNNConfig
 from hf_memaug.layers.memory_rnn import MemoryBank, MemoryRNN
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
 from hf_memaug.modeling.modeling_growth import GrowingNetworkMixin
+from hf_memaug.modeling.modeling_utils import replaced
 
 
 @dataclass
@@ -95,15 +96,11 @@ class MemoryRNNPreTrainedModel(GrowingNetworkMixin, PreTrainedModel):
 
     @contextmanager
     def without_memory(self):
-        banks = [module for module in self.modules() if isinstance(module, MemoryBank)]
-        values = [bank.slot_values.data for bank in banks]
-        try:
-            for bank in banks:
-                bank.slot_values.data = torch.zeros_like(bank.slot_values)
+        with ExitStack() as stack:
+            for module in self.modules():
+                if isinstance(module, MemoryBank):
+                    stack.enter_context(replaced(module.slot_values, "data", torch.zeros_like(module.slot_values)))
             yield
-        finally:
-            for bank, kept in zip(banks, values, strict=True):
-                bank.slot_values.data = kept
 
     @torch.no_grad()
     def _init_weights(self, module):

@@ -221,15 +221,9 @@ class WritingMixin(MemoryModelMixin):
                 return []
             check_processor(self, processor)
             batch = self._encoded(inputs, processor, max_length)
-        was_training = self.training
-        self.eval()
-        try:
-            found, parts = self._keys({name: value.to(self.device) for name, value in batch.items()})
-        finally:
-            self.train(was_training)
-        keys = self.memory.join(parts)
-        answers = self.memory(found.logits, keys).float().softmax(dim=-1)
-        base = self.memory.padded(found.logits.float().softmax(dim=-1))
+        logits, keys = self._read(batch)
+        answers = self.memory(logits, keys).float().softmax(dim=-1)
+        base = self.memory.padded(logits.float().softmax(dim=-1))
         landmarks, nearest = self.memory.choose_landmarks().tolist(), self._nearest_rows(keys, top)
         explained = []
         for row, answer in enumerate(answers):
@@ -288,23 +282,24 @@ class WritingMixin(MemoryModelMixin):
     @torch.no_grad()
     def features(self, batches: Iterable[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """What the memory stores of inputs: `keys`, and `probabilities` of the classifier."""
-        was_training, keys, probabilities = self.training, [], []
+        keys, probabilities = [], []
+        for batch in batches:
+            logits, key = self._read(batch)
+            keys.append(key.to(torch.float16))
+            probabilities.append(logits.float().softmax(dim=-1))
+            if not (torch.isfinite(probabilities[-1]).all() and torch.isfinite(keys[-1]).all()):
+                raise ValueError("The classifier's features are not finite. Check its weights. Nothing was written.")
+        return {"keys": torch.cat(keys).view(torch.int16), "probabilities": torch.cat(probabilities)}
+
+    def _read(self, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The classifier's logits in evaluation mode, and the keys."""
+        was_training = self.training
         self.eval()
         try:
-            for batch in batches:
-                found, parts = self._keys({name: value.to(self.device) for name, value in batch.items()})
-                keys.append(self.memory.join(parts).to(torch.float16).view(torch.int16))
-                probabilities.append(found.logits.float().softmax(dim=-1))
-                if (
-                    not torch.isfinite(probabilities[-1]).all()
-                    or not torch.isfinite(keys[-1].view(torch.float16)).all()
-                ):
-                    raise ValueError(
-                        "The classifier's features are not finite. Check its weights. Nothing was written."
-                    )
+            found, parts = self._keys({name: value.to(self.device) for name, value in batch.items()})
         finally:
             self.train(was_training)
-        return {"keys": torch.cat(keys), "probabilities": torch.cat(probabilities)}
+        return found.logits, self.memory.join(parts)
 
     def _stored_rows(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
         """The rows of the memory, with their domains as places in `names`."""

@@ -235,7 +235,8 @@ class TestTheorem1:
         recurrent = torch.cat([keys.transpose(1, 2), gates], dim=-1)
         words = torch.zeros(1, self.DRAWS, 1, 3 * self.D, dtype=torch.float64)
         weightless = (torch.zeros_like(keys[..., :1]).expand(-1, -1, 3 * self.D), None, gates[:, 0, : self.D])
-        found = memory_recurrence.recur("gru", words, recurrent, *weightless, (hidden,), None, None, True)
+        setting = memory_recurrence.Setting("gru", reads_at_first=True, output_weights=True)
+        found = memory_recurrence.recur(setting, words, recurrent, *weightless, (hidden,))
         return found[2][0]
 
     @pytest.mark.parametrize(("old", "new"), [(4, 4), (10, 5), (3, 12), (1, 1)])
