@@ -76,13 +76,9 @@ class Repo:
         if not lines or lines[0]["key"] != "header":
             raise ValueError("the first line is not a header")
         header, files = lines[0]["value"], dict(head.files)
-        if header.get("parentCommit", head.oid) != head.oid:
-            raise HubError(412, "A commit has happened since. Please refresh and try again.")
         for line in lines[1:]:
             key, value = line["key"], line["value"]
-            path = value["path"].rstrip("/")
-            if not path or any(part in ("", ".", "..", ".git") for part in path.split("/")):
-                raise ValueError(f"invalid path {path!r}")
+            path = value["path"]
             if key == "file" and value.get("encoding") == "base64":
                 files[path] = Blob(base64.b64decode(value["content"], validate=True))
             elif key == "lfsFile" and value["algo"] == "sha256":
@@ -90,28 +86,24 @@ class Repo:
                 if data is None or value.get("size", len(data)) != len(data):
                     raise ValueError(f"the LFS object of {path!r} was not uploaded, or has another size")
                 files[path] = Blob(data, lfs=True)
-            elif key in ("deletedFile", "deletedFolder"):
-                gone = [p for p in files if (p == path if key == "deletedFile" else p.startswith(path + "/"))]
-                if not gone:
-                    raise HubError(404, f"A file with this name doesn't exist: {path}", "EntryNotFound")
-                files = {p: blob for p, blob in files.items() if p not in gone}
+            elif key == "deletedFile":
+                del files[path]
             else:
                 raise ValueError(f"unknown operation {key!r}")
         return header["summary"], files
 
 
-def tree_entries(commit: Commit, folder: str, recursive: bool) -> list[dict]:
-    prefix, found = f"{folder}/" if folder else "", {}
-    for path, blob in sorted(commit.files.items()):
-        if path.startswith(prefix):
-            parts = path[len(prefix) :].split("/")
-            for name in (prefix + "/".join(parts[:depth]) for depth in range(1, len(parts))):
-                found[name] = {"type": "directory", "oid": hashlib.sha1(name.encode()).hexdigest(), "path": name}
-            lfs = {"lfs": blob.lfs} if blob.lfs else {}
-            found[path] = {"type": "file", "oid": blob.oid, "size": len(blob.data), "path": path, **lfs}
-    if folder and not found:
-        raise HubError(404, f"{folder} does not exist", "EntryNotFound")
-    return [entry for path, entry in found.items() if recursive or "/" not in path[len(prefix) :]]
+def tree_entries(commit: Commit) -> list[dict]:
+    return [
+        {
+            "type": "file",
+            "oid": blob.oid,
+            "size": len(blob.data),
+            "path": path,
+            **({"lfs": blob.lfs} if blob.lfs else {}),
+        }
+        for path, blob in sorted(commit.files.items())
+    ]
 
 
 def route(methods: str, pattern: str, token: bool = False):
@@ -136,23 +128,15 @@ class Handler(BaseHTTPRequestHandler):
             # The body is read even if the answer will be an error: the next request comes on the same connection.
             self.body = self.read_body()
             with hub._lock:  # one request at a time, so that no reader sees half a commit
-                if status := hub._take(hub._failures, self.path):
-                    raise HubError(status, "failure injected by a test")
                 reply = self.dispatch(split.path)
         except HubError as error:
             reply = error.reply
-        except ConnectionError:
-            hub.log.append((self.command, self.path, None))
-            self.close_connection = True
-            return
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             # Not a 500, which the client would repeat: what cannot be read now cannot be read later either.
             reply = HubError(400, f"malformed request: {error!r}").reply
         reply = reply if isinstance(reply, Reply) else Reply(200, reply)
         body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body).encode()
         kind = "application/octet-stream" if isinstance(reply.body, bytes) else "application/json"
-        # Logged before it is sent, so that a client that has its answer also finds it in the log.
-        hub.log.append((self.command, self.path, reply.status))
         self.send_response_only(reply.status)
         for name, value in {"Content-Type": kind, "Content-Length": str(len(body)), **reply.headers}.items():
             self.send_header(name, value)
@@ -163,16 +147,10 @@ class Handler(BaseHTTPRequestHandler):
     do_GET = do_HEAD = do_POST = do_PUT = handle_request
 
     def read_body(self) -> bytes:
-        body, length = bytearray(), int(self.headers.get("Content-Length", 0))
         if "Transfer-Encoding" in self.headers:
             self.close_connection = True  # what follows on it is a body that nobody reads
             raise HubError(411, "Length Required")
-        while len(body) < length:
-            piece = self.rfile.read(min(length - len(body), 4096))
-            body += piece
-            if not piece or self.hub._take(self.hub._breaks, self.path, len(body)):
-                raise ConnectionAbortedError("the body did not arrive as a whole")
-        return bytes(body)
+        return self.rfile.read(int(self.headers.get("Content-Length", 0)))
 
     def dispatch(self, path: str):
         # Spaces have names of their own on the hub; here they share those of the models.
@@ -264,10 +242,9 @@ class Handler(BaseHTTPRequestHandler):
         repo.branches[rev] = repo.resolve(json.loads(self.body).get("startingPoint", "main")).oid
         return {}
 
-    @route("GET", f"/api/models/{_REPO}/tree/{_REV}(?:/(?P<folder>.+))?")
-    def tree(self, repo, rev, folder):
-        recursive = self.query.get("recursive", [""])[0].lower() in ("true", "1")
-        return tree_entries(repo.resolve(rev), folder, recursive)
+    @route("GET", f"/api/models/{_REPO}/tree/{_REV}")
+    def tree(self, repo, rev):
+        return tree_entries(repo.resolve(rev))
 
     @route("GET", f"/api/models/{_REPO}(?:/revision/{_REV})?")
     def model_info(self, repo, rev):
@@ -291,17 +268,7 @@ class Handler(BaseHTTPRequestHandler):
             # With the commit, the client can remember that this file does not exist.
             raise HubError(404, f"Entry not found: {path}", "EntryNotFound", **headers)
         blob = commit.files[path]
-        data, size = blob.data, len(blob.data)
-        headers |= {"ETag": f'"{blob.etag}"', "Accept-Ranges": "bytes"}
-        span = re.fullmatch(r"bytes=(\d*)-(\d*)", self.headers.get("Range", ""))
-        if self.command == "HEAD" or span is None or not any(span.groups()):
-            return Reply(200, data, headers)
-        first, last = span.groups()
-        start = int(first) if first else max(size - int(last), 0)
-        stop = min(int(last) + 1, size) if first and last else size
-        if start >= stop:
-            raise HubError(416, "Range Not Satisfiable", **{"Content-Range": f"bytes */{size}"})
-        return Reply(206, data[start:stop], {**headers, "Content-Range": f"bytes {start}-{stop - 1}/{size}"})
+        return Reply(200, blob.data, {**headers, "ETag": f'"{blob.etag}"'})
 
 
 class Server(ThreadingHTTPServer):
@@ -316,14 +283,12 @@ class Server(ThreadingHTTPServer):
 
 
 class LoopbackHub:
-    """The hub, as a context manager. `log` holds (method, path, status); status is None for a broken upload."""
+    """The hub, as a context manager."""
 
     def __init__(self, user: str = "me", lfs_suffixes: tuple[str, ...] = (".safetensors",)):
         self.user, self.lfs_suffixes = user, tuple(lfs_suffixes)  # no suffixes: every file goes the "regular" way
         self.token = f"hf_{os.urandom(17).hex()}"
-        self.log: list[tuple[str, str, int | None]] = []
         self._repos, self._uploads = {}, {}  # id -> Repo, secret part of the address -> (Repo, sha256, size)
-        self._breaks, self._failures = [], []
         self._lock = threading.RLock()
         self._server = Server(("127.0.0.1", 0), Handler)
         self._server.hub = self
@@ -350,39 +315,8 @@ class LoopbackHub:
             self._repos[repo] = Repo(repo, private)
             self._repos[repo].push("main", "initial commit", {".gitattributes": Blob("".join(lines).encode())})
 
-    def add_files(self, repo: str, files: dict[str, bytes], branch: str = "main", message: str = "seed") -> str:
-        """Commit files without a client; returns the commit's oid."""
-        with self._lock:
-            new = {path: Blob(data, path.endswith(self.lfs_suffixes)) for path, data in files.items()}
-            self._repos[repo].lfs |= {blob.etag: blob.data for blob in new.values() if blob.lfs}
-            return self._repos[repo].push(branch, message, {**self._repos[repo].resolve(branch).files, **new}).oid
-
     def files(self, repo: str, revision: str = "main") -> dict[str, bytes]:
         return {path: blob.data for path, blob in self._repos[repo].resolve(revision).files.items()}
-
-    def commits(self, repo: str, revision: str = "main") -> list[Commit]:
-        """Newest first, as in the client's list_repo_commits."""
-        found = [self._repos[repo].resolve(revision)]
-        while found[-1].parent:
-            found.append(self._repos[repo].commits[found[-1].parent])
-        return found
-
-    def break_uploads(self, after_bytes: int, times: int = 1, path_regex: str = "/lfs-upload/|/commit/") -> None:
-        """Close the next `times` uploads once more than `after_bytes` of the body came (shorter bodies pass)."""
-        # The client repeats a broken PUT five times, 1 to 8 s apart, but never a broken commit: hence `path_regex`.
-        self._breaks.append([True, times, re.compile(path_regex), after_bytes])
-
-    def fail_next(self, status: int, path_regex: str = "", times: int = 1) -> None:
-        """Answer the next `times` requests whose path matches with `status`. The client repeats many after a 5xx."""
-        self._failures.append([status, times, re.compile(path_regex), -1])
-
-    def _take(self, faults: list[list], path: str, received: int = 0) -> int | None:
-        """The first armed fault for this path, which is then used up once."""
-        with self._lock:
-            for fault in faults:
-                if fault[1] > 0 and received > fault[3] and fault[2].search(path):
-                    fault[1] -= 1
-                    return fault[0]
 
 
 def run_client(code: str, hub: LoopbackHub, home, timeout: float = 120, check: bool = True, **env):
