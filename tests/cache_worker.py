@@ -9,9 +9,6 @@ import torch
 from families import gmap_config
 
 from hf_memaug import GMAPModel, cache_general_states
-from hf_memaug.data import general_cache
-
-ROWS_PER_FILE = 2
 
 
 def model_and_rows(seed: int):
@@ -33,7 +30,6 @@ def build(folder, seed: int, barrier, said) -> None:
     """Says "whole", or what went wrong."""
     try:
         os.replace = slowly(os.replace)
-        general_cache.ROWS_PER_FILE = ROWS_PER_FILE
         model, rows = model_and_rows(seed)
         barrier.wait(timeout=120)
         cached = cache_general_states(model, rows, folder, progress=False)

@@ -3,8 +3,8 @@
 """
 The hidden states of a frozen general encoder, computed once for each row and kept on disk (G-MAP).
 
-A cache is a folder of safetensors files in fp16 and a `cache.json` that says what it was made of. A cache of another
-encoder, of other rows or of other layers raises an error.
+A cache is a folder with the states in fp16 (`states.npy`) and a `cache.json` that says what they were made of. A cache
+of another encoder, of other rows or of other layers raises an error.
 """
 
 import hashlib
@@ -12,15 +12,15 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from hf_memaug.data.hashing import feed
 from hf_memaug.files import write_atomically
 
-ROWS_PER_FILE = 1024
+STATES = "states.npy"
 MANIFEST = "cache.json"
 COLUMN = "general_hidden_states"
 _ENCODER_INPUTS = ("input_ids", "token_type_ids", "attention_mask")
@@ -36,11 +36,9 @@ class CachedRows(torch.utils.data.Dataset):
 
     def __init__(self, rows, folder: str | os.PathLike, indices: Sequence[int] | None = None):
         self.rows, self.folder = rows, Path(folder)
-        self.manifest = _read_manifest(self.folder)
         self.indices = range(len(rows)) if indices is None else list(indices)
-        starts = np.cumsum([0, *self.manifest["tokens"]])
-        self._starts = starts - starts[np.arange(len(starts)) // ROWS_PER_FILE * ROWS_PER_FILE]
-        self._open: dict[int, Any] = {}
+        self.manifest, self._states = _open_cache(self.folder)
+        self._ends = np.cumsum(self.manifest["tokens"])
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -49,11 +47,13 @@ class CachedRows(torch.utils.data.Dataset):
         if isinstance(key, str):
             return _column(self.rows, key)
         key = range(len(self))[key]
-        return {**self.rows[key], COLUMN: self.states(self.indices[key])}
+        row = self.indices[key]
+        states = self._states[self._ends[row] - self.manifest["tokens"][row] : self._ends[row]]
+        return {**self.rows[key], COLUMN: torch.from_numpy(states.copy()).transpose(0, 1)}
 
-    def __getstate__(self):
-        # Worker processes open the files themselves.
-        return {**self.__dict__, "_open": {}}
+    def __reduce__(self):
+        # Worker processes open the file themselves.
+        return CachedRows, (self.rows, self.folder, self.indices)
 
     @property
     def column_names(self) -> list[str]:
@@ -77,31 +77,18 @@ class CachedRows(torch.utils.data.Dataset):
                 "`cache_general_states(model, rows, folder)` with this model and a new folder."
             )
 
-    def states(self, row: int) -> torch.Tensor:
-        """`(layers, tokens, width)` of a row of the cache."""
-        from safetensors import safe_open
-
-        number = row // ROWS_PER_FILE
-        if number not in self._open:
-            self._open[number] = safe_open(self.folder / _file_name(number), framework="pt").get_slice("states")
-        start = int(self._starts[row])
-        return self._open[number][start : start + self.manifest["tokens"][row]].transpose(0, 1)
-
 
 def cache_general_states(
     model, rows, folder: str | os.PathLike, *, batch_size: int = 64, progress: bool = True
 ) -> CachedRows:
     """
     Runs the general encoder over tokenized rows and stores its states, or reuses the states that are stored already.
-    To resume an interrupted call, repeat it. Several processes may fill one cache at once.
 
     Args:
         model: a G-MAP model with a frozen general encoder.
         rows: tokenized rows, such as a `DomainDataset`.
         folder: the folder of the cache; each set of rows needs its own.
     """
-    from tqdm.auto import tqdm
-
     encoders = _encoders_of(model)
     if encoders is None:
         raise TypeError(
@@ -119,19 +106,16 @@ def cache_general_states(
         "layers": encoders.config.states_read,
         "tokens": [len(ids) for ids in _column(rows, "input_ids")],
     }
-    _check_manifest(folder, manifest)
-    shape = [len(manifest["layers"]), encoders.config.hidden_size]
-    starts = range(0, len(rows), ROWS_PER_FILE)
-    with tqdm(total=len(rows), desc="General states", unit="row", disable=not progress) as bar:
-        for number, start in enumerate(starts):
-            some, path = range(start, min(start + ROWS_PER_FILE, len(rows))), folder / _file_name(number)
-            if not path.exists():
-                states = _states_of(encoders, rows, some, batch_size)
-                if not (folder / MANIFEST).exists():
-                    write_atomically(folder / MANIFEST, json.dumps(manifest) + "\n")
-                _save(path, states)
-            _check_file(path, [sum(manifest["tokens"][row] for row in some), *shape])
-            bar.update(len(some))
+    if not _is_built(folder, manifest):
+        folder.mkdir(parents=True, exist_ok=True)
+        # Each process has a file of its own and renames it when it is complete.
+        temporary = folder / f".{STATES}.{os.getpid()}"
+        try:
+            _write_states(temporary, encoders, rows, manifest["tokens"], batch_size, progress)
+            os.replace(temporary, folder / STATES)
+        finally:
+            temporary.unlink(missing_ok=True)
+        write_atomically(folder / MANIFEST, json.dumps(manifest) + "\n")
     return CachedRows(rows, folder)
 
 
@@ -180,49 +164,43 @@ class GeneralStatesCollator:
 
 
 @torch.no_grad()
-def _states_of(encoders, rows, some: range, batch_size: int) -> torch.Tensor:
-    """`(tokens, layers, width)` of some rows, one after the other."""
-    device, pad = encoders.general.device, encoders.config.pad_token_id or 0
-    found: dict[int, torch.Tensor] = {}
+def _write_states(path: Path, encoders, rows, tokens: list[int], batch_size: int, progress: bool) -> None:
+    """`(tokens, layers, width)` of all rows, one after the other."""
+    from tqdm.auto import tqdm
+
+    config, ends = encoders.config, np.cumsum(tokens)
+    shape = (int(ends[-1]), len(config.states_read), config.hidden_size)
+    array = np.lib.format.open_memmap(path, "w+", np.float16, shape)
     # Rows of similar length together: padding costs as much as tokens do.
-    order = sorted(some, key=lambda row: len(rows[row]["input_ids"]))
-    for start in range(0, len(order), batch_size):
+    order = sorted(range(len(rows)), key=tokens.__getitem__)
+    for start in tqdm(range(0, len(order), batch_size), desc="General states", unit="batch", disable=not progress):
         chosen = order[start : start + batch_size]
-        ids = [torch.as_tensor(rows[row]["input_ids"]) for row in chosen]
-        inputs = {"input_ids": pad_sequence(ids, True, pad)}
-        inputs["attention_mask"] = pad_sequence([torch.ones_like(one) for one in ids], True)
-        for name in ("attention_mask", "token_type_ids"):
-            if name in rows[0]:
-                inputs[name] = pad_sequence([torch.as_tensor(rows[row][name]) for row in chosen], True)
-        states = encoders.general_states(**{name: value.to(device) for name, value in inputs.items()})
-        stacked = torch.stack([states[layer - 1] for layer in encoders.config.states_read], dim=2)
-        stacked = stacked.to("cpu", torch.float16)
-        for row, tokens, state in zip(chosen, ids, stacked, strict=True):
-            found[row] = state[: len(tokens)]
-            if not found[row].isfinite().all():
+        given = [{"attention_mask": [1] * tokens[row], **rows[row]} for row in chosen]
+        inputs = {}
+        for name in _ENCODER_INPUTS:
+            if name in given[0]:
+                pad = config.pad_token_id or 0 if name == "input_ids" else 0
+                padded = pad_sequence([torch.as_tensor(row[name]) for row in given], True, pad)
+                inputs[name] = padded.to(encoders.general.device)
+        states = encoders.general_states(**inputs)
+        stacked = torch.stack([states[layer - 1] for layer in config.states_read], dim=2).to("cpu", torch.float16)
+        for row, state in zip(chosen, stacked, strict=True):
+            if not state[: tokens[row]].isfinite().all():
                 raise ValueError(
                     f"The general encoder's states of row {row} are not finite in fp16, the precision of the cache. "
                     "Train without a cache."
                 )
-    return torch.cat([found[row] for row in some])
+            array[ends[row] - tokens[row] : ends[row]] = state[: tokens[row]]
+    array.flush()
 
 
-def _save(path: Path, states: torch.Tensor) -> None:
-    from safetensors.torch import save_file
-
-    # Renamed when it is complete: a file with its final name is never half written.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    save_file({"states": states}, temporary)
-    os.replace(temporary, path)
-
-
-def _check_manifest(folder: Path, manifest: dict) -> None:
+def _is_built(folder: Path, manifest: dict) -> bool:
     if not (folder / MANIFEST).exists():
-        # A hidden file may be a manifest that another process is writing.
-        if folder.exists() and any(not entry.name.startswith(".") for entry in folder.iterdir()):
+        # Hidden files, and the states, may be of another process that is not done yet, or was killed.
+        if folder.exists() and any(not entry.name.startswith((".", STATES)) for entry in folder.iterdir()):
             raise ValueError(f"`folder` {folder} holds something else than a cache. Choose an empty or a new one.")
-        return
-    stored = _read_manifest(folder)
+        return False
+    stored, _ = _open_cache(folder)
     reasons = {
         "general": "another general encoder",
         "rows": "other rows, or the same rows by another tokenizer",
@@ -231,27 +209,16 @@ def _check_manifest(folder: Path, manifest: dict) -> None:
     for name, what in reasons.items():
         if stored.get(name) != manifest[name]:
             raise ValueError(f"`folder` {folder} holds a cache of {what}. Choose another folder, or delete this one.")
+    return True
 
 
-def _read_manifest(folder: Path) -> dict:
+def _open_cache(folder: Path) -> tuple[dict, np.ndarray]:
+    """What the states were made of, and the states."""
     try:
-        return json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(
-            f"`folder` {folder}: {MANIFEST} is broken. Delete this folder and build the cache again."
-        ) from error
-
-
-def _check_file(path: Path, shape: list[int]) -> None:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            found = file.get_slice("states").get_shape()
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path} is broken ({error}). Delete that file.") from error
-    if found != shape:
-        raise ValueError(f"{path} has tokens, layers and width {found}, not {shape}. Delete that file.")
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        return manifest, np.load(folder / STATES, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise ValueError(f"`folder`: the cache {folder} is broken ({error}). Delete it and build it again.") from error
 
 
 def _encoders_of(model):
@@ -261,10 +228,6 @@ def _encoders_of(model):
 
 def _column(rows, name: str) -> Sequence:
     return [row[name] for row in rows] if isinstance(rows, list) else rows[name]
-
-
-def _file_name(number: int) -> str:
-    return f"states-{number:05d}.safetensors"
 
 
 def _check_frozen(encoders) -> None:
@@ -293,8 +256,5 @@ def _rows_digest(rows) -> str:
     digest = hashlib.sha256()
     for name in _ENCODER_INPUTS:
         if name in rows[0]:
-            digest.update(name.encode())
-            for values in _column(rows, name):
-                digest.update(len(values).to_bytes(8, "little"))
-                digest.update(np.asarray(values, dtype=np.int64).tobytes())
+            feed(digest, [name, *map(np.asarray, _column(rows, name))])
     return digest.hexdigest()
