@@ -10,7 +10,7 @@ import numpy as np
 from transformers import EvalPrediction
 
 from hf_memaug.data.spans import IGNORED, answers_from_logits, tags_from_logits
-from hf_memaug.evaluation.spans import answer_scores, entity_f1
+from hf_memaug.evaluation.text_scores import answer_scores, entity_f1
 from hf_memaug.training.continual.stage import StageTrainer
 from hf_memaug.training.continual_trainer import ContinualTrainer
 from hf_memaug.training.domain_trainer import DomainTrainer
