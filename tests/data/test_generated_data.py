@@ -60,19 +60,14 @@ class TestReviews:
         assert len(set(row_hashes(dataset))) == len(dataset)
         assert leave_one_domain_out(dataset, "books").target == "books"
 
-    def test_labels_are_balanced_and_as_noisy_as_asked(self):
-        clean, noisy = generated_reviews(1000, noise=0.0), generated_reviews(1000, noise=0.3)
-        assert all(counts == {"negative": 500, "positive": 500} for counts in clean.counts().values())
-        # With every label wrong, the words mean their opposite.
-        wrong = generated_reviews(1000, noise=1.0)
-        sayings = [i for i, text in enumerate(wrong["text"]) if "my money back" in text]
-        assert sayings and all(wrong["label"][i] == 1 for i in sayings)
-        sayings = [i for i, text in enumerate(noisy["text"]) if "my money back" in text]
-        assert 0.2 < mean(noisy["label"][i] for i in sayings) < 0.4
+    def test_labels_are_balanced_and_some_are_wrong(self):
+        rows = generated_reviews(1000)
+        assert all(430 < number < 570 for counts in rows.counts().values() for number in counts.values())
+        sayings = [i for i, text in enumerate(rows["text"]) if "my money back" in text]
+        assert 0.05 < mean(rows["label"][i] for i in sayings) < 0.15
 
-    @pytest.mark.parametrize(("spurious", "low", "high"), [(0.9, 0.86, 0.94), (0.5, 0.45, 0.55), (1.0, 1.0, 1.0)])
-    def test_remarks_go_with_the_label_one_way_here_and_the_other_way_next_door(self, spurious, low, high):
-        dataset = generated_reviews(4000, spurious=spurious)
+    def test_remarks_go_with_the_label_one_way_here_and_the_other_way_next_door(self):
+        dataset = generated_reviews(4000)
         order = list(CUES)
         for number, name in enumerate(order):
             pair = [remark.capitalize() for remark in CUES[name]]
@@ -82,7 +77,7 @@ class TestReviews:
                     for text, label in zip(dataset.domain(domain)["text"], dataset.domain(domain)["label"], strict=True)
                     if pair[0] in text or pair[1] in text
                 ]
-                assert len(agree) > 300 and low <= mean(agree) <= high
+                assert len(agree) > 300 and 0.86 <= mean(agree) <= 0.94
             elsewhere = {other for other in order if other not in (name, order[(number + 1) % 5])}
             assert not any(pair[0] in row["text"] for row in dataset if row["domain"] in elsewhere)
 
@@ -95,8 +90,6 @@ class TestReviews:
         ("kwargs", "message"),
         [
             ({"rows_per_domain": 0}, "`rows_per_domain` is 0"),
-            ({"noise": -0.1}, "`noise` is -0.1"),
-            ({"spurious": 1.1}, "`spurious` is 1.1"),
             ({"domains": ["book"]}, "`domains` asks for 'book'.*Did you mean 'books'"),
         ],
     )
