@@ -2,13 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images as DomainBed varies them in training (Gulrajani and Lopez-Paz, 2021), on PIL alone."""
 
-from __future__ import annotations
-
 import math
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    import torch
+import random
 
 # The part of the image's area that a crop keeps, and its width over its height.
 CROP_SCALE = (0.7, 1.0)
@@ -19,7 +14,7 @@ GREY_RATE = 0.1
 SEED_COLUMN = "augmentation_seed"
 
 
-def augment_image(image, size: tuple[int, int] | None = None, generator: torch.Generator | None = None):
+def augment_image(image, size: tuple[int, int] | None, generator: random.Random):
     """
     A random crop of 70 to 100 % of the image, flipped left to right every other time, with brightness, contrast,
     saturation and hue changed by up to 0.3 in a random order, and grey one time in ten.
@@ -27,31 +22,29 @@ def augment_image(image, size: tuple[int, int] | None = None, generator: torch.G
     Args:
         image (`PIL.Image.Image`): an RGB image.
         size (`tuple[int, int]`, *optional*): height and width of the result. By default those of `image`.
-        generator (`torch.Generator`, *optional*): where the random numbers come from. By default torch's own.
+        generator (`random.Random`): where the random numbers come from.
     """
-    import torch
     from PIL import Image, ImageEnhance, ImageOps
 
     height, width = (image.height, image.width) if size is None else size
     # Cropped first: a resize of the box alone would look at the pixels around it.
     image = image.crop(_crop_box(image.width, image.height, generator))
     image = image.resize((width, height), Image.Resampling.BILINEAR)
-    if _uniform(0, 1, generator) < 0.5:
+    if generator.random() < 0.5:
         image = ImageOps.mirror(image)
-    enhancers = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
-    for number in torch.randperm(len(enhancers) + 1, generator=generator).tolist():
-        change = _uniform(-JITTER, JITTER, generator)
-        image = enhancers[number](image).enhance(1 + change) if number < 3 else _turned_hue(image, change)
-    return image.convert("L").convert("RGB") if _uniform(0, 1, generator) < GREY_RATE else image
+    for enhancer in generator.sample((ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color, None), 4):
+        change = generator.uniform(-JITTER, JITTER)
+        image = enhancer(image).enhance(1 + change) if enhancer is not None else _turned_hue(image, change)
+    return image.convert("L").convert("RGB") if generator.random() < GREY_RATE else image
 
 
-def _crop_box(width: int, height: int, generator: torch.Generator | None) -> tuple[int, int, int, int]:
+def _crop_box(width: int, height: int, generator: random.Random) -> tuple[int, int, int, int]:
     for _ in range(10):
-        area = width * height * _uniform(*CROP_SCALE, generator)
-        ratio = math.exp(_uniform(math.log(CROP_RATIO[0]), math.log(CROP_RATIO[1]), generator))
+        area = width * height * generator.uniform(*CROP_SCALE)
+        ratio = math.exp(generator.uniform(math.log(CROP_RATIO[0]), math.log(CROP_RATIO[1])))
         across, down = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
         if 0 < across <= width and 0 < down <= height:
-            left, top = _below(width - across + 1, generator), _below(height - down + 1, generator)
+            left, top = generator.randint(0, width - across), generator.randint(0, height - down)
             return left, top, left + across, top + down
     # Long and narrow: the middle, with the nearest ratio that is allowed.
     across, down = min(width, round(height * CROP_RATIO[1])), min(height, round(width / CROP_RATIO[0]))
@@ -66,15 +59,3 @@ def _turned_hue(image, change: float):
     hue, saturation, value = image.convert("HSV").split()
     hue = hue.point([(level + int(change * 255)) % 256 for level in range(256)])
     return Image.merge("HSV", (hue, saturation, value)).convert("RGB")
-
-
-def _uniform(low: float, high: float, generator: torch.Generator | None) -> float:
-    import torch
-
-    return low + (high - low) * torch.rand((), generator=generator).item()
-
-
-def _below(limit: int, generator: torch.Generator | None) -> int:
-    import torch
-
-    return int(torch.randint(limit, (), generator=generator))

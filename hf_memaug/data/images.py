@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import io
 import os
+import random
 from typing import TYPE_CHECKING, Any
 
 from hf_memaug.data.augmentation import SEED_COLUMN, augment_image
@@ -102,7 +103,7 @@ class ImageCollator:
         options = {}
         if SEED_COLUMN in rows[0]:
             size = self._output_size()
-            generators = [torch.Generator().manual_seed(row[SEED_COLUMN]) for row in rows]
+            generators = [random.Random(row[SEED_COLUMN]) for row in rows]
             images = [augment_image(image, size, one) for image, one in zip(images, generators, strict=True)]
             # They have their size already; a processor that cuts off the border would cut once more.
             options = {"do_resize": False, "do_center_crop": False}

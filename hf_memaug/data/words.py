@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokenizers of whole words, for models that are trained from scratch and grow, and the vectors of words."""
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from hf_memaug.configuration.words import check_word_tokenizer, parted
+from hf_memaug.configuration.words import check_word_tokenizer
 
 SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
 
@@ -34,7 +33,7 @@ def word_tokenizer(
     backend = Tokenizer(models.WordLevel({}, unk_token=SPECIAL["unk_token"]))
     backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
-    words = _by_count(_count(backend, texts), 1, set(SPECIAL.values()))[:max_words]
+    words = _frequent_words(backend, texts)[:max_words]
     vocabulary = {word: place for place, word in enumerate([*SPECIAL.values(), *words])}
     backend.model = models.WordLevel(vocabulary, unk_token=SPECIAL["unk_token"])
     end = f" {SPECIAL['eos_token']}" if end_of_text else ""
@@ -54,8 +53,8 @@ def word_tokenizer(
 
 def new_words(tokenizer, texts: Iterable[str], min_count: int = 1) -> list[str]:
     """The words of `texts` that are missing from a word-level tokenizer, the most frequent first."""
-    counts = _count(check_word_tokenizer(tokenizer), texts)
-    return _by_count(counts, min_count, set(tokenizer.get_vocab()))
+    known = tokenizer.get_vocab()
+    return [word for word in _frequent_words(check_word_tokenizer(tokenizer), texts, min_count) if word not in known]
 
 
 def read_word_vectors(path: str | Path, words: Iterable[str]) -> dict:
@@ -98,14 +97,13 @@ def _vector_lines(path: str | Path) -> Iterator[tuple[int, list[str]]]:
                 yield number, parts
 
 
-def _count(backend, texts: Iterable[str]) -> Counter:
-    counts: Counter[str] = Counter()
-    for text in texts:
-        counts.update(parted(backend, text))
-    return counts
+def _frequent_words(backend, texts: Iterable[str], min_count: int = 1) -> list[str]:
+    """The words of texts as the backend of a tokenizer parts them; of equally frequent ones, in alphabetical order."""
+    from tokenizers import Tokenizer, models, trainers
 
-
-def _by_count(counts: Counter, min_count: int, known: set[str]) -> list[str]:
-    kept = [word for word, count in counts.items() if count >= min_count and word not in known]
-    # Equally frequent words are sorted by name, so that the order of the texts does not matter.
-    return sorted(kept, key=lambda word: (-counts[word], word))
+    learner = Tokenizer(models.WordLevel({}, unk_token=SPECIAL["unk_token"]))
+    learner.normalizer, learner.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
+    trainer = trainers.WordLevelTrainer(vocab_size=2**31, min_frequency=min_count, show_progress=False)
+    learner.train_from_iterator(texts, trainer)
+    places = learner.get_vocab()
+    return sorted(places, key=places.__getitem__)
