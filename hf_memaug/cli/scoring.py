@@ -263,7 +263,7 @@ def _molecule(number: int, smiles: str) -> Mapping[str, Any]:
 
 
 def _graphs(predictor: Predictor, options: Any, given: Sequence[str]) -> list[dict[str, Any]]:
-    from hf_memaug.data.graph_loading import load_graphs
+    from hf_memaug.data.graphs import load_graphs
     from hf_memaug.runs import graphs
     from hf_memaug.runs.rows import data_name, told_as_options
 

@@ -7,8 +7,15 @@ from hf_memaug.configuration.words import add_words
 from hf_memaug.data.digits import generated_digits, mnist_domains
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.generated import generated_graphs, generated_reviews
-from hf_memaug.data.graph_loading import holds_edges, load_graphs, tu_graphs
-from hf_memaug.data.graphs import GraphCollator, check_graphs, feature_sizes, undirected_graph
+from hf_memaug.data.graphs import (
+    GraphCollator,
+    check_graphs,
+    feature_sizes,
+    holds_edges,
+    load_graphs,
+    tu_graphs,
+    undirected_graph,
+)
 from hf_memaug.data.images import ImageCollator, check_images, decode_image
 from hf_memaug.data.loading import load_domains
 from hf_memaug.data.molecules import graph_from_smiles, load_molecules, molecule_graphs

@@ -9,17 +9,23 @@ Features are categories: integers from 0. An undirected edge is stored in both d
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hf_memaug.data.broken_rows import check_column
+from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.labels import how_named, labels_of
+from hf_memaug.data.loading import load_domains
 from hf_memaug.data.messages import listed
+from hf_memaug.data.readers import json_rows, table_stem, table_suffix, visible
 
 if TYPE_CHECKING:
     import torch
 
 Graph = dict[str, list]
+_EDGE_COLUMNS = ("num_nodes", "edges", "node_labels")
 
 
 def undirected_graph(
@@ -55,7 +61,7 @@ def undirected_graph(
     return graph
 
 
-def degree_features(num_nodes: int, edges: Iterable[Sequence[int]], max_degree: int) -> list[list[int]]:
+def degree_features(num_nodes: int, edges: Iterable[Sequence[int]], max_degree: int = 64) -> list[list[int]]:
     """The number of each node's neighbours as its only feature, no more than `max_degree`."""
     neighbours: list[set[int]] = [set() for _ in range(num_nodes)]
     for one, other in edges:
@@ -97,6 +103,85 @@ def check_graphs(dataset, broken: str = "refuse"):
             `"skip"` returns the dataset without them and logs a warning.
     """
     return check_column(dataset, "graph", check_graph, broken, "rows are no graphs")
+
+
+def holds_edges(source: Any) -> bool:
+    """Whether a file of JSON lines, or the first such file of a folder, has rows with `num_nodes` and `edges`."""
+    if not isinstance(source, (str, os.PathLike)) or not Path(source).exists():
+        return False
+    path = Path(source)
+    files = [path] if path.is_file() else [file for file in visible(path) if file.is_file()]
+    first = next((file for file in files if table_suffix(file) in (".jsonl", ".jsonl.gz")), None)
+    return first is not None and {"num_nodes", "edges"} <= set(next(json_rows(first), {}))
+
+
+def load_graphs(source: Any, *, broken: str = "refuse", **kwargs) -> DomainDataset:
+    """
+    Loads rows with a graph from any source of `load_domains`. Where nodes have no labels, or all the same, in any of
+    the files, a node's feature is its number of neighbours, no more than 64.
+
+    Args:
+        source (`Any`): rows with `graph`; or with `num_nodes`, `edges` (pairs of nodes, each edge once) and optionally
+            `node_labels`. A file of these without a column of domains is one domain of its name, and of a folder each
+            file is one.
+        broken (`str`, *optional*, defaults to `"refuse"`): see `check_graphs`.
+        kwargs (*optional*):
+            `label`, `domain`, `split`, `labels`, `on_empty` of `load_domains`.
+    """
+    if holds_edges(source) and Path(source).is_file():
+        path = Path(source)
+        if kwargs.get("domain", "domain") not in next(json_rows(path)):
+            source = {table_stem(path): path}
+    rows = load_domains(source, text=None, **kwargs)
+    if "graph" not in rows.column_names:
+        columns = [name for name in _EDGE_COLUMNS if name in rows.column_names]
+        if columns[:2] != ["num_nodes", "edges"]:
+            raise ValueError(
+                f"`source` has no column 'graph', nor 'num_nodes' and 'edges'; it has: {listed(rows.column_names)}."
+            )
+        values = zip(*(rows[name] for name in columns), strict=True)
+        edges = [dict(zip(columns, row, strict=True)) for row in values]
+        rows = rows.with_columns(graph=_graphs_of_edges(edges)).without_columns(*columns)
+    return check_graphs(rows, broken)
+
+
+def tu_graphs(folder: str | os.PathLike, name: str) -> DomainDataset:
+    """
+    A set of the TU collection (Morris et al., 2020), such as PROTEINS or IMDB-BINARY, as one domain of its name.
+
+    Args:
+        folder (`str` or `os.PathLike`): the `root` of torch-geometric's `TUDataset`, which downloads the set if it is
+            missing.
+        name (`str`): the set.
+    """
+    try:
+        from torch_geometric.datasets import TUDataset
+    except ImportError as error:
+        raise ImportError("`tu_graphs` needs torch-geometric; run `pip install hf_memaug[graph]`.") from error
+    rows, labels = [], []
+    for data in TUDataset(str(folder), name):
+        node_labels = None if data.x is None else data.x.argmax(dim=-1).tolist()
+        rows.append({"num_nodes": data.num_nodes, "edges": data.edge_index.t().tolist(), "node_labels": node_labels})
+        labels.append(int(data.y))
+    graphs = _graphs_of_edges(rows)
+    return DomainDataset({"graph": graphs, "label": labels, "domain": [name] * len(graphs)})
+
+
+def _graphs_of_edges(rows: Sequence[Mapping[str, Any]]) -> list[Graph]:
+    labels = [row.get("node_labels") for row in rows]
+    given = [one for one in labels if one is not None]
+    degrees = len(given) < len(labels) or len({label for one in given for label in one}) < 2
+    graphs = []
+    for number, row in enumerate(rows):
+        try:
+            count, edges = row["num_nodes"], row["edges"]
+            features = degree_features(count, edges) if degrees else [[one] for one in row["node_labels"]]
+            if len(features) != count:
+                raise ValueError(f"`num_nodes` is {count}, and there are {len(features)} `node_labels`")
+            graphs.append(undirected_graph(features, edges))
+        except (IndexError, TypeError, ValueError) as error:
+            raise ValueError(f"`source`: graph {number} cannot be read: {error}") from error
+    return graphs
 
 
 class FeatureSizes(NamedTuple):

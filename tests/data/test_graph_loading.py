@@ -50,5 +50,3 @@ def test_rows_with_graphs_and_without(tmp_path):
     ):
         with pytest.raises(ValueError, match=words):
             load_graphs([{**TRIANGLE, **wrong, "label": 0, "domain": "a"}])
-    with pytest.raises(ValueError, match="`max_degree` is 0"):
-        load_graphs([{**TRIANGLE, "label": 0, "domain": "a"}], max_degree=0)
