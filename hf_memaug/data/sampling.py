@@ -4,7 +4,7 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import count
+from itertools import count, islice
 
 import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
@@ -18,11 +18,12 @@ class _EpochSampler(Sampler[int]):
 
     Args:
         domains (`Sequence[str]`): the domain of each row.
+        rows (`int`): how many rows of a domain come one after the other.
         seed (`int`): decides the order, together with the epoch.
     """
 
-    def __init__(self, domains: Sequence[str], seed: int = 0):
-        self.domains, self.seed, self.epoch = list(domains), seed, 0
+    def __init__(self, domains: Sequence[str], rows: int = 1, seed: int = 0):
+        self.domains, self.rows, self.seed, self.epoch = list(domains), rows, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -30,10 +31,12 @@ class _EpochSampler(Sampler[int]):
     def __len__(self) -> int:
         return len(self.domains)
 
-    def _start(self) -> tuple[random.Random, dict[str, Iterator[int]]]:
-        """The random numbers of an epoch, and the endless rows of each domain."""
+    def __iter__(self) -> Iterator[int]:
         generator = random.Random(f"{self.seed} {self.epoch}")
-        return generator, _rows_of(self.domains, generator)
+        return islice(self.endless(_rows_of(self.domains, generator), generator), len(self))
+
+    def endless(self, rows_of: dict[str, Iterator[int]], generator: random.Random) -> Iterator[int]:
+        raise NotImplementedError
 
 
 class DomainBalancedSampler(_EpochSampler):
@@ -42,10 +45,8 @@ class DomainBalancedSampler(_EpochSampler):
     repeats, and a large one does not finish.
     """
 
-    def __iter__(self) -> Iterator[int]:
-        generator, rows_of = self._start()
-        rows = _in_turn(rows_of, generator)
-        return (next(rows) for _ in range(len(self)))
+    def endless(self, rows_of, generator):
+        return _in_turn(rows_of, generator)
 
 
 class OneDomainSampler(_EpochSampler):
@@ -54,18 +55,9 @@ class OneDomainSampler(_EpochSampler):
     come from it.
     """
 
-    def __init__(self, domains: Sequence[str], rows: int, seed: int = 0):
-        super().__init__(domains, seed)
-        self.rows = rows
-
-    def __iter__(self) -> Iterator[int]:
-        generator, rows_of = self._start()
-        left = len(self)
-        while left > 0:
-            domain = generator.choice(list(rows_of))
-            size = min(self.rows, left)
-            yield from (next(rows_of[domain]) for _ in range(size))
-            left -= size
+    def endless(self, rows_of, generator):
+        while True:
+            yield from islice(rows_of[generator.choice(list(rows_of))], self.rows)
 
 
 class DomainAfterDomainSampler(_EpochSampler):
@@ -74,20 +66,16 @@ class DomainAfterDomainSampler(_EpochSampler):
     epoch has as many whole rounds as the data has rows for, at least one.
     """
 
-    def __init__(self, domains: Sequence[str], rows: int, seed: int = 0):
-        super().__init__(domains, seed)
-        self.rows, self.round = rows, rows * len(set(self.domains))
-
     def __len__(self) -> int:
-        return max(len(self.domains) // self.round, 1) * self.round
+        round_of_rows = self.rows * len(set(self.domains))
+        return max(len(self.domains) // round_of_rows, 1) * round_of_rows
 
-    def __iter__(self) -> Iterator[int]:
-        generator, rows_of = self._start()
+    def endless(self, rows_of, generator):
         names = sorted(rows_of)
-        for _ in range(len(self) // self.round):
+        while True:
             generator.shuffle(names)
             for name in names:
-                yield from (next(rows_of[name]) for _ in range(self.rows))
+                yield from islice(rows_of[name], self.rows)
 
 
 class EpisodeSampler(Sampler[int]):
@@ -143,12 +131,10 @@ class EpisodeSampler(Sampler[int]):
         for target in self.meta_targets:
             sources = _in_turn({name: rows for name, rows in rows_of.items() if name != target}, generator)
             for _ in range(self.episode_steps):
-                source = [[next(sources) for _ in range(self.source_rows)] for _ in batches]
-                other = [[next(rows_of[target]) for _ in range(self.target_rows)] for _ in batches]
-                for _ in range(self.inner_steps):
-                    for batch in batches:
-                        yield from source[batch]
-                        yield from other[batch]
+                source = [[*islice(sources, self.source_rows)] for _ in batches]
+                other = [[*islice(rows_of[target], self.target_rows)] for _ in batches]
+                for batch in [*batches] * self.inner_steps:
+                    yield from [*source[batch], *other[batch]]
 
 
 class SeededRowsSampler(Sampler[tuple[int, int]]):
@@ -220,7 +206,7 @@ class SeededStream(IterableDataset):
 
     def __iter__(self) -> Iterator[dict]:
         worker = get_worker_info()
-        places = count(0, 1) if worker is None else count(worker.id, worker.num_workers)
+        places = count() if worker is None else count(worker.id, worker.num_workers)
         for epoch in count():
             if hasattr(self.dataset, "set_epoch"):
                 self.dataset.set_epoch(epoch)

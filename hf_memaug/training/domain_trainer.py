@@ -172,7 +172,7 @@ class DomainTrainer(BaseTrainer):
             rows = self.args.train_batch_size * self.args.gradient_accumulation_steps * self.args.world_size
             sampler = DomainAfterDomainSampler(domains_of(dataset, "train_dataset"), rows, self.data_seed)
         else:
-            sampler = DomainBalancedSampler(domains_of(dataset, "train_dataset"), self.data_seed)
+            sampler = DomainBalancedSampler(domains_of(dataset, "train_dataset"), seed=self.data_seed)
         if self.args.augment_images:
             dataset, sampler = SeededRows(dataset), SeededRowsSampler(sampler, self.data_seed)
         return self.train_loader(dataset, sampler, self._train_batch_size)
