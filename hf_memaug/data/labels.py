@@ -20,16 +20,13 @@ def is_missing(value: Any) -> bool:
 
 def as_id(value: Any) -> int | None:
     """The integer that a value stands for (1, True, 1.0, "1", "1.0"), else `None`."""
-    if isinstance(value, str):
-        try:
-            value = float(value) if value.strip().lstrip("+-")[:1].isdigit() else None
-        except ValueError:
-            return None
-    elif hasattr(value, "item"):
-        value = value.item()
-    if not isinstance(value, (int, float)) or value != value or value in (float("inf"), float("-inf")):
+    if isinstance(value, str) and not value.strip().lstrip("+-")[:1].isdigit():
         return None
-    return int(value) if value == int(value) else None
+    try:
+        number = float(value)
+    except (OverflowError, TypeError, ValueError):
+        return None
+    return int(number) if number.is_integer() else None
 
 
 def labels_of(rows: Sequence[Mapping[str, Any]]) -> list[int] | None:
@@ -37,12 +34,9 @@ def labels_of(rows: Sequence[Mapping[str, Any]]) -> list[int] | None:
     name = next((name for name in LABEL_COLUMNS if name in rows[0]), None)
     if name is None:
         return None
-    found = []
-    for row in rows:
-        label = as_id(row[name])
-        if label is None:
-            raise ValueError(f"`{name}` is {row[name]!r}, which is no class. Give integers.")
-        found.append(label)
+    found = [as_id(row[name]) for row in rows]
+    if None in found:
+        raise ValueError(f"`{name}` is {rows[found.index(None)][name]!r}, which is no class. Give integers.")
     return found
 
 

@@ -4,7 +4,7 @@
 
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -81,28 +81,55 @@ def _finish(piece: Piece, names: ColumnNames, split: str | None, on_empty: str) 
         check_split(split, columns["split"], origin)
         columns = _kept(columns, [value == split for value in columns["split"]])
     columns = _renamed(columns, origin, names)
-    _check_inputs(columns, origin)
+    for name in ("text", "text_pair"):
+        _refuse_rows(
+            [not isinstance(value, str) and not is_missing(value) for value in columns.get(name, ())],
+            f"`{name}` must hold strings, but",
+            f"of {origin} do not. Write text.",
+        )
+    if "image" in columns:
+        # As `datasets` stores an image, in memory and in Parquet.
+        columns["image"] = [
+            (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
+            for value in columns["image"]
+        ]
     if names.label is not None:
-        columns["label"] = _checked_labels(columns["label"], origin)
-    columns["domain"] = _checked_domains(columns["domain"], origin)
+        labels = columns["label"]
+        advice = f"of {origin}. Fill it in, delete those rows, or pass `label=None`."
+        _refuse_rows(map(is_missing, labels), "`label` is missing in", advice)
+        _refuse_rows(
+            [isinstance(value, (list, dict)) for value in labels],
+            "`label` must hold one class per row, but",
+            f"of {origin} hold several. Pass `label=None` for tags per token; the column is then kept under its own "
+            "name if that is not 'label'.",
+        )
+        columns["label"] = [value.strip() if isinstance(value, str) else value for value in labels]
+    advice = f"of {origin}. Fill it in or delete them."
+    _refuse_rows(map(is_missing, columns["domain"]), "`domain` is missing or an empty name in", advice)
+    columns["domain"] = [sys.intern(str(value).strip()) for value in columns["domain"]]
     return replace(piece, columns=_without_empty(columns, names, origin, on_empty))
+
+
+def _refuse_rows(wrong: Iterable[bool], before: str, after: str) -> None:
+    """Raises an error that names the wrong rows between two parts of a sentence."""
+    rows = [row for row, is_wrong in enumerate(wrong) if is_wrong]
+    if rows:
+        raise ValueError(f"{before} {some_rows(rows)} {after}")
 
 
 def _renamed(columns: Columns, origin: str, names: ColumnNames) -> Columns:
     has_other_input = names.text == "text" and any(name in columns for name in ("tokens", "image", "graph"))
-    for option, name, hint in (
-        ("domain", names.domain, "Name the column with the domain, or give a dict {domain: source}, or `domain=None`."),
-        ("label", names.label, "Name the column with the class, or pass `label=None` for unlabelled rows."),
-        (
-            "text",
-            None if has_other_input else names.text,
-            "Name the column with the text, or pass `text=None` for rows without text.",
-        ),
-        ("text_pair", names.text_pair, "Name the column with the second text."),
+    for option, what in (
+        ("domain", "the domain, or give a dict {domain: source}, or `domain=None`."),
+        ("label", "the class, or pass `label=None` for unlabelled rows."),
+        ("text", "the text, or pass `text=None` for rows without text."),
+        ("text_pair", "the second text."),
     ):
-        if name is not None and name not in columns:
+        name = getattr(names, option)
+        if name is not None and name not in columns and not (option == "text" and has_other_input):
             raise ValueError(
-                f"`{option}` is {name!r}, but {origin} has no such column. {did_you_mean(name, columns)} {hint}"
+                f"`{option}` is {name!r}, but {origin} has no such column. {did_you_mean(name, columns)} Name the "
+                f"column with {what}"
             )
     pair = names.text_pair
     if pair is None and not all(is_missing(value) for value in columns.get("text_pair", ())):
@@ -115,70 +142,25 @@ def _renamed(columns: Columns, origin: str, names: ColumnNames) -> Columns:
     return {name: named[name] for name in dict.fromkeys([*order, *named])}
 
 
-def _check_inputs(columns: Columns, origin: str) -> None:
-    for name in ("text", "text_pair"):
-        values = columns.get(name, ())
-        wrong = [row for row, value in enumerate(values) if not isinstance(value, str) and not is_missing(value)]
-        if wrong:
-            kind = type(values[wrong[0]]).__name__
-            raise ValueError(
-                f"`{name}` must hold strings, but {some_rows(wrong)} of {origin} do not ({kind}). Write text."
-            )
-    if "image" in columns:
-        # As `datasets` stores an image, in memory and in Parquet.
-        columns["image"] = [
-            (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
-            for value in columns["image"]
-        ]
-
-
-def _checked_labels(values: list, origin: str) -> list:
-    missing = [row for row, value in enumerate(values) if is_missing(value)]
-    if missing:
-        raise ValueError(
-            f"`label` is missing in {some_rows(missing)} of {origin}. Fill it in, delete those rows, or "
-            "pass `label=None`."
-        )
-    nested = [row for row, value in enumerate(values) if isinstance(value, (list, dict))]
-    if nested:
-        raise ValueError(
-            f"`label` must hold one class per row, but {some_rows(nested)} of {origin} hold several. Pass "
-            "`label=None` for tags per token; the column is then kept under its own name if that is not 'label'."
-        )
-    return [value.strip() if isinstance(value, str) else value for value in values]
-
-
-def _checked_domains(values: list, origin: str) -> list[str]:
-    missing = [row for row, value in enumerate(values) if is_missing(value)]
-    if missing:
-        raise ValueError(
-            f"`domain` is missing or an empty name in {some_rows(missing)} of {origin}. Fill it in or delete them."
-        )
-    return [sys.intern(str(value).strip()) for value in values]
-
-
 def _without_empty(columns: Columns, names: ColumnNames, origin: str, on_empty: str) -> Columns:
-    empty: set[int] = set()
+    keep = [True] * len(columns["domain"])
     for name in INPUT_COLUMNS:
-        rows = [
-            i for i, v in enumerate(columns.get(name, ())) if is_missing(v) or (isinstance(v, (list, dict)) and not v)
-        ]
-        if rows and on_empty == "raise":
+        values = columns.get(name, ())
+        empty = [is_missing(value) or (isinstance(value, (list, dict)) and not value) for value in values]
+        if on_empty == "raise":
             column = getattr(names, name, None) or name
-            raise ValueError(
-                f'`{column}` is empty in {some_rows(rows)} of {origin}. Fill it in, or pass `on_empty="drop"` to leave '
-                "such rows out."
-            )
-        empty.update(rows)
-    if not empty:
+            advice = f'of {origin}. Fill it in, or pass `on_empty="drop"` to leave such rows out.'
+            _refuse_rows(empty, f"`{column}` is empty in", advice)
+        keep = [kept and not is_empty for kept, is_empty in zip(keep, empty, strict=True)] if empty else keep
+    if all(keep):
         return columns
-    kept = _kept(columns, [row not in empty for row in range(len(columns["domain"]))])
+    kept = _kept(columns, keep)
     lost = sorted(set(columns["domain"]) - set(kept["domain"]))
     if lost:
         raise ValueError(
             f"`on_empty`: every row of the domain {listed(lost)} in {origin} is empty. Leave that domain out."
         )
-    logger.warning("%s: %d rows with an empty input dropped.", origin, len(empty))
+    logger.warning("%s: %d rows with an empty input dropped.", origin, keep.count(False))
     return kept
 
 
@@ -188,18 +170,16 @@ def _kept(columns: Columns, keep: list[bool]) -> Columns:
 
 
 def _joined(pieces: Sequence[Piece]) -> Columns:
-    first = pieces[0]
-    inputs = {name for name in first.columns if name in INPUT_COLUMNS}
-    for piece in pieces[1:]:
-        other = {name for name in piece.columns if name in INPUT_COLUMNS}
-        if other != inputs:
+    first, inputs = pieces[0], [{*piece.columns} & {*INPUT_COLUMNS} for piece in pieces]
+    for piece, found in zip(pieces, inputs, strict=True):
+        if found != inputs[0]:
             raise ValueError(
-                f"`source`: {first.origin} has the inputs {listed(sorted(inputs))}, but {piece.origin} has "
-                f"{listed(sorted(other))}. All domains need the same ones."
+                f"`source`: {first.origin} has the inputs {listed(sorted(inputs[0]))}, but {piece.origin} has "
+                f"{listed(sorted(found))}. All domains need the same ones."
             )
     joined: Columns = {name: [] for piece in pieces for name in piece.columns}
     for piece in pieces:
-        count = len(piece.columns["domain"])
+        missing = [None] * len(piece.columns["domain"])
         for name, values in joined.items():
-            values.extend(piece.columns.get(name) or [None] * count)
+            values.extend(piece.columns.get(name, missing))
     return joined

@@ -110,32 +110,22 @@ def opened(path: Path, newline: str | None = None):
 def json_rows(path: Path, option: str = "source") -> Iterator[Mapping[str, Any]]:
     """The rows of a file of JSON lines, or of a JSON list, one at a time. Errors name the option that gave the file."""
     with opened(path) as file:
-        first = next((line for line in file if line.strip()), "")
-        whole = first.lstrip().startswith("[")
+        is_list = next((line for line in file if line.strip()), "").lstrip().startswith("[")
     with opened(path) as file:
-        if whole:
+        texts = [("", file.read())] if is_list else ((f", line {number}", line) for number, line in enumerate(file, 1))
+        for place, text in texts:
+            if not text.strip():
+                continue
             try:
-                rows: Iterable = json.load(file)
+                found = json.loads(text)
             except ValueError as error:
-                raise ValueError(f"`{option}`: {path} is not valid JSON ({error}).") from error
-            numbered: Iterable[tuple[str, Any]] = ((f"entry {number}", row) for number, row in enumerate(rows))
-        else:
-            numbered = _json_lines(path, file, option)
-        for place, row in numbered:
-            if not isinstance(row, dict):
-                raise ValueError(f"`{option}`: {path}, {place}: a {type(row).__name__}, where a row {{...}} is needed.")
-            yield row
-
-
-def _json_lines(path: Path, file: Iterable[str], option: str) -> Iterator[tuple[str, Any]]:
-    for number, line in enumerate(file, start=1):
-        if line.strip():
-            try:
-                yield f"line {number}", json.loads(line)
-            except ValueError as error:
-                raise ValueError(
-                    f"`{option}`: {path}, line {number}: not valid JSON ({error}). Fix or delete that line."
-                ) from error
+                raise ValueError(f"`{option}`: {path}{place}: not valid JSON ({error}). Fix or delete it.") from error
+            for number, row in enumerate(found if is_list else [found]):
+                if not isinstance(row, dict):
+                    place = f", entry {number}" if is_list else place
+                    kind = type(row).__name__
+                    raise ValueError(f"`{option}`: {path}{place}: a {kind}, where a row {{...}} is needed.")
+                yield row
 
 
 def _read_csv(path: Path, delimiter: str) -> Columns:
@@ -146,23 +136,19 @@ def _read_csv(path: Path, delimiter: str) -> Columns:
             header = next(reader, [])
             if len(set(header)) != len(header):
                 raise ValueError(f"`source`: {path} has two columns of one name: {listed(header)}. Rename one.")
-            columns: Columns = {name: [] for name in header}
-            stores = list(columns.values())
+            rows = []
             for row in reader:
-                if not row:
-                    continue
-                if len(row) != len(header):
+                if row and len(row) != len(header):
                     raise ValueError(
                         f"`source`: {path}, line {reader.line_num}: {len(row)} fields, but the header has "
                         f"{len(header)}. Put fields that hold a separator or a line break in double quotes."
                     )
-                for store, value in zip(stores, row, strict=True):
-                    store.append(value)
+                rows.append(row)
     except csv.Error as error:
         raise ValueError(f"`source`: {path}, line {reader.line_num}: not valid CSV ({error}).") from error
     finally:
         csv.field_size_limit(limit)
-    return columns
+    return dict(zip(header, map(list, zip(*filter(None, rows), strict=True)), strict=False))
 
 
 def _read_parquet(path: Path) -> Columns:

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of named-entity recognition and of extractive question answering, to tokens and back. Rows are dictionaries."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple
 
@@ -25,11 +25,7 @@ def check_tags(rows: Iterable[dict], column: str = "ner_tags") -> None:
     for number, row in enumerate(rows):
         words, tags = row["tokens"], row[column]
         for name, given in (("tokens", words), (column, tags)):
-            if (
-                isinstance(given, str)
-                or not hasattr(given, "__len__")
-                or any(not isinstance(one, str) for one in given)
-            ):
+            if not _are(str, given):
                 raise ValueError(
                     f"`rows`: `{name}` must hold a list of strings, and is {given!r:.40} in row {number}. Write "
                     "JSON lines or Parquet, and tags by their names, such as B-Disease."
@@ -219,24 +215,21 @@ def _byte_level(tokenizer):
     return before if isinstance(before, ByteLevel) else None
 
 
-def _are_answers(one: Any) -> bool:
-    """Whether it is a dict with `text` (strings) and `answer_start` (as many integers)."""
-    if not isinstance(one, Mapping) or not {"text", "answer_start"} <= set(one):
-        return False
-    texts, starts = one["text"], one["answer_start"]
-    if not all(isinstance(several, (list, tuple)) for several in (texts, starts)) or len(texts) != len(starts):
-        return False
-    return all(isinstance(text, str) for text in texts) and all(isinstance(start, Integral) for start in starts)
+def _are(kind: type, values: Any) -> bool:
+    """Whether it is a list of these."""
+    is_list = isinstance(values, Collection) and not isinstance(values, str)
+    return is_list and all(isinstance(value, kind) for value in values)
 
 
 def _answer_span(number: int, row: dict) -> tuple[int, int] | None:
     """The characters of the first answer in the context."""
-    if not _are_answers(row["answers"]):
+    answers = row["answers"]
+    texts, starts = (answers.get(name) if isinstance(answers, Mapping) else None for name in ("text", "answer_start"))
+    if not _are(str, texts) or not _are(Integral, starts) or len(texts) != len(starts):
         raise ValueError(
             f"`rows`: row {number}: `answers` must hold `text` (strings) and `answer_start` (as many integers); it is "
-            f"{row['answers']!r:.80}. Write them as in SQuAD, empty for no answer."
+            f"{answers!r:.80}. Write them as in SQuAD, empty for no answer."
         )
-    texts, starts = row["answers"]["text"], row["answers"]["answer_start"]
     for text, start in zip(texts, starts, strict=True):
         if not text.strip():
             raise ValueError(f"`rows`: row {number}: the answer {text!r} is empty. For no answer, use empty lists.")

@@ -128,7 +128,7 @@ class TestRefusedRows:
             load_domains([row("")] * 9)
 
     def test_text_that_is_no_string(self):
-        with pytest.raises(ValueError, match=r"`text` must hold strings, but 1 row \(1\) of the list do not \(int\)"):
+        with pytest.raises(ValueError, match=r"`text` must hold strings, but 1 row \(1\) of the list do not"):
             load_domains([row(), row(5)])
 
     @pytest.mark.parametrize("missing", [None, "", float("nan")])
