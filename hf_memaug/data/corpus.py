@@ -13,8 +13,10 @@ import numpy as np
 import torch
 
 from hf_memaug.data.augmentation import SEED_COLUMN
+from hf_memaug.data.collators import PaddingCollator
 from hf_memaug.data.generated import generated_reviews
 from hf_memaug.data.readers import json_rows, opened, readable
+from hf_memaug.data.spans import IGNORED
 
 # The word of special tokens. The tokens of a word share a number.
 NO_WORD = -1
@@ -150,24 +152,17 @@ class WholeWordMasking:
             raise ValueError("`tokenizer` has no mask token. Use one of a masked language model.")
         if not 0 < share < 1:
             raise ValueError(f"`share` is {share}: choose one between 0 and 1, such as 0.15.")
-        self.mask, self.pad, self.size = tokenizer.mask_token_id, tokenizer.pad_token_id, len(tokenizer)
+        self.mask, self.pad, self.size = tokenizer.mask_token_id, PaddingCollator(tokenizer), len(tokenizer)
         self.special = np.array(sorted(tokenizer.all_special_ids))
         self.share, self.seed = share, seed
 
     def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
-        length = max(len(row["input_ids"]) for row in rows)
-        ids = np.full((len(rows), length), self.pad, dtype=np.int64)
-        labels = np.full((len(rows), length), -100, dtype=np.int64)
-        mask = np.zeros((len(rows), length), dtype=np.int64)
-        for place, row in enumerate(rows):
+        found = []
+        for row in rows:
             tokens = np.asarray(row["input_ids"])
-            count = len(tokens)
-            mask[place, :count] = 1
             masked, chosen = self._mask(tokens, np.asarray(row["word_ids"]), row.get(SEED_COLUMN))
-            ids[place, :count] = masked
-            labels[place, :count] = np.where(chosen, tokens, -100)
-        arrays = {"input_ids": ids, "attention_mask": mask, "labels": labels}
-        return {name: torch.from_numpy(array) for name, array in arrays.items()}
+            found.append({"input_ids": masked.tolist(), "labels": np.where(chosen, tokens, IGNORED).tolist()})
+        return self.pad(found)
 
     def _mask(self, tokens: np.ndarray, words: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
         random = np.random.default_rng(self._seed_of(tokens, seed))

@@ -8,6 +8,7 @@ import hashlib
 import operator
 import os
 import random
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -46,7 +47,11 @@ class DomainDataset:
                 f"`columns['domain']` must hold a non-empty string in every row, but does not in {some_rows(nameless)}."
             )
         if "label" in store:
-            store["label"] = [_as_int(label) for label in store["label"]]
+            # Integers of numpy and torch become plain ones.
+            store["label"] = [
+                operator.index(label) if hasattr(label, "__index__") and not isinstance(label, bool) else label
+                for label in store["label"]
+            ]
         self._columns = store
         self._num_rows = len(store["domain"])
         self._domains = tuple(dict.fromkeys(store["domain"]))
@@ -93,11 +98,10 @@ class DomainDataset:
         return self.select(key)
 
     def __repr__(self) -> str:
-        rows = {name: sum(counts.values()) for name, counts in self.counts().items()}
+        domains = ", ".join(f"{name} {count}" for name, count in Counter(self._columns["domain"]).items())
         return (
             f"DomainDataset({self._num_rows} rows, columns: {', '.join(self._columns)}, labels: "
-            f"{', '.join(self._label_names) or 'none'}, domains: "
-            f"{', '.join(f'{name} {count}' for name, count in rows.items()) or 'none'})"
+            f"{', '.join(self._label_names) or 'none'}, domains: {domains or 'none'})"
         )
 
     def select(self, indices: Iterable[int]) -> DomainDataset:
@@ -220,7 +224,13 @@ class DomainDataset:
                 is_split_into_words=text_name == "tokens",
                 **limits,
             )
-            _check_length(batch["input_ids"], max_length)
+            longest = max(map(len, batch["input_ids"]))
+            if max_length is not None and longest > max_length:
+                # Tokenizers cut nothing off where what they add is longer than the limit by itself.
+                raise ValueError(
+                    f"`max_length` is {max_length}, and a text has {longest} tokens: the tokens that the tokenizer or "
+                    "its template adds leave no room for the text. Give more."
+                )
             for name, values in batch.items():
                 encoded.setdefault(name, []).extend(values)
             if replies and pairs is not None:
@@ -246,21 +256,6 @@ class DomainDataset:
 
     def _replace(self, columns: Mapping[str, Sequence]) -> DomainDataset:
         return DomainDataset(columns, self._label_names)
-
-
-def _check_length(texts: list[list[int]], max_length: int | None) -> None:
-    """Tokenizers cut nothing off where what they add is longer than the limit by itself."""
-    longest = max(map(len, texts), default=0)
-    if max_length is not None and longest > max_length:
-        raise ValueError(
-            f"`max_length` is {max_length}, and a text has {longest} tokens: the tokens that the tokenizer or its "
-            "template adds leave no room for the text. Give more."
-        )
-
-
-def _as_int(value: Any) -> Any:
-    """Integers of numpy and torch as plain ones; everything else as it is, for the check that follows."""
-    return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value
 
 
 def _checked_label_names(columns: Mapping[str, list], label_names: Sequence[str] | None) -> tuple[str, ...]:

@@ -44,9 +44,7 @@ def feed(digest: hashlib._Hash, value: Any) -> None:
 def _encode(value: Any) -> tuple[str, bytes]:
     if value is None or isinstance(value, (bool, int, float)):
         return type(value).__name__, repr(value).encode()
-    if isinstance(value, str):
-        return "str", value.encode("utf-8", "surrogatepass")
-    if isinstance(value, os.PathLike):
+    if isinstance(value, (str, os.PathLike)):
         return "str", os.fspath(value).encode("utf-8", "surrogatepass")
     if isinstance(value, (bytes, bytearray)):
         return "bytes", bytes(value)

@@ -34,7 +34,7 @@ def labels_of(rows: Sequence[Mapping[str, Any]]) -> list[int] | None:
     name = next((name for name in LABEL_COLUMNS if name in rows[0]), None)
     if name is None:
         return None
-    found = [as_id(row[name]) for row in rows]
+    found: list = [as_id(row[name]) for row in rows]
     if None in found:
         raise ValueError(f"`{name}` is {rows[found.index(None)][name]!r}, which is no class. Give integers.")
     return found

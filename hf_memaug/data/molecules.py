@@ -31,8 +31,6 @@ BOND_FEATURES: dict[str, tuple] = {
 # `node_vocab_sizes` and `edge_vocab_sizes` of a model of molecules.
 ATOM_VOCAB_SIZES = [len(values) for values in ATOM_FEATURES.values()]
 BOND_VOCAB_SIZES = [len(values) for values in BOND_FEATURES.values()]
-_ATOM_PLACES = [{value: place for place, value in enumerate(values)} for values in ATOM_FEATURES.values()]
-_BOND_PLACES = [{value: place for place, value in enumerate(values)} for values in BOND_FEATURES.values()]
 
 
 def graph_from_smiles(smiles: str) -> Graph:
@@ -53,10 +51,10 @@ def graph_from_smiles(smiles: str) -> Graph:
         raise ValueError(f"`smiles` cannot be parsed: {smiles!r}.")
     if not molecule.GetNumAtoms():
         raise ValueError(f"`smiles` is a molecule without atoms: {smiles!r}.")
-    atoms = [_places(_ATOM_PLACES, _atom(atom)) for atom in molecule.GetAtoms()]
+    atoms = [_places(ATOM_FEATURES, _atom(atom)) for atom in molecule.GetAtoms()]
     bonds = list(molecule.GetBonds())
     ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds]
-    return undirected_graph(atoms, ends, [_places(_BOND_PLACES, _bond(bond)) for bond in bonds])
+    return undirected_graph(atoms, ends, [_places(BOND_FEATURES, _bond(bond)) for bond in bonds])
 
 
 def _atom(atom) -> tuple:
@@ -77,8 +75,10 @@ def _bond(bond) -> tuple:
     return str(bond.GetBondType()), str(bond.GetStereo()), bond.GetIsConjugated()
 
 
-def _places(tables: list[dict], values: tuple) -> list[int]:
-    return [table.get(value, len(table) - 1) for table, value in zip(tables, values, strict=True)]
+def _places(features: dict[str, tuple], values: tuple) -> list[int]:
+    """The place of each value among those that its feature can have; the last one is for all others."""
+    pairs = zip(features.values(), values, strict=True)
+    return [known.index(value) if value in known else len(known) - 1 for known, value in pairs]
 
 
 def molecule_graphs(dataset: DomainDataset, smiles: str = "smiles", broken: str = "refuse") -> DomainDataset:

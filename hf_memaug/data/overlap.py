@@ -44,9 +44,9 @@ def row_hashes(dataset: DomainDataset) -> list[str]:
     SHA-256 of each row's input: of `text`, `text_pair` and `image` where they are there, else of `tokens`, `graph` or
     `input_ids`. Label and domain do not count: a text under another label is the same text.
     """
-    present: list[str] = [name for name in ("text", "text_pair", "image") if name in dataset.column_names]
-    alone: list[str] = [name for name in ("tokens", "graph", "input_ids") if name in dataset.column_names]
-    present = present or alone[:1]
+    together, alone = ("text", "text_pair", "image"), ("tokens", "graph", "input_ids")
+    present = [name for name in together if name in dataset.column_names]
+    present = present or [name for name in alone if name in dataset.column_names][:1]
     if not present:
         raise ValueError(
             "`dataset` has no column 'text', 'tokens', 'image', 'graph' or 'input_ids' to compare rows by; it has: "

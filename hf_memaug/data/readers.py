@@ -7,10 +7,10 @@ import gzip
 import json
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from hf_memaug.data.messages import listed
 
@@ -98,13 +98,11 @@ def visible(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "_")))
 
 
-@contextmanager
-def opened(path: Path, newline: str | None = None):
+def opened(path: Path, newline: str | None = None) -> TextIO:
     """A text file, compressed or not."""
-    opener = gzip.open if path.name.lower().endswith(".gz") else open
+    opener: Callable = gzip.open if path.name.lower().endswith(".gz") else open
     # utf-8-sig reads plain UTF-8 too, and drops the mark that spreadsheets put in front.
-    with opener(path, "rt", encoding="utf-8-sig", newline=newline) as file:
-        yield file
+    return opener(path, "rt", encoding="utf-8-sig", newline=newline)
 
 
 def json_rows(path: Path, option: str = "source") -> Iterator[Mapping[str, Any]]:

@@ -70,7 +70,15 @@ def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piec
     if library == "datasets" and hasattr(source, "with_format") and hasattr(source, "__len__"):
         return [_dataset_piece(source, names)]
     if isinstance(source, Mapping):
-        return _domain_pieces(source, names, split)
+        if not source:
+            raise ValueError("`source` is an empty dict; it must map each domain's name to its data.")
+        if any(map(is_missing, source)):
+            raise ValueError("`source` has an empty domain name among its keys. Give that domain a name.")
+        return [
+            replace(piece, origin=f"{piece.origin} of domain {str(name)!r}").with_domain(names.domain, str(name))
+            for name, part in source.items()
+            for piece in find_pieces(part, names, split)
+        ]
     if isinstance(source, Sequence) and not isinstance(source, bytes):
         odd = [row for row, value in enumerate(source) if not isinstance(value, Mapping)]
         if odd:
@@ -81,20 +89,6 @@ def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piec
         f"`source` is a {type(source).__name__}; give a path, a datasets.Dataset or DatasetDict, a list of dicts, "
         "or a dict from domain names to one of these."
     )
-
-
-def _domain_pieces(source: Mapping, names: ColumnNames, split: str | None) -> list[Piece]:
-    """Of a dict from domain names to sources. The name overrides a domain column."""
-    if not source:
-        raise ValueError("`source` is an empty dict; it must map each domain's name to its data.")
-    pieces = []
-    for name, part in source.items():
-        if is_missing(name):
-            raise ValueError(f"`source` has the empty domain name {name!r} among its keys. Give that domain a name.")
-        for piece in find_pieces(part, names, split):
-            origin = f"{piece.origin} of domain {str(name)!r}"
-            pieces.append(replace(piece, origin=origin).with_domain(names.domain, str(name)))
-    return pieces
 
 
 def _dataset_piece(dataset: Any, names: ColumnNames) -> Piece:
@@ -109,10 +103,7 @@ def _dataset_piece(dataset: Any, names: ColumnNames) -> Piece:
 def _path_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piece]:
     if not path.exists():
         siblings = [other.name for other in visible(path.parent)] if path.parent.is_dir() else []
-        hint = (
-            did_you_mean(path.name, siblings) if siblings else f"Its folder, {str(path.parent)!r}, has no data either."
-        )
-        raise FileNotFoundError(f"`source`: there is no {str(path)!r}. {hint}")
+        raise FileNotFoundError(f"`source`: there is no {str(path)!r}. {did_you_mean(path.name, siblings)}")
     if path.is_file():
         return [Piece(read_table(path), path.name, label_names=label_file_names(path.parent))]
     # A .json in a data folder is more often a note about the data than data.
@@ -171,11 +162,9 @@ def _image_piece(path: Path, names: ColumnNames, split: str | None) -> Piece:
             f"`source`: the domain {listed(empty)} in {path} is empty, it has no image in `class/*.jpg`. Put its "
             "images there, or remove the domain's folder."
         )
-    rows = [(image, label, domain) for domain, images in found.items() for image, label in images]
-    images, labels, domains = (list(values) for values in zip(*rows, strict=True))
-    columns = {"image": images, names.domain: domains}
-    if names.label is not None:
-        columns[names.label] = labels
+    rows = [(image, domain, label) for domain, images in found.items() for image, label in images]
+    images, domains, labels = map(list, zip(*rows, strict=True))
+    columns = {"image": images, names.domain: domains, **({} if names.label is None else {names.label: labels})}
     return Piece(columns, str(path), label_names=label_file_names(path), split_done=True, is_image_folder=True)
 
 

@@ -224,7 +224,8 @@ def _are(kind: type, values: Any) -> bool:
 def _answer_span(number: int, row: dict) -> tuple[int, int] | None:
     """The characters of the first answer in the context."""
     answers = row["answers"]
-    texts, starts = (answers.get(name) if isinstance(answers, Mapping) else None for name in ("text", "answer_start"))
+    given: Any = answers if isinstance(answers, Mapping) else {}
+    texts, starts = given.get("text"), given.get("answer_start")
     if not _are(str, texts) or not _are(Integral, starts) or len(texts) != len(starts):
         raise ValueError(
             f"`rows`: row {number}: `answers` must hold `text` (strings) and `answer_start` (as many integers); it is "

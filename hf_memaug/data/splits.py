@@ -103,10 +103,19 @@ def leave_one_domain_out(
     _check_on_overlap(on_overlap)
     _check_share("dev_fraction", dev_fraction)
     held_out = train if test is None else test
-    _check_domains(train, held_out, target)
+    if train.label_names != held_out.label_names:
+        raise ValueError(
+            f"`test` has the labels {listed(held_out.label_names)}, but `train` has {listed(train.label_names)}. Load "
+            "both with the same `labels`."
+        )
+    if target not in held_out.domains:
+        raise ValueError(
+            f"`target` is {target!r}, but there is no such domain to test on. {did_you_mean(target, held_out.domains)}"
+        )
     sources = [name for name in train.domains if name != target]
-    target_rows = held_out.domain(target)
-    source_rows = train.of_domains(sources)
+    if not sources:
+        raise ValueError(f"`train` has no source domain beside the target {target!r}. Add rows of another domain.")
+    target_rows, source_rows = held_out.domain(target), train.of_domains(sources)
     if test is None:
         train_part, dev_part = _split_dev(source_rows, dev_fraction, seed)
     else:
@@ -184,28 +193,10 @@ def _all_without_overlap(
     dev = without_overlap(dev, test, on_overlap, ("dev", "test"))
     if on_overlap == "drop":
         train = without_overlap(train, dev, on_overlap, ("train", "dev"))
-    shared = len(find_overlap(train, dev)) if on_overlap == "raise" else 0
-    if shared:
-        logger.warning(
-            '%d of %d rows of `train` are also in `dev`, which flatters it; `on_overlap="drop"` leaves them out.',
-            shared,
-            len(train),
-        )
+    elif on_overlap == "raise" and (shared := len(find_overlap(train, dev))):
+        advice = 'which flatters it; `on_overlap="drop"` leaves them out.'
+        logger.warning("%d of %d rows of `train` are also in `dev`, %s", shared, len(train), advice)
     return train, dev
-
-
-def _check_domains(train: DomainDataset, held_out: DomainDataset, target: str) -> None:
-    if train.label_names != held_out.label_names:
-        raise ValueError(
-            f"`test` has the labels {listed(held_out.label_names)}, but `train` has {listed(train.label_names)}. Load "
-            "both with the same `labels`."
-        )
-    if target not in held_out.domains:
-        raise ValueError(
-            f"`target` is {target!r}, but there is no such domain to test on. {did_you_mean(target, held_out.domains)}"
-        )
-    if set(train.domains) <= {target}:
-        raise ValueError(f"`train` has no source domain beside the target {target!r}. Add rows of another domain.")
 
 
 def _check_parts(

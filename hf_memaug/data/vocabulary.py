@@ -51,18 +51,14 @@ CUES = {
 
 
 class Vocabulary(NamedTuple):
-    """
-    Args:
-        things (`list[str]`): what a review is about.
-        aspects (`list[str]`): the parts of it that are praised or blamed.
-        praise, blame (`list[str]`): words that only this domain, or one like it, uses.
-        praise_here, blame_here (`list[str]`): words that in another domain mean the opposite.
-    """
+    """Words for what a review is about and its parts, and those that praise and blame them."""
 
     things: list[str]
     aspects: list[str]
+    # Words that only this domain, or one like it, uses.
     praise: list[str]
     blame: list[str]
+    # Words that in another domain mean the opposite.
     praise_here: list[str]
     blame_here: list[str]
 

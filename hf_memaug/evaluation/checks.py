@@ -63,8 +63,7 @@ def check_same_length(**arrays: Any) -> None:
 def check_name(argument: str, name: Any, known: Iterable[str]) -> None:
     """Refuse a name that is not in `known`, listing the names and the nearest one."""
     known = list(known)
-    if name in known:
-        return
-    near = nearest(name, known, cutoff=0.4)
-    hint = f" Did you mean {near!r}?" if near else ""
-    raise ValueError(f"`{argument}` {name!r} is not known: choose one of {known}.{hint}")
+    if name not in known:
+        near = nearest(name, known, cutoff=0.4)
+        hint = f" Did you mean {near!r}?" if near else ""
+        raise ValueError(f"`{argument}` {name!r} is not known: choose one of {known}.{hint}")

@@ -116,8 +116,8 @@ def choose(records: Iterable[Record], selection: str = "training") -> list[Choic
             groups.setdefault(key, {}).setdefault(record.hparams_seed, []).append(record)
     choices = []
     for (_, _, _, env, _), draws in groups.items():
-        found = [SELECTIONS[selection](sorted(draws[seed], key=attrgetter("step")), env) for seed in sorted(draws)]
-        candidates = [choice for choice in found if choice is not None]
+        by_step = [sorted(draws[seed], key=attrgetter("step")) for seed in sorted(draws)]
+        candidates = [choice for found in by_step for choice in SELECTIONS[selection](found, env)]
         if candidates:
             choices.append(max(candidates, key=attrgetter("score")))
     return choices
@@ -132,17 +132,15 @@ def training_score(record: Record) -> float:
     return fmean(record.accuracy[name]["out"] for name in record.train_envs)
 
 
-def _training(records: list[Record], env: str) -> Choice | None:
-    choices = [Choice(record, env, training_score(record)) for record in _tests(records)]
-    return max(choices, key=attrgetter("score"), default=None)
+def _training(records: list[Record], env: str) -> list[Choice]:
+    return [Choice(record, env, training_score(record)) for record in _tests(records)]
 
 
-def _oracle(records: list[Record], env: str) -> Choice | None:
-    tests = _tests(records)
-    return Choice(tests[-1], env, tests[-1].accuracy[env]["out"]) if tests else None
+def _oracle(records: list[Record], env: str) -> list[Choice]:
+    return [Choice(record, env, record.accuracy[env]["out"]) for record in _tests(records)[-1:]]
 
 
-def _leave_one_out(records: list[Record], env: str) -> Choice | None:
+def _leave_one_out(records: list[Record], env: str) -> list[Choice]:
     by_step: dict[int, list[Record]] = {}
     for record in records:
         by_step.setdefault(record.step, []).append(record)
@@ -160,10 +158,11 @@ def _leave_one_out(records: list[Record], env: str) -> Choice | None:
         # A mean over some of the domains would be another quantity.
         if tests and set(held_out) == set(tests[0].train_envs):
             choices.append(Choice(tests[0], env, fmean(held_out.values())))
-    return max(choices, key=attrgetter("score"), default=None)
+    return choices
 
 
-SELECTIONS: dict[str, Callable[[list[Record], str], Choice | None]] = {
+# The candidates among the records of one draw of hyper-parameters; the best score counts.
+SELECTIONS: dict[str, Callable[[list[Record], str], list[Choice]]] = {
     "training": _training,
     "leave_one_out": _leave_one_out,
     "oracle": _oracle,

@@ -75,34 +75,24 @@ def score_table(
         raise ValueError("`rows` is empty: pass at least one method.")
     columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
 
-    summaries = {
-        (row, column): _summary(row, column, cells.get(column), points)
-        for row, cells in rows.items()
-        for column in columns
-        if not isinstance(cells.get(column), str)
+    table = {
+        row: [_summary(row, column, cells.get(column), points) for column in columns] for row, cells in rows.items()
     }
-    best = {}
-    for column in columns:
-        found = [summary for (_, name), summary in summaries.items() if name == column and summary is not None]
-        means = [round(summary.mean, DIGITS) for summary in found if not math.isnan(summary.mean)]
-        if len(means) > 1:
-            best[column] = min(means) if column in lower_is_better else max(means)
-
+    best: list[float | None] = []
+    for column, found in zip(columns, zip(*table.values(), strict=True), strict=True):
+        means = [round(cell.mean, DIGITS) for cell in found if isinstance(cell, Summary) and not math.isnan(cell.mean)]
+        pick = min if column in lower_is_better else max
+        best.append(pick(means) if len(means) > 1 else None)
     lines = [[escape(str(name), style) for name in (header, *columns)]]
-    for row, cells in rows.items():
-        line = [escape(str(row), style)]
-        for column in columns:
-            if (row, column) in summaries:
-                line.append(_cell(summaries[row, column], best.get(column), style))
-            else:
-                line.append(escape(cells[column], style))
-        lines.append(line)
+    for row, cells in table.items():
+        marked = zip(cells, best, strict=True)
+        lines.append([escape(str(row), style), *(_cell(cell, the_best, style) for cell, the_best in marked)])
     return lay_out(lines, style)
 
 
-def _summary(row: str, column: str, cell: Any, points: bool) -> Summary | None:
-    if cell is None:
-        return None
+def _summary(row: str, column: str, cell: Any, points: bool) -> Summary | str | None:
+    if cell is None or isinstance(cell, str):
+        return cell
     values = np.atleast_1d(np.asarray(as_numpy(cell), dtype=np.float64))
     if values.size == 0:
         return None
@@ -117,9 +107,11 @@ def _summary(row: str, column: str, cell: Any, points: bool) -> Summary | None:
     return summarise(values * 100 if points else values)
 
 
-def _cell(summary: Summary | None, best: float | None, style: str) -> str:
+def _cell(summary: Summary | str | None, best: float | None, style: str) -> str:
     if summary is None:
         return "-"
+    if isinstance(summary, str):
+        return escape(summary, style)
     if math.isnan(summary.mean):
         return "nan"
     is_best = round(summary.mean, DIGITS) == best

@@ -137,7 +137,7 @@ class TestRefusedRows:
             load_domains([row(), row(label=missing)])
         with pytest.raises(ValueError, match=r"`domain` is missing or an empty name in 1 row \(1\)"):
             load_domains([row(), row(domain=missing)])
-        with pytest.raises(ValueError, match="`source` has the empty domain name"):
+        with pytest.raises(ValueError, match="`source` has an empty domain name"):
             load_domains({missing: [row()]})
 
     def test_domains_with_other_inputs(self):
