@@ -6,6 +6,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from huggingface_hub.utils import tqdm
+
 from hf_memaug.data.messages import listed
 
 logger = logging.getLogger(__name__)
@@ -13,8 +15,6 @@ logger = logging.getLogger(__name__)
 
 def check_column(dataset, column: str, check: Callable[[Any], Any], broken: str, what: str):
     """`without_broken` for the rows whose value in `column` makes `check` raise an error."""
-    from huggingface_hub.utils import tqdm
-
     if column not in dataset.column_names:
         raise ValueError(f"`dataset` has no column {column!r}; it has: {listed(dataset.column_names)}.")
     reasons: dict[int, str] = {}
@@ -28,11 +28,8 @@ def check_column(dataset, column: str, check: Callable[[Any], Any], broken: str,
 
 def without_broken(dataset, reasons: Mapping[int, str], broken: str, what: str):
     """
-    Args:
-        dataset (`DomainDataset` or `datasets.Dataset`): rows, some of which are broken.
-        reasons (`Mapping[int, str]`): why each broken row cannot be read.
-        broken (`str`): `"refuse"` raises an error that names the rows; `"skip"` returns the dataset without them.
-        what (`str`): what is wrong with them, such as `"rows are no graphs"`.
+    The dataset without the rows that `reasons` calls broken (`broken="skip"`), or an error about them (`"refuse"`).
+    `what` says what is wrong, such as "rows are no graphs".
     """
     if broken not in ("refuse", "skip"):
         raise ValueError(f"`broken` is {broken!r}; it must be 'refuse' or 'skip'.")

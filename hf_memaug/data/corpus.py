@@ -57,12 +57,8 @@ def _texts_of(path: Path, field: str) -> Iterator[str]:
 
 class HeldOutTexts:
     """
-    The texts of a corpus that are held out, or those that are not. Can be iterated repeatedly.
-
-    Args:
-        files: as in `stream_texts`; None for generated reviews.
-        every: holds out every n-th text of a file; 0 for none.
-        held_out: whether to give the held-out texts or the others.
+    The texts of files (of generated reviews if None) that are held out, every n-th of a file, or (`held_out=False`) the
+    others. Can be iterated repeatedly.
     """
 
     def __init__(self, files: list[str] | None, field: str, every: int, held_out: bool):

@@ -8,6 +8,7 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+from PIL import Image
 
 from hf_memaug.data.domains import DomainDataset
 
@@ -99,8 +100,6 @@ def _digit_domains(
 
 
 def _digit_image(pixels, size: int, angle: int, colour: int | None):
-    from PIL import Image
-
     grey = Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR)
     if angle:
         grey = grey.rotate(angle, Image.Resampling.BILINEAR)

@@ -12,6 +12,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from huggingface_hub.utils import tqdm
+
 from hf_memaug.data.hashing import feed, image_bytes
 from hf_memaug.data.messages import did_you_mean, listed, some_rows
 
@@ -199,8 +201,6 @@ class DomainDataset:
             replies (`bool`, *optional*, defaults to `False`): for encoder-decoders: `text_pair` is the reply to `text`,
                 and its tokens are the `labels`.
         """
-        from huggingface_hub.utils import tqdm
-
         text_name = next((name for name in ("text", "tokens") if name in self._columns), None)
         if text_name is None:
             raise ValueError(f"`tokenize` needs a column 'text' or 'tokens'; there are: {listed(self._columns)}.")

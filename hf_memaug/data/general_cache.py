@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
+from tqdm.auto import tqdm
 
 from hf_memaug.data.hashing import feed
 from hf_memaug.files import write_atomically
@@ -166,8 +167,6 @@ class GeneralStatesCollator:
 @torch.no_grad()
 def _write_states(path: Path, encoders, rows, tokens: list[int], batch_size: int, progress: bool) -> None:
     """`(tokens, layers, width)` of all rows, one after the other."""
-    from tqdm.auto import tqdm
-
     config, ends = encoders.config, np.cumsum(tokens)
     shape = (int(ends[-1]), len(config.states_read), config.hidden_size)
     array = np.lib.format.open_memmap(path, "w+", np.float16, shape)

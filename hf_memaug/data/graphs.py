@@ -7,12 +7,13 @@ Rows with a column `graph`: `{"node_features": [[...], ...], "edge_index": [[fro
 Features are categories: integers from 0. An undirected edge is stored in both directions. `edge_features` is optional.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
 
 from hf_memaug.data.broken_rows import check_column
 from hf_memaug.data.domains import DomainDataset
@@ -20,9 +21,6 @@ from hf_memaug.data.labels import how_named, labels_of
 from hf_memaug.data.loading import load_domains
 from hf_memaug.data.messages import listed
 from hf_memaug.data.readers import json_rows, table_stem, table_suffix, visible
-
-if TYPE_CHECKING:
-    import torch
 
 Graph = dict[str, list]
 _EDGE_COLUMNS = ("num_nodes", "edges", "node_labels")
@@ -224,8 +222,6 @@ class GraphCollator:
     """
 
     def __call__(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, torch.Tensor | int]:
-        import torch
-
         nodes, indices, edge_features, graph_index, start = [], [], [], [], 0
         for number, row in enumerate(rows):
             if "graph" not in row:
@@ -266,7 +262,4 @@ class GraphCollator:
 
 
 def _integers(values) -> torch.Tensor:
-    import numpy as np
-    import torch
-
     return torch.from_numpy(np.asarray(values, dtype=np.int64))

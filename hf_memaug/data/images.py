@@ -2,20 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Images of any kind that a dataset holds, decoded when a batch needs them."""
 
-from __future__ import annotations
-
 import io
 import os
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from hf_memaug.data.augmentation import SEED_COLUMN, augment_image
 from hf_memaug.data.broken_rows import check_column
 from hf_memaug.data.labels import how_named, labels_of
 from hf_memaug.data.messages import listed
-
-if TYPE_CHECKING:
-    import torch
 
 
 def decode_image(image: Any):
@@ -27,7 +26,7 @@ def decode_image(image: Any):
         image = image["bytes"] if image.get("bytes") is not None else image.get("path")
     if isinstance(image, (str, os.PathLike, bytes, bytearray)):
         return _decoded_file(image)
-    if hasattr(image, "mode") and hasattr(image, "convert"):
+    if isinstance(image, Image.Image):
         return _as_rgb(image)
     raise TypeError(
         f"`image` is a {type(image).__name__}; it must be a path, bytes, a dict with 'bytes' or 'path', or a PIL image."
@@ -35,8 +34,6 @@ def decode_image(image: Any):
 
 
 def _decoded_file(file):
-    from PIL import Image, ImageOps
-
     source = io.BytesIO(file) if isinstance(file, (bytes, bytearray)) else file
     try:
         with Image.open(source) as image:
@@ -46,16 +43,12 @@ def _decoded_file(file):
     except Exception as error:  # Pillow's readers raise whatever they come upon in a broken file.
         name = f"{len(file)} bytes" if isinstance(file, (bytes, bytearray)) else repr(os.fspath(file))
         # Pillow names the buffer that it read, which says nothing to anybody.
-        reason = "no image format that is known" if type(error).__name__ == "UnidentifiedImageError" else str(error)
+        reason = "no image format that is known" if isinstance(error, UnidentifiedImageError) else str(error)
         raise ValueError(f"`image` cannot be decoded ({name}): {reason or type(error).__name__}.") from error
 
 
 def _as_rgb(image):
-    from PIL import Image
-
     if image.mode.startswith("I;16"):
-        import numpy as np
-
         # Pillow would cut off all above 255, and leave a white image.
         image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
     elif image.mode == "P" and "transparency" in image.info:
@@ -97,8 +90,6 @@ class ImageCollator:
         self._size: tuple[int, int] | None = None
 
     def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
-        import torch
-
         images = [self._decoded(row) for row in rows]
         options = {}
         if SEED_COLUMN in rows[0]:
@@ -138,8 +129,6 @@ class ImageCollator:
         if not getattr(self.image_processor, "do_resize", True):
             return None
         if self._size is None:
-            from PIL import Image
-
             pixels = self.image_processor(images=[Image.new("RGB", (256, 256))], return_tensors="pt")["pixel_values"]
             self._size = tuple(pixels.shape[-2:])
         return self._size

@@ -51,14 +51,8 @@ def resolve_labels(
     parts: Sequence[tuple[str, list, list[str] | None]], labels: Sequence[str] | None
 ) -> tuple[list[list[int]], list[str]]:
     """
-    Gives every label its id.
-
-    Args:
-        parts: for each piece of data its origin, its raw labels and the names of its ids, if the piece has them.
-        labels (`Sequence[str]`, *optional*): the wanted names, in the order of their ids.
-
-    Returns:
-        The ids of each piece, and the names.
+    The ids of the labels of each piece of data, and the names of the ids. A piece is its origin, its raw labels and, if
+    it has them, the names of its ids. `labels` are the wanted names.
     """
     names = [str(name) for name in labels] if labels is not None else _common_names(parts)
     if names is None:

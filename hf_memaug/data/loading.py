@@ -56,7 +56,7 @@ def load_domains(
         raise ValueError(f"`on_empty` is {on_empty!r}; it must be 'raise' or 'drop'.")
     if domain is None:
         source, domain = source if type(source) is dict else {"all": source}, "domain"
-    names = ColumnNames(text, text_pair, label, domain)
+    names = {"text": text, "text_pair": text_pair, "label": label, "domain": domain}
     pieces = [_finish(piece, names, split, on_empty) for piece in find_pieces(source, names, split)]
     columns = _joined(pieces)
     if label is None:
@@ -93,7 +93,7 @@ def _finish(piece: Piece, names: ColumnNames, split: str | None, on_empty: str) 
             (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
             for value in columns["image"]
         ]
-    if names.label is not None:
+    if names["label"] is not None:
         labels = columns["label"]
         advice = f"of {origin}. Fill it in, delete those rows, or pass `label=None`."
         _refuse_rows(map(is_missing, labels), "`label` is missing in", advice)
@@ -118,23 +118,23 @@ def _refuse_rows(wrong: Iterable[bool], before: str, after: str) -> None:
 
 
 def _renamed(columns: Columns, origin: str, names: ColumnNames) -> Columns:
-    has_other_input = names.text == "text" and any(name in columns for name in ("tokens", "image", "graph"))
+    has_other_input = names["text"] == "text" and any(name in columns for name in ("tokens", "image", "graph"))
     for option, what in (
         ("domain", "the domain, or give a dict {domain: source}, or `domain=None`."),
         ("label", "the class, or pass `label=None` for unlabelled rows."),
         ("text", "the text, or pass `text=None` for rows without text."),
         ("text_pair", "the second text."),
     ):
-        name = getattr(names, option)
+        name = names[option]
         if name is not None and name not in columns and not (option == "text" and has_other_input):
             raise ValueError(
                 f"`{option}` is {name!r}, but {origin} has no such column. {did_you_mean(name, columns)} Name the "
                 f"column with {what}"
             )
-    pair = names.text_pair
+    pair = names["text_pair"]
     if pair is None and not all(is_missing(value) for value in columns.get("text_pair", ())):
         pair = "text_pair"
-    wanted = {"text": names.text, "text_pair": pair, "label": names.label, "domain": names.domain}
+    wanted = {**names, "text_pair": pair}
     chosen = {new: columns[old] for new, old in wanted.items() if old is not None and old in columns}
     others = {name: values for name, values in columns.items() if name not in wanted and name not in wanted.values()}
     named = {**chosen, **others}
@@ -148,7 +148,7 @@ def _without_empty(columns: Columns, names: ColumnNames, origin: str, on_empty: 
         values = columns.get(name, ())
         empty = [is_missing(value) or (isinstance(value, (list, dict)) and not value) for value in values]
         if on_empty == "raise":
-            column = getattr(names, name, None) or name
+            column = names.get(name) or name
             advice = f'of {origin}. Fill it in, or pass `on_empty="drop"` to leave such rows out.'
             _refuse_rows(empty, f"`{column}` is empty in", advice)
         keep = [kept and not is_empty for kept, is_empty in zip(keep, empty, strict=True)] if empty else keep

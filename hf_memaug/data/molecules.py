@@ -4,6 +4,8 @@
 
 from typing import Any
 
+from huggingface_hub.utils import tqdm
+
 from hf_memaug.data.broken_rows import without_broken
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.graphs import Graph, undirected_graph
@@ -91,8 +93,6 @@ def molecule_graphs(dataset: DomainDataset, smiles: str = "smiles", broken: str 
         broken (`str`, *optional*, defaults to `"refuse"`): what to do with a SMILES that cannot be parsed, or has no
             atom: `"refuse"` names them in an error, `"skip"` in a warning, and gives the dataset without them.
     """
-    from huggingface_hub.utils import tqdm
-
     if smiles not in dataset.column_names:
         hint = did_you_mean(smiles, dataset.column_names)
         raise ValueError(f"`smiles` is {smiles!r}, but `dataset` has no such column. {hint}")

@@ -70,11 +70,6 @@ def columns_of(rows: Iterable[Mapping[str, Any]]) -> Columns:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def class_names(dataset: Any, column: str) -> list[str] | None:
-    """The names that a `datasets.ClassLabel` feature gives to the ids in a column."""
-    return getattr(dataset.features.get(column), "names", None)
-
-
 def label_file_names(folder: Path) -> list[str] | None:
     """The names in a folder's `labels.json`, a list."""
     path = folder / "labels.json"

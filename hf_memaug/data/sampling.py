@@ -13,14 +13,7 @@ from hf_memaug.data.augmentation import SEED_COLUMN
 
 
 class _EpochSampler(Sampler[int]):
-    """
-    As many rows as the data has, in an order that follows from the seed and the epoch.
-
-    Args:
-        domains (`Sequence[str]`): the domain of each row.
-        rows (`int`): how many rows of a domain come one after the other.
-        seed (`int`): decides the order, together with the epoch.
-    """
+    """As many rows as the data has, `rows` of a domain one after the other. The seed and the epoch decide the order."""
 
     def __init__(self, domains: Sequence[str], rows: int = 1, seed: int = 0):
         self.domains, self.rows, self.seed, self.epoch = list(domains), rows, seed, 0
@@ -139,12 +132,8 @@ class EpisodeSampler(Sampler[int]):
 
 class SeededRowsSampler(Sampler[tuple[int, int]]):
     """
-    The rows of any sampler, each with a seed of its own. What is drawn with it (augmentations, masks) does not depend
-    on batches, processes, workers, or on whether the run was resumed.
-
-    Args:
-        sampler (`Sampler`): the order of the rows.
-        seed (`int`): decides the seeds, together with the epoch and the row's place in it.
+    The rows of any sampler, each with a seed that follows from `seed`, the epoch and the row's place in it. What is
+    drawn with it (augmentations, masks) does not depend on batches, processes, workers or resuming.
     """
 
     def __init__(self, sampler: Sampler, seed: int = 0):
@@ -194,11 +183,7 @@ class SeededRows(Dataset):
 class SeededStream(IterableDataset):
     """
     A stream that restarts when it ends, with a seed for each row. `Trainer` does not know how long a stream is, and
-    could not resume one that it has read more than once.
-
-    Args:
-        dataset: rows that can be read again; workers take turns, as with `PackedTexts`.
-        seed (`int`): decides the seeds, together with the row's place.
+    could not resume one that it has read more than once. Workers take turns, as with `PackedTexts`.
     """
 
     def __init__(self, dataset: IterableDataset, seed: int = 0):

@@ -16,7 +16,6 @@ from hf_memaug.data.labels import is_missing
 from hf_memaug.data.messages import did_you_mean, listed, some_rows
 from hf_memaug.data.readers import (
     Columns,
-    class_names,
     columns_of,
     image_files,
     label_file_names,
@@ -47,14 +46,8 @@ class Piece:
         return replace(self, columns={**self.columns, column: [name] * count})
 
 
-@dataclass(frozen=True)
-class ColumnNames:
-    """The columns that the caller of `load_domains` named."""
-
-    text: str | None
-    text_pair: str | None
-    label: str | None
-    domain: str
+# The columns that the caller of `load_domains` named as `text`, `text_pair`, `label` and `domain`.
+ColumnNames = Mapping[str, Any]
 
 
 def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piece]:
@@ -75,7 +68,7 @@ def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piec
         if any(map(is_missing, source)):
             raise ValueError("`source` has an empty domain name among its keys. Give that domain a name.")
         return [
-            replace(piece, origin=f"{piece.origin} of domain {str(name)!r}").with_domain(names.domain, str(name))
+            replace(piece, origin=f"{piece.origin} of domain {str(name)!r}").with_domain(names["domain"], str(name))
             for name, part in source.items()
             for piece in find_pieces(part, names, split)
         ]
@@ -94,10 +87,11 @@ def find_pieces(source: Any, names: ColumnNames, split: str | None) -> list[Piec
 def _dataset_piece(dataset: Any, names: ColumnNames) -> Piece:
     # Through arrow: it honours selected and shuffled rows, and decodes no image.
     columns = dataset.with_format("arrow")[:].to_pydict()
-    domains = class_names(dataset, names.domain)
+    # What a `datasets.ClassLabel` calls its ids.
+    domains, labels = (getattr(dataset.features.get(names[one]), "names", None) for one in ("domain", "label"))
     if domains is not None:
-        columns[names.domain] = [domains[one] if isinstance(one, int) else one for one in columns[names.domain]]
-    return Piece(columns, "the Dataset", label_names=class_names(dataset, names.label) if names.label else None)
+        columns[names["domain"]] = [domains[one] if isinstance(one, int) else one for one in columns[names["domain"]]]
+    return Piece(columns, "the Dataset", label_names=labels)
 
 
 def _path_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piece]:
@@ -131,7 +125,9 @@ def _path_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piec
     pieces, label_names, by_split = [], label_file_names(path), domains != stems
     for file, name in domains.items():
         piece = Piece(read_table(file), file.name, label_names=label_names, split_done=by_split)
-        pieces.append(piece if name is None or names.domain in piece.columns else piece.with_domain(names.domain, name))
+        pieces.append(
+            piece if name is None or names["domain"] in piece.columns else piece.with_domain(names["domain"], name)
+        )
     return pieces
 
 
@@ -164,7 +160,11 @@ def _image_piece(path: Path, names: ColumnNames, split: str | None) -> Piece:
         )
     rows = [(image, domain, label) for domain, images in found.items() for image, label in images]
     images, domains, labels = map(list, zip(*rows, strict=True))
-    columns = {"image": images, names.domain: domains, **({} if names.label is None else {names.label: labels})}
+    columns = {
+        "image": images,
+        names["domain"]: domains,
+        **({} if names["label"] is None else {names["label"]: labels}),
+    }
     return Piece(columns, str(path), label_names=label_file_names(path), split_done=True, is_image_folder=True)
 
 

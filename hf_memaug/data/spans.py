@@ -6,6 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, NamedTuple
 
+from tokenizers.pre_tokenizers import ByteLevel
+
 from hf_memaug.iob2 import entities
 
 # The label of tokens that are not scored.
@@ -209,8 +211,6 @@ def reading_words(tokenizer):
 
 
 def _byte_level(tokenizer):
-    from tokenizers.pre_tokenizers import ByteLevel
-
     before = getattr(getattr(tokenizer, "backend_tokenizer", None), "pre_tokenizer", None)
     return before if isinstance(before, ByteLevel) else None
 

@@ -43,11 +43,7 @@ class DomainSplit:
 
 
 class DomainParts(NamedTuple):
-    """
-    Args:
-        inside (`DomainDataset`): the rows of a domain to train on.
-        out (`DomainDataset`): its other rows, to select on, or to test on if the domain is the target.
-    """
+    """The rows of a domain to train on, and its other rows, to select on, or to test on if it is the target."""
 
     inside: DomainDataset
     out: DomainDataset

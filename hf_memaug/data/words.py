@@ -5,6 +5,10 @@
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import torch
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PreTrainedTokenizerFast
+
 from hf_memaug.configuration.words import check_word_tokenizer
 
 SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_token": "</s>"}
@@ -27,9 +31,6 @@ def word_tokenizer(
             generates needs.
         max_length (`int`, *optional*): the longest text in words.
     """
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
     backend = Tokenizer(models.WordLevel({}, unk_token=SPECIAL["unk_token"]))
     backend.normalizer = normalizers.Lowercase()
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -62,8 +63,6 @@ def read_word_vectors(path: str | Path, words: Iterable[str]) -> dict:
     The vectors of `words` in a text file such as GloVe's: a word and its numbers in each line, separated by spaces.
     `grow_vocabulary(words, vectors)` takes them; words missing from the file start at random.
     """
-    import torch
-
     wanted, found, width = set(words), {}, None
     for number, parts in _vector_lines(path):
         width = width or len(parts) - 1
@@ -99,8 +98,6 @@ def _vector_lines(path: str | Path) -> Iterator[tuple[int, list[str]]]:
 
 def _frequent_words(backend, texts: Iterable[str], min_count: int = 1) -> list[str]:
     """The words of texts as the backend of a tokenizer parts them; of equally frequent ones, in alphabetical order."""
-    from tokenizers import Tokenizer, models, trainers
-
     learner = Tokenizer(models.WordLevel({}, unk_token=SPECIAL["unk_token"]))
     learner.normalizer, learner.pre_tokenizer = backend.normalizer, backend.pre_tokenizer
     trainer = trainers.WordLevelTrainer(vocab_size=2**31, min_frequency=min_count, show_progress=False)

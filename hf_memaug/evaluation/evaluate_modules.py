@@ -79,9 +79,7 @@ METRICS = {"accuracy": Accuracy, "macro_f1": MacroF1, "micro_f1": MicroF1, "a_di
 
 
 def load_metric(name: str, **load_options: Any) -> evaluate.EvaluationModule:
-    """The metric `name`, one of `METRICS`, as an `evaluate` module. Needs no network.
-
-    To combine several, use `evaluate.combine([load_metric(name) for name in names])`.
+    """A score as an `evaluate` module. To combine several, use `evaluate.combine`.
 
     Args:
         name: one of `METRICS`.

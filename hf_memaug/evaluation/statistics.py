@@ -19,16 +19,13 @@ FEWEST_PAIRS = 3
 
 @dataclass(frozen=True)
 class PairedTest:
-    """Outcome of a paired test.
-
-    Attributes:
+    """
+    Args:
         n: number of pairs.
-        mean_a: mean score of a.
-        mean_b: the same for b.
+        mean_a, mean_b: the mean scores.
         difference: mean_a - mean_b.
         p_value: probability of a difference at least this extreme, of either sign, if the models were equally good.
-        low: lower end of the 95 % confidence interval of the difference.
-        high: upper end.
+        low, high: ends of the 95 % confidence interval of the difference.
     """
 
     n: int

@@ -8,6 +8,9 @@ import string
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+import torch
+from torch.nn import functional as F
+
 from hf_memaug.evaluation.checks import check_same_length
 from hf_memaug.iob2 import entities
 
@@ -21,9 +24,8 @@ def entity_f1(predictions: Sequence[Sequence[str]], references: Sequence[Sequenc
             raise ValueError(f"`predictions` has {len(mine)} tags in row {row}, and `references` has {len(theirs)}.")
         found, expected = set(entities(mine)), set(entities(theirs))
         right, predicted, wanted = right + len(found & expected), predicted + len(found), wanted + len(expected)
-    precision, recall = right / predicted if predicted else 0.0, right / wanted if wanted else 0.0
-    both = precision + recall
-    return {"precision": precision, "recall": recall, "f1": 2 * precision * recall / both if both else 0.0}
+    counts = {"precision": predicted, "recall": wanted, "f1": (predicted + wanted) / 2}
+    return {name: right / count if count else 0.0 for name, count in counts.items()}
 
 
 def answer_scores(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -94,9 +96,6 @@ def masked_lm_loss(model, rows: Sequence[dict], collator: Callable, batch_size: 
         collator: masks, such as `WholeWordMasking(tokenizer, seed=0)`. With a seed it masks the same tokens whatever
             the model and the batches: losses of two models can then be compared.
     """
-    import torch
-    from torch.nn import functional as F
-
     if not len(rows):
         raise ValueError("`rows` is empty: the corpus has fewer tokens than one row.")
     device, was_training = next(model.parameters()).device, model.training

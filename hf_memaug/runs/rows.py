@@ -23,12 +23,12 @@ from hf_memaug.data import (
     generated_digits,
     generated_graphs,
     generated_reviews,
-    holds_edges,
     load_domains,
     load_graphs,
     load_molecules,
     mnist_domains,
 )
+from hf_memaug.data.graphs import holds_edges
 from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.data.overlap import row_hashes
 from hf_memaug.data.sources import is_hub_name, load_from_hub

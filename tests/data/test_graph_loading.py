@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from hf_memaug.data import generated_graphs, holds_edges, load_graphs
+from hf_memaug.data import generated_graphs, load_graphs
+from hf_memaug.data.graphs import holds_edges
 
 TRIANGLE = {"label": 1, "num_nodes": 3, "edges": [[0, 1], [1, 2], [0, 2]], "node_labels": [0, 1, 1]}
 PATH = {"label": 0, "num_nodes": 3, "edges": [[0, 1], [1, 2]], "node_labels": [0, 0, 2]}
