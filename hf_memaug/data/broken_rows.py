@@ -36,10 +36,8 @@ def without_broken(dataset, reasons: Mapping[int, str], broken: str, what: str):
     if not reasons:
         return dataset
     domains = list(dataset["domain"]) if "domain" in dataset.column_names else [None] * len(dataset)
-    shown = [
-        f"row {row}{'' if domains[row] is None else f' (domain {domains[row]!r})'}: {reason}"
-        for row, reason in list(reasons.items())[:5]
-    ]
+    where = {row: "" if domains[row] is None else f" (domain {domains[row]!r})" for row in reasons}
+    shown = [f"row {row}{where[row]}: {reason}" for row, reason in reasons.items()][:5]
     more = [f"And {len(reasons) - 5} more."] if len(reasons) > 5 else []
     summary = f"{len(reasons)} of {len(dataset)} {what}. {' '.join([*shown, *more])}"
     if broken == "refuse":

@@ -48,12 +48,10 @@ class DomainDataset:
             raise ValueError(
                 f"`columns['domain']` must hold a non-empty string in every row, but does not in {some_rows(nameless)}."
             )
-        if "label" in store:
-            # Integers of numpy and torch become plain ones.
-            store["label"] = [
-                operator.index(label) if hasattr(label, "__index__") and not isinstance(label, bool) else label
-                for label in store["label"]
-            ]
+        # Integers of numpy and torch become plain ones.
+        for row, label in enumerate(store.get("label", ())):
+            if hasattr(label, "__index__") and not isinstance(label, bool):
+                store["label"][row] = operator.index(label)
         self._columns = store
         self._num_rows = len(store["domain"])
         self._domains = tuple(dict.fromkeys(store["domain"]))
@@ -130,13 +128,11 @@ class DomainDataset:
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Rows per domain and label name; without a label column, under `"unlabelled"`."""
-        labels = self.labels
-        names = self._label_names if labels is not None else ("unlabelled",)
-        counts = {domain: dict.fromkeys(names, 0) for domain in self._domains}
-        labels = labels if labels is not None else [0] * self._num_rows
-        for domain, label in zip(self._columns["domain"], labels, strict=True):
-            counts[domain][names[label]] += 1
-        return counts
+        labels, names = self.labels, self._label_names
+        if labels is None:
+            labels, names = [0] * self._num_rows, ("unlabelled",)
+        found = Counter(zip(self._columns["domain"], labels, strict=True))
+        return {domain: {name: found[domain, label] for label, name in enumerate(names)} for domain in self._domains}
 
     def with_columns(self, **columns: Sequence) -> DomainDataset:
         """A dataset with these columns added or replaced."""
@@ -260,7 +256,7 @@ class DomainDataset:
 
 def _checked_label_names(columns: Mapping[str, list], label_names: Sequence[str] | None) -> tuple[str, ...]:
     labels = columns.get("label", ())
-    wrong = [row for row, label in enumerate(labels) if isinstance(label, bool) or not isinstance(label, int)]
+    wrong = [row for row, label in enumerate(labels) if type(label) is not int]
     if wrong:
         raise ValueError(
             f"`columns['label']` must hold int ids, but {some_rows(wrong)} do not (the first is "

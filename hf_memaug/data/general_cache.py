@@ -175,12 +175,12 @@ def _write_states(path: Path, encoders, rows, tokens: list[int], batch_size: int
     for start in tqdm(range(0, len(order), batch_size), desc="General states", unit="batch", disable=not progress):
         chosen = order[start : start + batch_size]
         given = [{"attention_mask": [1] * tokens[row], **rows[row]} for row in chosen]
-        inputs = {}
-        for name in _ENCODER_INPUTS:
-            if name in given[0]:
-                pad = config.pad_token_id or 0 if name == "input_ids" else 0
-                padded = pad_sequence([torch.as_tensor(row[name]) for row in given], True, pad)
-                inputs[name] = padded.to(encoders.general.device)
+        padding = {**dict.fromkeys(_ENCODER_INPUTS, 0), "input_ids": config.pad_token_id or 0}
+        inputs = {
+            name: pad_sequence([torch.as_tensor(row[name]) for row in given], True, pad).to(encoders.general.device)
+            for name, pad in padding.items()
+            if name in given[0]
+        }
         states = encoders.general_states(**inputs)
         stacked = torch.stack([states[layer - 1] for layer in config.states_read], dim=2).to("cpu", torch.float16)
         for row, state in zip(chosen, stacked, strict=True):
@@ -200,12 +200,11 @@ def _is_built(folder: Path, manifest: dict) -> bool:
             raise ValueError(f"`folder` {folder} holds something else than a cache. Choose an empty or a new one.")
         return False
     stored, _ = _open_cache(folder)
-    reasons = {
-        "general": "another general encoder",
-        "rows": "other rows, or the same rows by another tokenizer",
-        "layers": f"the layers {stored.get('layers')}, and the model's strategy reads {manifest['layers']}",
-    }
-    for name, what in reasons.items():
+    for name, what in (
+        ("general", "another general encoder"),
+        ("rows", "other rows, or the same rows by another tokenizer"),
+        ("layers", f"the layers {stored.get('layers')}, and the model's strategy reads {manifest['layers']}"),
+    ):
         if stored.get(name) != manifest[name]:
             raise ValueError(f"`folder` {folder} holds a cache of {what}. Choose another folder, or delete this one.")
     return True

@@ -242,8 +242,7 @@ class GraphCollator:
             graph_index.append(torch.full((count,), number))
             start += count
             if index.numel():
-                of_edges = graph.get("edge_features")
-                edge_features.append(None if of_edges is None else _integers(of_edges))
+                edge_features.append(graph.get("edge_features"))
         batch: dict[str, torch.Tensor | int] = {}
         labels = labels_of(rows)
         if labels is not None:
@@ -252,7 +251,7 @@ class GraphCollator:
         batch["node_features"] = torch.cat(nodes)
         batch["edge_index"] = torch.cat(indices, dim=1)
         batch["graph_index"] = torch.cat(graph_index)
-        described = [features for features in edge_features if features is not None]
+        described = [_integers(features) for features in edge_features if features is not None]
         if described:
             if len(described) < len(edge_features):
                 raise ValueError("`graph`: some graphs of a batch have `edge_features`, and some do not.")

@@ -6,7 +6,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from PIL import Image
 
 
 def image_bytes(image: Any) -> bytes:
@@ -14,11 +18,10 @@ def image_bytes(image: Any) -> bytes:
     if isinstance(image, (bytes, bytearray)):
         return bytes(image)
     if isinstance(image, (str, os.PathLike)):
-        with open(image, "rb") as file:
-            return file.read()
+        return Path(image).read_bytes()
     if isinstance(image, dict) and ("bytes" in image or "path" in image):
         return image_bytes(image["bytes"] if image.get("bytes") is not None else image["path"])
-    if hasattr(image, "mode") and hasattr(image, "tobytes"):
+    if isinstance(image, Image.Image):
         return f"{image.mode}{image.size}".encode() + image.tobytes()
     raise TypeError(f"`image` is a {type(image).__name__}; it must be a path, bytes or a PIL image.")
 
@@ -48,11 +51,9 @@ def _encode(value: Any) -> tuple[str, bytes]:
         return "str", os.fspath(value).encode("utf-8", "surrogatepass")
     if isinstance(value, (bytes, bytearray)):
         return "bytes", bytes(value)
-    if hasattr(value, "mode") and hasattr(value, "tobytes"):
+    if isinstance(value, Image.Image):
         return "image", image_bytes(value)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
-        import numpy as np
-
         array = np.ascontiguousarray(value)
         return "array", f"{array.dtype}{array.shape}".encode() + array.tobytes()
     raise TypeError(f"a value of type {type(value).__name__} cannot be hashed; drop its column with `without_columns`.")

@@ -198,16 +198,13 @@ def _all_without_overlap(
 def _check_parts(
     train: DomainDataset, dev: DomainDataset, test: DomainDataset, sources: list[str], target: str, when: str = ""
 ) -> None:
-    for name in sources:
-        if name not in train.domains:
-            raise ValueError(
-                f"`train` has no training row of the domain {name!r}{when}. Add rows of it, or leave the domain out."
-            )
-        if name not in dev.domains:
-            raise ValueError(
-                f"the domain {name!r} has no dev row{when}. Add rows of it to `test` (or to `train`, if no `test` is "
-                "given: a label needs at least two rows), or leave the domain out."
-            )
+    more = {"train": "to `train`", "dev": "to `test` (or to `train`, if no `test` is given: a label needs two or more)"}
+    for part, rows in (("train", train), ("dev", dev)):
+        for name in sources:
+            if name not in rows.domains:
+                raise ValueError(
+                    f"the domain {name!r} has no {part} row{when}. Add rows {more[part]}, or leave the domain out."
+                )
     _check_labels(train, test, f"`target` {target!r}", when)
 
 

@@ -145,13 +145,7 @@ def lay_out(lines: list[list[str]], style: str) -> str:
     widths = [max(len(cell) for cell in column) for column in zip(*lines, strict=True)]
     if style == "markdown":
         widths = [max(width, 3) for width in widths]
-    padded = [
-        [
-            cell.ljust(width) if index == 0 else cell.rjust(width)
-            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
-        ]
-        for line in lines
-    ]
+    padded = [[first.ljust(widths[0]), *map(str.rjust, others, widths[1:])] for first, *others in lines]
     if style == "text":
         text = ["  ".join(line).rstrip() for line in padded]
         return "\n".join([text[0], "-" * max(len(line) for line in text), *text[1:]])

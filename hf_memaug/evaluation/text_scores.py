@@ -56,8 +56,7 @@ def _overlap(mine: str, theirs: str) -> float:
     mine_words, their_words = _normal(mine), _normal(theirs)
     if not mine_words or not their_words:
         return float(mine_words == their_words)
-    shared = sum((Counter(mine_words) & Counter(their_words)).values())
-    return 2 * shared / (len(mine_words) + len(their_words))
+    return 2 * (Counter(mine_words) & Counter(their_words)).total() / (len(mine_words) + len(their_words))
 
 
 def bleu(predictions: Sequence[str], references: Sequence[str]) -> float:
@@ -72,18 +71,14 @@ def bleu(predictions: Sequence[str], references: Sequence[str]) -> float:
     logarithm = 0.0
     for order in (1, 2):
         found = total = 0
-        for reply, reference in zip(replies, given, strict=True):
-            ours, theirs = _runs(reply, order), _runs(reference, order)
+        for both in zip(replies, given, strict=True):
+            ours, theirs = (Counter(zip(*(words[start:] for start in range(order)), strict=False)) for words in both)
             found, total = found + (ours & theirs).total(), total + ours.total()
         if not found:
             return 0.0
         logarithm += math.log(found / total) / 2
     said, wanted = sum(map(len, replies)), sum(map(len, given))
     return math.exp(logarithm + min(0.0, 1 - wanted / said))
-
-
-def _runs(words: list[str], order: int) -> Counter:
-    return Counter(tuple(words[place : place + order]) for place in range(len(words) - order + 1))
 
 
 def masked_lm_loss(model, rows: Sequence[dict], collator: Callable, batch_size: int = 32) -> float:

@@ -156,7 +156,7 @@ class TestRefusals:
     def test_a_domain_that_overlap_leaves_without_training_rows(self):
         dataset = make({("a", 0): 4, ("b", 0): 4, ("c", 0): 4})
         copied = dataset.with_columns(text=[text.replace(" b ", " a ") for text in dataset["text"]])
-        with pytest.raises(ValueError, match="no training row of the domain 'b' once the overlap is dropped"):
+        with pytest.raises(ValueError, match="the domain 'b' has no train row once the overlap is dropped"):
             leave_one_domain_out(copied, "a", on_overlap="drop")
 
     def test_a_label_of_the_target_only(self):
