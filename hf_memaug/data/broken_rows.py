@@ -3,7 +3,7 @@
 """Rows that cannot be read: an error that names them, or a dataset without them."""
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from huggingface_hub.utils import tqdm
@@ -14,25 +14,22 @@ logger = logging.getLogger(__name__)
 
 
 def check_column(dataset, column: str, check: Callable[[Any], Any], broken: str, what: str):
-    """`without_broken` for the rows whose value in `column` makes `check` raise an error."""
-    if column not in dataset.column_names:
-        raise ValueError(f"`dataset` has no column {column!r}; it has: {listed(dataset.column_names)}.")
-    reasons: dict[int, str] = {}
-    for row in tqdm(range(len(dataset)), desc=f"Checking {column}s", unit=column, disable=len(dataset) <= 2000):
-        try:
-            check(dataset[row][column])
-        except Exception as error:  # `datasets` decodes images by itself, and raises what Pillow raises.
-            reasons[row] = str(error)
-    return without_broken(dataset, reasons, broken, what)
-
-
-def without_broken(dataset, reasons: Mapping[int, str], broken: str, what: str):
     """
-    The dataset without the rows that `reasons` calls broken (`broken="skip"`), or an error about them (`"refuse"`).
-    `what` says what is wrong, such as "rows are no graphs".
+    The dataset without the rows whose value makes `check` raise an error (`broken="skip"`), or an error about them
+    (`"refuse"`). `what` says what is wrong, such as "rows are no graphs".
     """
     if broken not in ("refuse", "skip"):
         raise ValueError(f"`broken` is {broken!r}; it must be 'refuse' or 'skip'.")
+    if column not in dataset.column_names:
+        raise ValueError(f"`dataset` has no column {column!r}; it has: {listed(dataset.column_names)}.")
+    reasons: dict[int, str] = {}
+    for row in tqdm(range(len(dataset)), desc=f"Checking `{column}`", unit="row", disable=len(dataset) <= 2000):
+        try:
+            check(dataset[row][column])
+        except ImportError:
+            raise
+        except Exception as error:  # `datasets` decodes images by itself, and raises what Pillow raises.
+            reasons[row] = str(error)
     if not reasons:
         return dataset
     domains = list(dataset["domain"]) if "domain" in dataset.column_names else [None] * len(dataset)

@@ -25,7 +25,8 @@ def generated_digits(
     Handwritten digits of scikit-learn as RGB images in several domains, each digit in one domain only.
 
     Args:
-        domains (`str`, *optional*, defaults to `"rotated"`): `"rotated"`: ten labels, one angle per domain.
+        domains (`str`, *optional*, defaults to `"rotated"`): `"rotated"`: ten labels, and a domain for each of 0, 15,
+            30, 45, 60 and 75 degrees.
             `"coloured"`: is the digit below five, with a quarter of the labels wrong and a colour that goes with the
             label in 90, 80 and 10 % of the rows (coloured MNIST).
         seed (`int`, *optional*, defaults to 0): which digit goes to which domain, and which labels and colours are
@@ -49,11 +50,7 @@ def mnist_domains(folder: str | os.PathLike, domains: str = "rotated", seed: int
     Args:
         folder (`str` or `os.PathLike`): where `train-images-idx3-ubyte`, `train-labels-idx1-ubyte`,
             `t10k-images-idx3-ubyte` and `t10k-labels-idx1-ubyte` lie, each as it is or with `.gz`.
-        domains (`str`, *optional*, defaults to `"rotated"`): `"rotated"`: ten labels, and a domain for each of 0, 15,
-            30, 45, 60 and 75 degrees. `"coloured"`: is the digit below five, with a quarter of the labels wrong and a
-            colour that goes with the label in 90, 80 and 10 % of the rows.
-        seed (`int`, *optional*, defaults to 0): which digit goes to which domain, and which labels and colours are
-            flipped.
+        domains, seed: as in `generated_digits`.
     """
     images, digits = (
         np.concatenate([_read_idx(folder, f"{part}-{name}", axes) for part in ("train", "t10k")])

@@ -4,9 +4,7 @@
 
 from typing import Any
 
-from huggingface_hub.utils import tqdm
-
-from hf_memaug.data.broken_rows import without_broken
+from hf_memaug.data.broken_rows import check_column
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.graphs import Graph, undirected_graph
 from hf_memaug.data.loading import load_domains
@@ -96,15 +94,11 @@ def molecule_graphs(dataset: DomainDataset, smiles: str = "smiles", broken: str 
     if smiles not in dataset.column_names:
         hint = did_you_mean(smiles, dataset.column_names)
         raise ValueError(f"`smiles` is {smiles!r}, but `dataset` has no such column. {hint}")
-    graphs: list[Graph | None] = []
-    found: dict[int, str] = {}
-    for row, text in enumerate(tqdm(dataset[smiles], desc="Reading molecules", disable=len(dataset) <= 5000)):
-        try:
-            graphs.append(graph_from_smiles(text))
-        except ValueError as error:
-            graphs.append(None)
-            found[row] = str(error)
-    return without_broken(dataset.with_columns(graph=graphs), found, broken, "rows are no molecules")
+    graphs: list[Graph] = []
+    kept = check_column(
+        dataset, smiles, lambda text: graphs.append(graph_from_smiles(text)), broken, "rows are no molecules"
+    )
+    return kept.with_columns(graph=graphs)
 
 
 def load_molecules(source: Any, *, smiles: str = "smiles", broken: str = "refuse", **kwargs) -> DomainDataset:

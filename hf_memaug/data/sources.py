@@ -124,10 +124,10 @@ def _path_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piec
         domains = dict(stems)
     pieces, label_names, by_split = [], label_file_names(path), domains != stems
     for file, name in domains.items():
-        piece = Piece(read_table(file), file.name, label_names=label_names, split_done=by_split)
-        pieces.append(
-            piece if name is None or names["domain"] in piece.columns else piece.with_domain(names["domain"], name)
-        )
+        piece = Piece(read_table(file), file.name, label_names, by_split)
+        if name is not None and names["domain"] not in piece.columns:
+            piece = piece.with_domain(names["domain"], name)
+        pieces.append(piece)
     return pieces
 
 
@@ -136,13 +136,9 @@ def _image_piece(path: Path, names: ColumnNames, split: str | None) -> Piece:
     if folders and (split is not None or all(folder.name in SPLIT_NAMES for folder in folders)):
         path = path / check_split(split, [folder.name for folder in folders], str(path))
         folders = [folder for folder in visible(path) if folder.is_dir()]
-    found = {
-        folder.name: [
-            (str(file), child.name) for child in visible(folder) if child.is_dir() for file in image_files(child)
-        ]
-        for folder in folders
-    }
-    if not any(found.values()):
+    classes = [(folder, child) for folder in folders for child in visible(folder) if child.is_dir()]
+    rows = [(str(file), folder.name, child.name) for folder, child in classes for file in image_files(child)]
+    if not rows:
         if any(image_files(folder) for folder in folders):
             raise ValueError(
                 f"`source`: the folder {path} has images in `class/*.jpg`, without their domain. Put each domain's "
@@ -152,19 +148,15 @@ def _image_piece(path: Path, names: ColumnNames, split: str | None) -> Piece:
             f"`source`: the folder {path} is empty: it has neither data files (`<domain>.<split>.jsonl.gz`, `.csv`, "
             "`.parquet`, ...) nor images in `domain/class/*.jpg`."
         )
-    empty = [name for name, rows in found.items() if not rows]
+    images, domains, labels = map(list, zip(*rows, strict=True))
+    empty = [folder.name for folder in folders if folder.name not in domains]
     if empty:
         raise ValueError(
             f"`source`: the domain {listed(empty)} in {path} is empty, it has no image in `class/*.jpg`. Put its "
             "images there, or remove the domain's folder."
         )
-    rows = [(image, domain, label) for domain, images in found.items() for image, label in images]
-    images, domains, labels = map(list, zip(*rows, strict=True))
-    columns = {
-        "image": images,
-        names["domain"]: domains,
-        **({} if names["label"] is None else {names["label"]: labels}),
-    }
+    columns = {"image": images, names["domain"]: domains, names["label"]: labels}
+    columns.pop(None, None)
     return Piece(columns, str(path), label_names=label_file_names(path), split_done=True, is_image_folder=True)
 
 

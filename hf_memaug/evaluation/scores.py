@@ -21,13 +21,9 @@ def accuracy(predictions: Any, references: Any) -> float:
 def macro_f1(predictions: Any, references: Any, *, labels: Sequence | None = None) -> float:
     """Unweighted mean over labels of F1 = 2 TP / (2 TP + FP + FN), in [0, 1]; an F1 of 0 / 0 counts as 0.
 
-    Which labels are averaged decides the value when a small domain lacks a class:
-
-    - by default, as in scikit-learn, those that occur in `references` or in `predictions`;
-    - `labels`: exactly these, in or out of the data; an absent one adds a 0 to the mean, examples of other labels
-      count only as false positives and false negatives of the listed ones.
-
-    Scores of several domains are comparable only when the same labels are averaged: give `labels=range(n)` then.
+    By default the labels are averaged that occur in `references` or in `predictions`, as in scikit-learn. With
+    `labels`, exactly these are: an absent one adds a 0 to the mean. Scores of several domains are comparable only when
+    the same labels are averaged: give `labels=range(n)` then.
     """
     return _f1("macro", predictions, references, labels)
 
@@ -36,7 +32,6 @@ def micro_f1(predictions: Any, references: Any, *, labels: Sequence | None = Non
     """F1 = 2 ΣTP / (2 ΣTP + ΣFP + ΣFN), the sums over labels, in [0, 1]; 0 / 0 counts as 0.
 
     Over all labels this equals the accuracy. It differs when `labels` leaves one out, such as a "no relation" class.
-    `labels` is read as by `macro_f1`.
     """
     return _f1("micro", predictions, references, labels)
 
@@ -79,11 +74,10 @@ def a_distance(source_features: Any, target_features: Any, *, seed: int = 0) -> 
     ε is the error of a linear classifier (logistic regression on standardised features) that tells source from target,
     on the half of the examples that is held out (Ben-David et al., "Analysis of representations for domain adaptation",
     NeurIPS 2006). The larger domain is subsampled to the size of the smaller, so that ε is 0.5 when the domains cannot
-    be told apart; sampling noise can push ε above 0.5 and the distance below 0, which is reported as 0.
+    be told apart.
 
     Args:
-        source_features: array of shape (examples, features).
-        target_features: array of shape (examples, features); the number of examples may differ from the source's.
+        source_features, target_features: arrays of shape (examples, features).
         seed: seed of the subsampling and of the split.
     """
     from sklearn.linear_model import LogisticRegression
