@@ -106,14 +106,15 @@ class PackedTexts(torch.utils.data.IterableDataset):
     def __iter__(self) -> Iterator[dict[str, list[int]]]:
         worker = torch.utils.data.get_worker_info()
         first, every = (worker.id, worker.num_workers) if worker is not None else (0, 1)
-        return islice(self._rows(), first, None, every)
+        start, end = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
+        for ids, words in islice(self._parts(end), first, None, every):
+            yield {"input_ids": [start, *ids, end], "word_ids": [NO_WORD, *words, NO_WORD]}
 
-    def _rows(self) -> Iterator[dict[str, list[int]]]:
-        separator = self.tokenizer.sep_token_id
-        room = self.length - 2
+    def _parts(self, separator: int) -> Iterator[tuple[list[int], list[int]]]:
+        """The tokens of a row and the numbers of their words, without the special tokens at the ends."""
+        room, count = self.length - 2, 0
         ids: list[int] = []
         words: list[int] = []
-        count = 0
         for text in self.texts:
             encoded = self.tokenizer(text, add_special_tokens=False, return_attention_mask=False)
             numbers = [NO_WORD if word is None else count + word for word in encoded.word_ids()]
@@ -121,14 +122,10 @@ class PackedTexts(torch.utils.data.IterableDataset):
             ids += [*([separator] if ids else []), *encoded["input_ids"]]
             words += [*([NO_WORD] if words else []), *numbers]
             while len(ids) >= room:
-                yield self._row(ids[:room], words[:room])
+                yield ids[:room], words[:room]
                 ids, words = ids[room:], words[room:]
         if self.keep_rest and ids:
-            yield self._row(ids, words)
-
-    def _row(self, ids: list[int], words: list[int]) -> dict[str, list[int]]:
-        first, last = self.tokenizer.cls_token_id, self.tokenizer.sep_token_id
-        return {"input_ids": [first, *ids, last], "word_ids": [NO_WORD, *words, NO_WORD]}
+            yield ids, words
 
 
 class WholeWordMasking:
@@ -161,7 +158,13 @@ class WholeWordMasking:
         return self.pad(found)
 
     def _mask(self, tokens: np.ndarray, words: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
-        random = np.random.default_rng(self._seed_of(tokens, seed))
+        if self.seed is not None:
+            digest = hashlib.sha256(tokens.astype(np.int64).tobytes()).digest()
+            seed = int.from_bytes(digest[:7], "little") + self.seed
+        elif seed is None:
+            # `Trainer` keeps the state of torch's random numbers in its checkpoints.
+            seed = int(torch.randint(2**62, ()))
+        random = np.random.default_rng(seed)
         # Unknown words are not learned.
         words = np.where(np.isin(tokens, self.special), NO_WORD, words)
         numbers, place = np.unique(words, return_inverse=True)
@@ -173,12 +176,3 @@ class WholeWordMasking:
         masked = np.where(chosen & (fate < 0.8), self.mask, tokens)
         others = random.integers(0, self.size, len(tokens))
         return np.where(chosen & (fate >= 0.9), others, masked), chosen
-
-    def _seed_of(self, tokens: np.ndarray, seed: int | None) -> int:
-        if self.seed is None and seed is not None:
-            return seed
-        if self.seed is None:
-            # `Trainer` keeps the state of torch's random numbers in its checkpoints.
-            return int(torch.randint(2**62, ()))
-        digest = hashlib.sha256(tokens.astype(np.int64).tobytes()).digest()
-        return int.from_bytes(digest[:7], "little") + self.seed

@@ -11,6 +11,7 @@ import numpy as np
 from PIL import Image
 
 from hf_memaug.data.domains import DomainDataset
+from hf_memaug.data.readers import columns_of
 
 ANGLES = (0, 15, 30, 45, 60, 75)
 # How often the colour disagrees with the label; the names say how it goes with the label instead.
@@ -79,7 +80,7 @@ def _digit_domains(
         )
     rng = np.random.default_rng(seed)
     order = rng.permutation(distinct)
-    columns: dict[str, list] = {"image": [], "label": [], "domain": [], "source_index": []}
+    rows = []
     for number, name in enumerate(names):
         for index in order[number * most : number * most + count].tolist():
             digit = int(digits[index])
@@ -89,11 +90,9 @@ def _digit_domains(
                 label = int(digit < 5) ^ int(rng.random() < COLOUR_LABEL_NOISE)
                 colour = label ^ int(rng.random() < COLOUR_FLIPS[name])
             angle = ANGLES[number] if colour is None else 0
-            columns["image"].append(_digit_image(images[index], image_size, angle, colour))
-            columns["label"].append(label)
-            columns["domain"].append(name)
-            columns["source_index"].append(index)
-    return DomainDataset(columns, [str(d) for d in range(10)] if domains == "rotated" else ["5-9", "0-4"])
+            image = _digit_image(images[index], image_size, angle, colour)
+            rows.append({"image": image, "label": label, "domain": name, "source_index": index})
+    return DomainDataset(columns_of(rows), [str(d) for d in range(10)] if domains == "rotated" else ["5-9", "0-4"])
 
 
 def _digit_image(pixels, size: int, angle: int, colour: int | None):

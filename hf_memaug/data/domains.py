@@ -151,17 +151,14 @@ class DomainDataset:
         if not datasets:
             raise ValueError("`datasets` is empty; give at least one DomainDataset.")
         first = datasets[0]
-        for number, other in enumerate(datasets[1:], start=1):
-            if set(other._columns) != set(first._columns):
-                raise ValueError(
-                    f"`datasets[{number}]` has the columns {listed(other._columns)}, but `datasets[0]` has "
-                    f"{listed(first._columns)}. Drop what is not in both with `without_columns`."
-                )
-            if other._label_names != first._label_names:
-                raise ValueError(
-                    f"`datasets[{number}]` has the labels {listed(other._label_names)}, but `datasets[0]` has "
-                    f"{listed(first._label_names)}. Load both with the same `labels`."
-                )
+        for number, other in enumerate(datasets):
+            for what, theirs, ours, advice in (
+                ("columns", sorted(other._columns), sorted(first._columns), "Drop others with `without_columns`."),
+                ("labels", other._label_names, first._label_names, "Load both with the same `labels`."),
+            ):
+                if theirs != ours:
+                    those = f"the {what} {listed(theirs)}, but `datasets[0]` has {listed(ours)}"
+                    raise ValueError(f"`datasets[{number}]` has {those}. {advice}")
         columns = {name: [value for one in datasets for value in one._columns[name]] for name in first._columns}
         return first._replace(columns)
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.graphs import Graph, degree_features, undirected_graph
 from hf_memaug.data.messages import did_you_mean
+from hf_memaug.data.readers import columns_of
 from hf_memaug.data.vocabulary import CUES, DEGREES, FILLER_WORDS, FILLERS, SAYINGS, SHARED, VOCABULARIES, Vocabulary
 
 # The share of labels that are wrong, of reviews and of graphs.
@@ -51,7 +52,7 @@ def generated_reviews(rows_per_domain: int = 400, domains: Sequence[str] | None 
     for name in names:
         if name not in VOCABULARIES:
             raise ValueError(f"`domains` asks for {name!r}, which is not generated. {did_you_mean(name, VOCABULARIES)}")
-    columns: dict[str, list] = {"text": [], "label": [], "domain": []}
+    rows = []
     for name in dict.fromkeys(names):
         # A string seed goes through SHA-512, so that it gives the same stream in every process.
         rng = random.Random(f"reviews/{seed}/{name}")
@@ -64,10 +65,8 @@ def generated_reviews(rows_per_domain: int = 400, domains: Sequence[str] | None 
             while text in seen or not 10 <= len(text.split()) <= 40:
                 text = _review(rng, name, sentiment, label)
             seen.add(text)
-            columns["text"].append(text)
-            columns["label"].append(label)
-            columns["domain"].append(name)
-    return DomainDataset(columns, ["negative", "positive"])
+            rows.append({"text": text, "label": label, "domain": name})
+    return DomainDataset(columns_of(rows), ["negative", "positive"])
 
 
 def _check_rows(rows_per_domain: int) -> None:
@@ -134,7 +133,7 @@ def generated_graphs(rows_per_domain: int = 300, seed: int = 0) -> DomainDataset
     _check_rows(rows_per_domain)
     motifs = list(MOTIFS)
     sizes = list(SIZES)
-    columns: dict[str, list] = {"graph": [], "label": [], "domain": []}
+    rows = []
     for number, base in enumerate(BASES):
         rng = random.Random(f"graphs/{seed}/base/{base}")
         order = [row % len(motifs) for row in range(rows_per_domain)]
@@ -142,10 +141,9 @@ def generated_graphs(rows_per_domain: int = 300, seed: int = 0) -> DomainDataset
         for motif in order:
             label = motif if rng.random() >= GRAPH_NOISE else (motif + rng.choice((1, 2))) % len(motifs)
             size = sizes[(label + number) % len(sizes)] if rng.random() < GRAPH_SPURIOUS else rng.choice(sizes)
-            columns["graph"].append(_graph(rng, base, rng.randint(*SIZES[size]), motifs[motif]))
-            columns["label"].append(label)
-            columns["domain"].append(base)
-    return DomainDataset(columns, motifs)
+            graph = _graph(rng, base, rng.randint(*SIZES[size]), motifs[motif])
+            rows.append({"graph": graph, "label": label, "domain": base})
+    return DomainDataset(columns_of(rows), motifs)
 
 
 def _graph(rng: random.Random, base: str, size: int, motif: str) -> Graph:

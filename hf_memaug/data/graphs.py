@@ -120,8 +120,7 @@ def load_graphs(source: Any, *, broken: str = "refuse", **kwargs) -> DomainDatas
 
     Args:
         source (`Any`): rows with `graph`; or with `num_nodes`, `edges` (pairs of nodes, each edge once) and optionally
-            `node_labels`. A file of these without a column of domains is one domain of its name, and of a folder each
-            file is one.
+            `node_labels`. A file of these without a column of domains is one domain of its name.
         broken (`str`, *optional*, defaults to `"refuse"`): see `check_graphs`.
         kwargs (*optional*):
             `label`, `domain`, `split`, `labels`, `on_empty` of `load_domains`.
@@ -137,32 +136,30 @@ def load_graphs(source: Any, *, broken: str = "refuse", **kwargs) -> DomainDatas
             raise ValueError(
                 f"`source` has no column 'graph', nor 'num_nodes' and 'edges'; it has: {listed(rows.column_names)}."
             )
-        values = zip(*(rows[name] for name in columns), strict=True)
-        edges = [dict(zip(columns, row, strict=True)) for row in values]
-        rows = rows.with_columns(graph=_graphs_of_edges(edges)).without_columns(*columns)
+        rows = rows.with_columns(graph=_graphs_of_edges(list(rows))).without_columns(*columns)
     return check_graphs(rows, broken)
 
 
 def tu_graphs(folder: str | os.PathLike, name: str) -> DomainDataset:
     """
     A set of the TU collection (Morris et al., 2020), such as PROTEINS or IMDB-BINARY, as one domain of its name.
-
-    Args:
-        folder (`str` or `os.PathLike`): the `root` of torch-geometric's `TUDataset`, which downloads the set if it is
-            missing.
-        name (`str`): the set.
+    Torch-geometric reads it from `folder`, and downloads it if it is missing.
     """
     try:
         from torch_geometric.datasets import TUDataset
     except ImportError as error:
         raise ImportError("`tu_graphs` needs torch-geometric; run `pip install hf_memaug[graph]`.") from error
-    rows, labels = [], []
-    for data in TUDataset(str(folder), name):
-        node_labels = None if data.x is None else data.x.argmax(dim=-1).tolist()
-        rows.append({"num_nodes": data.num_nodes, "edges": data.edge_index.t().tolist(), "node_labels": node_labels})
-        labels.append(int(data.y))
-    graphs = _graphs_of_edges(rows)
-    return DomainDataset({"graph": graphs, "label": labels, "domain": [name] * len(graphs)})
+    rows = [
+        {
+            "num_nodes": data.num_nodes,
+            "edges": data.edge_index.t().tolist(),
+            "node_labels": None if data.x is None else data.x.argmax(dim=-1).tolist(),
+            "label": int(data.y),
+            "domain": name,
+        }
+        for data in TUDataset(str(folder), name)
+    ]
+    return load_graphs(rows)
 
 
 def _graphs_of_edges(rows: Sequence[Mapping[str, Any]]) -> list[Graph]:

@@ -57,8 +57,7 @@ def split_domains(dataset: DomainDataset, holdout: float = 0.2, seed: int = 0) -
     Args:
         dataset (`DomainDataset`): rows of all domains.
         holdout (`float`, *optional*, defaults to 0.2): the share of each domain's and label's rows that is held out.
-        seed (`int`, *optional*, defaults to 0): selects the rows. The choice in one domain does not depend on the other
-            domains, and equals that of `leave_one_domain_out` with the same `seed`.
+        seed (`int`, *optional*, defaults to 0): selects the rows, the same ones as in `leave_one_domain_out`.
     """
     _check_share("holdout", holdout)
     parts = {}
@@ -228,11 +227,10 @@ def _split_dev(rows: DomainDataset, dev_fraction: float, seed: int) -> tuple[Dom
         units = list(by_hash.values())
         # Seeded by name and not by position, so that the choice does not depend on other domains.
         random.Random(f"{seed}/{domain}/{label}").shuffle(units)
-        total = sum(len(unit) for unit in units)
-        wanted = min(max(round(total * dev_fraction), 1), total - 1)
-        taken = 0
+        total = sum(map(len, units))
+        left = min(max(round(total * dev_fraction), 1), total - 1)
         for unit in units:
-            if taken + len(unit) <= wanted:
+            if len(unit) <= left:
                 dev.update(unit)
-                taken += len(unit)
+                left -= len(unit)
     return rows.select(row for row in range(len(rows)) if row not in dev), rows.select(sorted(dev))

@@ -15,11 +15,8 @@ SPECIAL = {"pad_token": "<pad>", "unk_token": "<unk>", "bos_token": "<s>", "eos_
 
 
 def word_tokenizer(
-    texts: Iterable[str],
-    max_words: int | None = None,
-    end_of_text: bool = False,
-    max_length: int | None = None,
-):
+    texts: Iterable[str], max_words: int | None = None, end_of_text: bool = False, max_length: int | None = None
+) -> PreTrainedTokenizerFast:
     """
     A `PreTrainedTokenizerFast` with the words of `texts` as its vocabulary, the most frequent first. Texts are
     lowercased, punctuation is split from words, and `token_type_ids` mark a second text.

@@ -24,10 +24,9 @@ _CLASSIFICATION = {"accuracy": scores.accuracy, "macro_f1": scores.macro_f1, "mi
 def classification_scores(eval_prediction: Any) -> dict[str, float]:
     """Accuracy, macro-F1 and micro-F1, for `Trainer(compute_metrics=classification_scores)`.
 
-    Takes a `transformers.EvalPrediction` or a pair (predictions, labels). The predictions are logits, a tuple whose
-    first item is the logits (a model that also returns memory weights or hidden states), or label ids if
-    `preprocess_logits_for_metrics` took the argmax already. Sequence and token classification both work: positions
-    labelled -100 are left out. F1 averages the labels that occur, see `macro_f1`.
+    Takes a `transformers.EvalPrediction` or a pair (predictions, labels). The predictions are logits, a tuple that
+    begins with them, or label ids. Sequence and token classification both work: positions labelled -100 are left out.
+    F1 averages the labels that occur, see `macro_f1`.
     """
     predictions, references = eval_prediction[0], eval_prediction[1]
     if isinstance(predictions, tuple):

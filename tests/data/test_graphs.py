@@ -179,7 +179,7 @@ def test_tu_sets_are_read_by_torch_geometric(monkeypatch, tmp_path):
 
     sets = {
         "ENZYMES": [graph([(0, 1), (1, 2)], [0, 2, 1], 1), graph([(0, 1)], [1, 1, 1], 0)],
-        "FRIENDS": [graph([(0, 1), (1, 2)], None, 1)],
+        "FRIENDS": [graph([(0, 1), (1, 2)], None, 0)],
     }
     monkeypatch.setattr(datasets, "TUDataset", lambda root, name: sets[name])
     dataset = tu_graphs(tmp_path, "ENZYMES")
