@@ -24,32 +24,18 @@ from hf_memaug.reporting import plots
 
 def strongest_experts(predictor, images: list) -> np.ndarray:
     """The strongest expert of each patch in the last layer with experts, `(images, patch rows, patch columns)`."""
-    found = []
-
-    def forward(inputs):
-        inputs = predictor.placed(inputs)
-        outputs = predictor.model(**inputs, output_memory_weights=True)
-        found.append(predictor.model.memory_reads(inputs, outputs)[-1].patches.argmax(dim=-1).cpu().numpy())
-        return outputs
-
-    predictor.run(images, forward)
-    return np.concatenate(found)
+    reads = [predictor.model.memory_reads(*one)[-1] for one in predictor.watch(images, output_memory_weights=True)[1]]
+    return np.concatenate([read.patches.argmax(dim=-1).cpu().numpy() for read in reads])
 
 
 def attention(predictor, images: list) -> np.ndarray:
     """The attention of the class token to each patch, `(images, patch rows, patch columns)`."""
-    found = []
+    found, patch = [], predictor.model.config.patch_size
     predictor.model.set_attn_implementation("eager")
-
-    def forward(inputs):
-        outputs = predictor.model(**predictor.placed(inputs), output_attentions=True)
-        patch = predictor.model.config.patch_size
+    for inputs, outputs in predictor.watch(images, output_attentions=True)[1]:
         rows, columns = (size // patch for size in inputs["pixel_values"].shape[-2:])
         weights = outputs.attentions[-1][:, :, 0, -rows * columns :].float().mean(dim=1)
         found.append(weights.unflatten(1, (rows, columns)).cpu().numpy())
-        return outputs
-
-    predictor.run(images, forward)
     return np.concatenate(found)
 
 

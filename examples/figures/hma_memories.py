@@ -46,19 +46,12 @@ def memories(checkpoint: str, options: argparse.Namespace) -> None:
         row for label in np.unique(data.labels) for row in order[np.array(data.labels)[order] == label][: options.rows]
     ]
     inputs, labels = [data[int(row)][column] for row in kept], np.array(data.labels)[kept]
-    names, features, reads, attention = predictor.labels, [], [], []
-
-    def forward(batch):
-        batch = predictor.placed(batch)
-        outputs = model(**batch, output_memory_weights=True)
-        features.append(model.features(**batch).float())
-        reads.append(model.memory_reads(batch, outputs))
-        attention.append(outputs.memory_weights.float().mean(dim=1))
-        return outputs
-
-    predictor.run(inputs, forward, batch_size=len(inputs))
-    features, reads, attention = features[0], {read.title: read for read in reads[0]}, attention[0].cpu().numpy()
+    names = predictor.labels
+    _, ((batch, outputs),) = predictor.watch(inputs, batch_size=len(inputs), output_memory_weights=True)
+    reads = {read.title: read for read in model.memory_reads(batch, outputs)}
+    attention = outputs.memory_weights.float().mean(dim=1).cpu().numpy()
     with torch.no_grad():
+        features = model.features(**batch).float()
         rows, _ = head.memory.after_real_memory(head.memory.aggregate(features))
     points, slot_labels = rows[:, : features.shape[1]].cpu().numpy(), np.zeros(0, dtype=int)
 

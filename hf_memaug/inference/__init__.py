@@ -7,7 +7,8 @@ from hf_memaug.lazy import lazy_names
 __getattr__, __dir__, __all__ = lazy_names(
     "hf_memaug.inference",
     {
-        "predictor": ["Predictor", "load_predictor"],
+        "checkpoints": ["load_predictor"],
+        "predictor": ["Predictor"],
         "predictions": ["Piece", "Prediction"],
         "explanations": ["Explanation", "Reading", "SlotShare", "explain"],
         "errors": ["CheckpointError", "InferenceError", "InputError"],

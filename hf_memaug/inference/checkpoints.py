@@ -1,16 +1,20 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""Read a checkpoint: its configuration, what it does, its weights with an adapter merged in, its processor."""
+"""Load a checkpoint: its configuration, what it does, its weights with an adapter merged in, its processor."""
 
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
 from hf_memaug.inference.errors import CheckpointError
+from hf_memaug.inference.predictor import Predictor
+from hf_memaug.inference.tasks import TASKS
+from hf_memaug.modeling.modeling_utils import positions_of
 from hf_memaug.registry import FAMILIES
 
 # What a model does, by a part of the name of its class.
@@ -26,6 +30,69 @@ KINDS = {
 ADAPTER_FILE = "adapter_config.json"
 # What transformers raises for a damaged file.
 _DAMAGED = (AttributeError, KeyError, OSError, TypeError, ValueError)
+
+
+def load_predictor(
+    name_or_path: str | os.PathLike, argument: str = "checkpoint", dtype: Any = torch.float32, device: str | None = None
+) -> Predictor:
+    """
+    Loads a checkpoint of this library or of transformers with its tokenizer or image processor.
+
+    Args:
+        name_or_path: a folder, or a repository of the hub; also of an adapter of PEFT, which is merged.
+        argument: what errors call `name_or_path`.
+        dtype: as in `from_pretrained`.
+        device: default: a GPU, if there is one.
+
+    Example:
+
+        >>> predictor = load_predictor("runs/train/jobs/NAME/checkpoint")
+        >>> predictor.predict(["Could not put it down."])[0].scores[0]
+    """
+    name = os.fspath(name_or_path)
+    config = read_config(name, argument)
+    kind = checked_kind(config, name, argument)
+    processor = load_processor(name, kind, argument)
+    if kind == "words" and processor.mask_token is None:
+        raise CheckpointError(f"`{argument}` {name!r} fills masks, and its tokenizer has no mask token.")
+    model = load_model(name, config, argument, dtype=dtype)
+    refuse_non_finite(model, name, argument)
+    pairs, max_length = "none", None
+    if kind not in ("image", "graph"):
+        # Tokenizers without a limit say 10**30.
+        max_length = min([processor.model_max_length, *positions_of(model)])
+        max_length = None if max_length >= 10**9 else max_length
+    if kind == "text":
+        # A recurrent network is built for one text or for two; an encoder takes both.
+        pairs = {True: "needed", False: "none", None: "optional"}[getattr(config, "sentence_pairs", None)]
+    return Predictor(
+        name=name,
+        model=model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+        processor=processor,
+        kind=kind,
+        task=TASKS[kind],
+        max_length=max_length,
+        pairs=pairs,
+        adapter_base=adapter_base(name, argument),
+    )
+
+
+def refuse_non_finite(model: Any, name: str, argument: str) -> None:
+    """From now on, a forward pass of the model whose best logits are NaN or infinite raises an error."""
+
+    def check(module, given, outputs) -> None:
+        logits = [value for key, value in outputs.items() if key.endswith("logits") and torch.is_tensor(value)]
+        # A mask may set single logits to minus infinity, and never the best of a row.
+        if all(bool(one.amax(dim=-1).isfinite().all()) for one in logits if one.numel()):
+            return
+        tensors = (*module.named_parameters(), *module.named_buffers())
+        bad = next((key for key, value in tensors if not bool(value.isfinite().all())), None)
+        reason = "although its weights are finite. Check the inputs."
+        if bad is not None:
+            reason = f"because of its `{bad}`. Train it again, with a lower `learning_rate`, or restore a checkpoint."
+        raise CheckpointError(f"`{argument}` {name!r} predicts values that are not finite, {reason}")
+
+    model.register_forward_hook(check)
 
 
 def read_config(name: str, argument: str = "checkpoint"):

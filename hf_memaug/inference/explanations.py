@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why a model predicts what it predicts: what its memory answered, and the prediction without the memory."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,24 +93,12 @@ def explain(
         if not predictor.reads_memory:
             (prediction,) = predictor.predict([given])
         else:
-            seen: list[tuple[dict, Any]] = []
-            (prediction,) = predictor.run([given], _recorder(predictor, seen), batch_size=1)
-            inputs, outputs = seen[prediction.part]
-            reads = predictor.model.memory_reads(inputs, outputs)
+            (prediction,), seen = predictor.watch([given], output_memory_weights=True)
+            reads = predictor.model.memory_reads(*seen[prediction.part])
             last = max((read.layer for read in reads if read.patches is not None), default=None)
             readings = tuple(_reading(read, rows, read.layer == last) for read in reads)
         plain, plain_is = _plain(predictor, given, baseline)
     return Explanation(prediction, plain, plain_is, readings)
-
-
-def _recorder(predictor: Predictor, seen: list) -> Callable:
-    def forward(inputs):
-        inputs = predictor.placed(inputs)
-        outputs = predictor.model(**inputs, output_memory_weights=True)
-        seen.append((inputs, outputs))
-        return outputs
-
-    return forward
 
 
 def _plain(predictor: Predictor, given: Any, baseline: Predictor | None) -> tuple[Prediction | None, str]:
@@ -122,7 +109,7 @@ def _plain(predictor: Predictor, given: Any, baseline: Predictor | None) -> tupl
         return None, "This checkpoint reads no memory. Give a `baseline` to compare its prediction with."
     if predictor.model.without_memory_means is None:
         return None, "The memory of this model cannot be switched off. Give a `baseline`, trained on the same data."
-    with predictor.without_memory():
+    with predictor.model.without_memory():
         (plain,) = predictor.predict([given])
     return plain, (
         f"The same checkpoint with its memory switched off: {predictor.model.without_memory_means} It was trained with "
@@ -136,10 +123,9 @@ def _reading(read: MemoryRead, rows: TrainingRows, is_last: bool) -> Reading:
     about = read.about
     if read.elsewhere is not None and len(shares):
         about += f" {1 - shares.sum():.0%} is read of {read.elsewhere}."
-    contents, source = _contents(read, rows)
 
     def slot_share(slot: int) -> SlotShare:
-        stored = contents(slot)
+        stored = rows.quotes_of(read, slot, MOST_CONTENTS)
         if is_last and read.patches is not None and (classes := rows.classes(slot)):
             ranked = sorted(classes.items(), key=lambda pair: -pair[1])[:MOST_CONTENTS]
             most = ", ".join(f"{name} {share:.0%}" for name, share in ranked)
@@ -147,9 +133,11 @@ def _reading(read: MemoryRead, rows: TrainingRows, is_last: bool) -> Reading:
         owner = None if read.owners is None else read.owners[slot]
         return SlotShare(read.name(slot), float(shares[slot]), owner, stored, rows.readers(read, slot))
 
-    slots = tuple(slot_share(int(slot)) for slot in order)
+    slots, source = tuple(slot_share(int(slot)) for slot in order), []
+    if read.title in rows.reads:
+        source.append(f"Under each {read.unit}: which of {len(rows.quotes)} texts of `features.npz` read it most.")
     if any(slot.readers for slot in slots):
-        source = f"{source} Which domains read a slot is counted in `memory.json`.".strip()
+        source.append("Which domains read a slot is counted in `memory.json`.")
     groups = {}
     for owner, share in read.by_owner().items():
         count = list(read.owners or ()).count(owner)
@@ -161,20 +149,7 @@ def _reading(read: MemoryRead, rows: TrainingRows, is_last: bool) -> Reading:
         len(shares) - len(slots),
         max(0.0, float(shares.sum() - shares[order].sum())),
         groups,
-        source,
+        " ".join(source),
         None if read.patches is None else read.patches[0].argmax(dim=-1).cpu().numpy(),
         len(shares),
     )
-
-
-def _contents(read: MemoryRead, rows: TrainingRows) -> tuple[Callable[[int], tuple], str]:
-    """What is stored in a slot, in words, and where that comes from."""
-    reads = rows.reads.get(read.title)
-    if reads is None:
-        return (lambda slot: ()), ""
-
-    def quotes(slot: int) -> tuple[str, ...]:
-        most = np.argsort(-reads[:, slot], kind="stable")[:MOST_CONTENTS]
-        return tuple(f"{rows.quotes[row]} reads {reads[row, slot]:.1%} of its memory here" for row in most)
-
-    return quotes, f"Under each {read.unit}: which of {len(rows.quotes)} texts of `features.npz` read it most."

@@ -1,20 +1,16 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""From inputs to predictions, for each kind of model: `(predictor, inputs of a batch, forward)` to predictions."""
+"""From inputs to predictions, for each kind of model: `(predictor, inputs of a batch)` to predictions."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from hf_memaug.inference.errors import InputError
 from hf_memaug.inference.predictions import Piece, Prediction, label_prediction
-
-if TYPE_CHECKING:
-    from hf_memaug.inference.predictor import Predictor
-
-Forward = Callable[[Mapping], Any]
+from hf_memaug.inference.predictor import Predictor
 
 # Of the answers to a question and of the words for a mask, how many are given.
 BEST_ANSWERS, BEST_WORDS = 3, 5
@@ -28,7 +24,7 @@ _MASK = re.compile(r"\[MASK\]|<mask>", re.IGNORECASE)
 # Texts
 
 
-def tokenized(predictor: "Predictor", texts: Sequence[str], pairs: Sequence[str] | None = None):
+def tokenized(predictor: Predictor, texts: Sequence[str], pairs: Sequence[str] | None = None):
     """The model's inputs, and for each row what the user has to know about its length."""
     tokenizer, most = predictor.processor, predictor.max_length
     given = (list(texts), None if pairs is None else list(pairs))
@@ -52,7 +48,7 @@ def _two_texts(one: Any, first: str = "text", second: str = "text_pair") -> tupl
     return (one, None) if isinstance(one, str) else tuple(one)
 
 
-def classify_texts(predictor: "Predictor", inputs: Sequence[Any], forward: Forward) -> list[Prediction]:
+def classify_texts(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
     texts, pairs = zip(*map(_two_texts, inputs), strict=True)
     if predictor.pairs == "none" and any(pairs):
         raise InputError("This model reads one text. Leave the second one empty.")
@@ -61,11 +57,11 @@ def classify_texts(predictor: "Predictor", inputs: Sequence[Any], forward: Forwa
     if any(pairs) and not all(pairs):
         raise InputError("Some rows have a second text and some have none. Predict them separately.")
     encoded, notes = tokenized(predictor, texts, pairs if all(pairs) else None)
-    logits = forward(encoded).logits
+    logits = predictor.forward(encoded).logits
     return [label_prediction(predictor.config, row, note) for row, note in zip(logits, notes, strict=True)]
 
 
-def fill_masks(predictor: "Predictor", inputs: Sequence[Any], forward: Forward) -> list[Prediction]:
+def fill_masks(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
     tokenizer = predictor.processor
     # Both usual ways to write a mask.
     texts = [_MASK.sub(lambda _: tokenizer.mask_token, _two_texts(one)[0]) for one in inputs]
@@ -75,7 +71,7 @@ def fill_masks(predictor: "Predictor", inputs: Sequence[Any], forward: Forward) 
     places = [row.nonzero()[:, 0] for row in encoded["input_ids"] == tokenizer.mask_token_id]
     if not all(map(len, places)):
         raise InputError("The masks lie behind the last token that the model takes. Shorten the text before them.")
-    logits = forward(encoded).logits
+    logits = predictor.forward(encoded).logits
     found = []
     for text, where, row, note in zip(texts, places, logits, notes, strict=True):
         best = row[where.to(row.device)].float().softmax(dim=-1).topk(BEST_WORDS)
@@ -83,25 +79,27 @@ def fill_masks(predictor: "Predictor", inputs: Sequence[Any], forward: Forward) 
         for shares, tokens in zip(best.values.tolist(), best.indices.tolist(), strict=True):
             words = [tokenizer.decode([token]).strip() or tokenizer.decode([token]) for token in tokens]
             masks.append(tuple(zip(words, shares, strict=True)))
-        around, pieces = text.split(tokenizer.mask_token), []
-        for number, before in enumerate(around):
-            pieces += [Piece(before)] * bool(before)
-            if number < len(masks):
-                pieces.append(Piece(masks[number][0][0], str(number + 1), masks[number][0][1]))
-            elif number < len(around) - 1:
-                pieces.append(Piece(tokenizer.mask_token))
-        found.append(Prediction("words", pieces=tuple(pieces), masks=tuple(masks), notes=note))
+        *around, rest = text.split(tokenizer.mask_token)
+        words = [Piece(words[0][0], str(number), words[0][1]) for number, words in enumerate(masks, start=1)]
+        # Masks that were cut off stay as they are.
+        words += [Piece(tokenizer.mask_token)] * (len(around) - len(words))
+        pieces = [piece for before, word in zip(around, words, strict=True) for piece in (Piece(before), word)]
+        found.append(Prediction("words", pieces=_filled(*pieces, Piece(rest)), masks=tuple(masks), notes=note))
     return found
 
 
-def reply(predictor: "Predictor", inputs: Sequence[Any], forward: Forward, max_new_tokens: int) -> list[Prediction]:
+def _filled(*pieces: Piece) -> tuple[Piece, ...]:
+    return tuple(piece for piece in pieces if piece.text)
+
+
+def reply(predictor: Predictor, inputs: Sequence[Any], max_new_tokens: int) -> list[Prediction]:
     """The likeliest word at each step, so that the same text always has the same reply."""
     encoded, notes = tokenized(predictor, [_two_texts(one)[0] for one in inputs])
-    encoded = predictor.placed(encoded)
-    tokens = predictor.model.generate(**encoded, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1)
-    if forward != predictor.forward:
-        # Generating does not go through `forward`, which here is one that looks at outputs.
-        forward({**encoded, "decoder_input_ids": tokens})
+    on_device = {name: value.to(predictor.model.device) for name, value in encoded.items()}
+    tokens = predictor.model.generate(**on_device, max_new_tokens=max_new_tokens, do_sample=False, num_beams=1)
+    if predictor.seen is not None:
+        # Generating does not go through `forward`.
+        predictor.forward({**encoded, "decoder_input_ids": tokens})
     replies = predictor.processor.batch_decode(tokens, skip_special_tokens=True)
     return [Prediction("reply", text=text.strip(), notes=note) for text, note in zip(replies, notes, strict=True)]
 
@@ -109,7 +107,7 @@ def reply(predictor: "Predictor", inputs: Sequence[Any], forward: Forward, max_n
 # Words with tags
 
 
-def tag_words(predictor: "Predictor", inputs: Sequence[Any], forward: Forward) -> list[Prediction]:
+def tag_words(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
     """The tag of a word is that of its first token. What is too long for the model is read in parts."""
     rows = [one["tokens"] if isinstance(one, Mapping) else one for one in inputs]
     texts = [one if isinstance(one, str) else " ".join(one) for one in rows]
@@ -127,7 +125,7 @@ def tag_words(predictor: "Predictor", inputs: Sequence[Any], forward: Forward) -
         encoded = predictor.processor(
             parts, is_split_into_words=True, truncation=True, max_length=limit, padding=True, return_tensors="pt"
         )
-        best = forward(encoded).logits.float().softmax(dim=-1).max(dim=-1)
+        best = predictor.forward(encoded).logits.float().softmax(dim=-1).max(dim=-1)
         for place, row in enumerate(left):
             first: dict[int, int] = {}
             for token, word in enumerate(encoded.word_ids(place)):
@@ -162,10 +160,9 @@ def _tagged(text: str, spans: Sequence[tuple[int, int]], words: tuple[str, ...],
     for kind, begin, end in stretches(tags):
         start, stop = spans[begin][0], spans[end - 1][1]
         score = sum(share for _, share in found[begin:end]) / (end - begin)
-        pieces += [Piece(text[done:start])] * (start > done) + [Piece(text[start:stop], kind, score)]
+        pieces += [Piece(text[done:start]), Piece(text[start:stop], kind, score)]
         done = stop
-    pieces += [Piece(text[done:])] * (done < len(text))
-    return Prediction("tags", pieces=tuple(pieces), words=words, tags=tags)
+    return Prediction("tags", pieces=_filled(*pieces, Piece(text[done:])), words=words, tags=tags)
 
 
 def stretches(tags: Sequence[str]) -> list[tuple[str, int, int]]:
@@ -181,7 +178,7 @@ def stretches(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 # Questions
 
 
-def answer_questions(predictor: "Predictor", inputs: Sequence[Any], forward: Forward) -> list[Prediction]:
+def answer_questions(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
     """The best span of the context, over all its parts; none where no answer is likelier."""
     from hf_memaug.data.spans import spans_from_logits, tokenize_questions
 
@@ -204,19 +201,18 @@ def answer_questions(predictor: "Predictor", inputs: Sequence[Any], forward: For
         names = [name for name in tokenizer.model_input_names if name in several[0]]
         features = [{name: part[name] for name in names} for part in several]
         padding = {"padding": tokenizer.pad_token is not None, "return_tensors": "pt", "verbose": False}
-        output = forward(tokenizer.pad(features, **padding))
+        output = predictor.forward(tokenizer.pad(features, **padding))
         starts += output.start_logits.float().cpu()
         ends += output.end_logits.float().cpu()
-    found, before = [], 0
     spans = spans_from_logits(starts, ends, parts, len(rows))
-    for number, ((_, context), (best, nothing)) in enumerate(zip(asked, spans, strict=True)):
-        count = sum(part["row"] == number for part in parts)
-        found.append(_answer(context, best, nothing, starts, ends, parts, before, count))
-        before += count
-    return found
+    of_row = [[place for place, part in enumerate(parts) if part["row"] == number] for number in range(len(rows))]
+    return [
+        _answer(context, best, nothing, starts, ends, parts, places)
+        for (_, context), (best, nothing), places in zip(asked, spans, of_row, strict=True)
+    ]
 
 
-def _answer(context, spans, nothing, starts, ends, parts, before: int, count: int) -> Prediction:
+def _answer(context, spans, nothing, starts, ends, parts, of_row: list[int]) -> Prediction:
     shares: dict[str, float] = {}
     for span in spans:
         if len(shares) == BEST_ANSWERS:
@@ -235,22 +231,18 @@ def _answer(context, spans, nothing, starts, ends, parts, before: int, count: in
     if spans and spans[0].score > nothing:
         raw = context[spans[0].first : spans[0].last]
         answer, start = raw.strip(), spans[0].first + len(raw) - len(raw.lstrip())
-        cut = (
-            Piece(context[:start]),
-            Piece(answer, "answer", shares.get(answer)),
-            Piece(context[start + len(answer) :]),
-        )
-        pieces = tuple(piece for piece in cut if piece.text)
-    notes = (f"The context is long and was read in {count} parts that overlap.",) if count > 1 else ()
+        marked = Piece(answer, "answer", shares.get(answer))
+        pieces = _filled(Piece(context[:start]), marked, Piece(context[start + len(answer) :]))
+    notes = (f"The context is long and was read in {len(of_row)} parts that overlap.",) if len(of_row) > 1 else ()
     ranked = tuple(sorted(shares.items(), key=lambda pair: pair[0] != answer))
-    part = spans[0].part - before if spans else 0
+    part = of_row.index(spans[0].part) if spans else 0
     return Prediction("answer", ranked, answer, pieces, start=start, part=part, notes=notes)
 
 
 # Images and graphs
 
 
-def classify_images(predictor: "Predictor", inputs: Sequence[Any], forward: Forward) -> list[Prediction]:
+def classify_images(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
     from hf_memaug.data.images import decode_image
 
     try:
@@ -261,21 +253,21 @@ def classify_images(predictor: "Predictor", inputs: Sequence[Any], forward: Forw
     # Some processors keep the shape of an image.
     if len({one.shape for one in pixels}) == 1:
         pixels = [torch.cat(pixels)]
-    logits = [row for part in pixels for row in forward({"pixel_values": part}).logits]
+    logits = [row for part in pixels for row in predictor.forward({"pixel_values": part}).logits]
     return [label_prediction(predictor.config, row) for row in logits]
 
 
-def classify_graphs(predictor: "Predictor", inputs: Sequence[Any], forward: Forward) -> list[Prediction]:
+def classify_graphs(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
     from hf_memaug.data.graphs import GraphCollator
 
     graphs = [_graph(predictor, one) for one in inputs]
     if not predictor.config.backbone_config.edge_vocab_sizes:
         graphs = [{name: value for name, value in one.items() if name != "edge_features"} for one in graphs]
-    logits = forward(GraphCollator()([{"graph": graph} for graph in graphs])).logits
+    logits = predictor.forward(GraphCollator()([{"graph": graph} for graph in graphs])).logits
     return [label_prediction(predictor.config, row) for row in logits]
 
 
-def _graph(predictor: "Predictor", one: Any) -> Mapping:
+def _graph(predictor: Predictor, one: Any) -> Mapping:
     from hf_memaug.data.molecules import graph_from_smiles
 
     if not isinstance(one, str):

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from hf_memaug.inference.checkpoints import beside_checkpoint
 from hf_memaug.inference.predictor import Predictor
 from hf_memaug.modeling.memory_reads import MemoryRead
 
-# Of the texts, how many are run through the model, and how much of one is quoted.
-_MOST_TEXTS, _LONGEST_QUOTE = 200, 160
+# Of the texts, how many are run through the model, how much of one is quoted, and how many are run at a time.
+_MOST_TEXTS, _LONGEST_QUOTE, _BATCH = 200, 160, 16
 
 
 @dataclass(frozen=True)
@@ -46,6 +45,14 @@ class TrainingRows:
         # Counted for one memory of the model alone: its slots are these.
         fits = read.unit in str(self.memory.get("what", read.unit))
         return _shares(self.memory.get("by_domain"), slot) if fits else {}
+
+    def quotes_of(self, read: MemoryRead, slot: int, most: int) -> tuple[str, ...]:
+        """The texts that read a slot most."""
+        if read.title not in self.reads:
+            return ()
+        shares = self.reads[read.title][:, slot]
+        order = np.argsort(-shares, kind="stable")[:most]
+        return tuple(f"{self.quotes[row]} reads {shares[row]:.1%} of its memory here" for row in order)
 
     def classes(self, slot: int) -> dict[str, float]:
         """The same of classes: who chooses an expert of the last layer."""
@@ -103,16 +110,10 @@ def _reads_of(predictor: Predictor, texts: list[str]) -> dict[str, np.ndarray]:
         # Both texts of a row are stored with a line break between.
         inputs = [(first, second or first) for first, _, second in (text.partition("\n") for text in texts)]
     found: dict[str, list[np.ndarray]] = {}
-
-    def forward(inputs):
-        inputs = predictor.placed(inputs)
-        outputs = predictor.model(**inputs, output_memory_weights=True)
-        for read in predictor.model.memory_reads(inputs, outputs):
-            found.setdefault(read.title, []).append(read.weights.float().cpu().numpy())
-        return outputs
-
-    with torch.inference_mode():
-        predictor.run(inputs, forward, batch_size=16)
+    for start in range(0, len(inputs), _BATCH):
+        for seen in predictor.watch(inputs[start : start + _BATCH], output_memory_weights=True)[1]:
+            for read in predictor.model.memory_reads(*seen):
+                found.setdefault(read.title, []).append(read.weights.float().cpu().numpy())
     return {title: np.concatenate(parts) for title, parts in found.items()}
 
 

@@ -65,7 +65,7 @@ def test_labels_have_the_models_probabilities(case, predictor_of):
 def test_plain_models_of_transformers_predict_too(backbones):
     predictor = load_predictor(backbones["vit"])
     (found,) = predictor.predict([picture()])
-    assert len(found.scores) == 3 and not predictor.is_ours and not predictor.reads_memory
+    assert len(found.scores) == 3 and not predictor.reads_memory
 
 
 def test_regressions_and_independent_labels(tmp_path):
