@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
 """
-What figures share: colours, projections, and a figure that is saved to a file.
+What figures share: colours, a projection, and a figure that is saved to a file.
 
 pyplot is not used: drawing needs no display and leaves a notebook's own figures alone.
 """
@@ -17,22 +17,11 @@ NEEDS_MATPLOTLIB = 'Charts need matplotlib: `pip install "hf_memaug[report]"`.'
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#4D4D4D", "#D55E00")
 MARKERS = ("o", "s", "^", "D", "v")
 DARK, GREY, PALE = "#333333", "#8C8C8C", "#E3E3E3"
-LEAST_ROWS = 5
-
-
-def principal_components(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Two principal components, and the share of the variance of each."""
-    left, singular, _ = np.linalg.svd(array - array.mean(axis=0), full_matrices=False)
-    # Rows that are equal but for rounding have no components.
-    singular = np.where(singular > 1e-9 * np.abs(array).max(), singular, 0.0)
-    return left[:, :2] * singular[:2], np.square(singular[:2]) / (np.square(singular).sum() or 1.0)
 
 
 def t_sne(array: np.ndarray, seed: int = 0) -> np.ndarray:
     from sklearn.manifold import TSNE
 
-    if (array == array[0]).all():
-        return np.zeros((len(array), 2))
     # The perplexity counts neighbours and must stay well below the number of rows.
     return TSNE(perplexity=min(30.0, (len(array) - 1) / 3), init="pca", random_state=seed).fit_transform(array)
 

@@ -10,7 +10,7 @@ the points of a scatter with the rows they stand for, which the page's script sh
 import importlib.util
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from xml.etree import ElementTree
 
 import numpy as np
@@ -19,6 +19,8 @@ from hf_memaug.reporting import plots
 from hf_memaug.reporting.html.blocks import Chart, Note
 
 WIDTH, PANELS_A_ROW = 11.0, 3
+# Of bars, where there are more parts than colours.
+_HATCHES = ("", "////", "....", "xxxx")
 _SVG = "{http://www.w3.org/2000/svg}"
 
 
@@ -33,13 +35,12 @@ class Spread(NamedTuple):
 
 
 class Line(NamedTuple):
-    """`place` sets the colour; `quiet` is for one run of several, `dotted` for a domain before its turn."""
+    """`place` sets the colour; `quiet` is for one run of several."""
 
     name: str
     place: int
     points: Sequence[tuple[float, float]]
     quiet: bool = False
-    dotted: bool = False
 
 
 def chart(label: str, draw: Callable, *args, **kwargs) -> Chart | Note:
@@ -49,14 +50,16 @@ def chart(label: str, draw: Callable, *args, **kwargs) -> Chart | Note:
     return Chart(_inline(draw(*args, **kwargs), label), label)
 
 
-def interval_panels(names: Sequence[str], panels: Mapping[str, Mapping[str, Spread]], limits=None):
+def _panel_grid(panels: Mapping[str, Any], panel_height: float, most: int = PANELS_A_ROW, width=WIDTH, **kwargs):
+    """A figure with a panel for each title, as many in a row as there is room for."""
+    columns = min(len(panels), most)
+    return plots.new_figure(width, -(-len(panels) // columns) * panel_height, list(panels), columns, **kwargs)
+
+
+def interval_panels(names: Sequence[str], panels: Mapping[str, Mapping[str, Spread]]):
     """For each name a mean with its interval; small dots are single values. Panels have one scale."""
-    columns = min(len(panels), PANELS_A_ROW)
-    rows = -(-len(panels) // columns)
-    figure, all_axes = plots.new_figure(WIDTH, rows * (0.34 * len(names) + 0.9), list(panels), columns, sharey=True)
-    ends = {title: _ends(list(spreads.values())) for title, spreads in panels.items()}
-    span = max(max(1.15 * (high - low) for low, high in ends.values()), 1.0)
-    for axes, (title, spreads) in zip(all_axes, panels.items(), strict=True):
+    figure, all_axes = _panel_grid(panels, 0.34 * len(names) + 0.9, sharey=True)
+    for axes, spreads in zip(all_axes, panels.values(), strict=True):
         for name, one in spreads.items():
             place = list(names).index(name)
             style = plots.series_style(place, name)
@@ -64,33 +67,25 @@ def interval_panels(names: Sequence[str], panels: Mapping[str, Mapping[str, Spre
                 axes.plot([one.low, one.high], [place, place], color=style["color"], linewidth=2.2)
             axes.scatter(one.values, [place + 0.28] * len(one.values), s=6, color=plots.GREY, linewidth=0)
             axes.plot(one.mean, place, markersize=7, markeredgecolor="white", gid=f"tip {one.tip}", **style)
-        middle = sum(ends[title]) / 2
-        axes.set_xlim(*(limits or (middle - span / 2, middle + span / 2)))
         axes.grid(False, axis="y")
+    half = max(np.ptp(axes.get_xlim()) for axes in all_axes) / 2
+    for axes in all_axes:
+        middle = np.mean(axes.get_xlim())
+        axes.set_xlim(middle - half, middle + half)
     all_axes[0].set(ylim=(len(names) - 0.4, -0.6))
     all_axes[0].set_yticks(range(len(names)), [plots.plain(name) for name in names])
     return figure
 
 
-def _ends(spreads: Sequence[Spread]) -> tuple[float, float]:
-    """The range to show. The interval of few seeds can be much wider than the scores: it may leave the panel."""
-    values = [value for one in spreads for value in one.values]
-    room = max(3 * (max(values) - min(values)), 1.0)
-    low = min(one.mean if one.low is None else one.low for one in spreads)
-    high = max(one.mean if one.high is None else one.high for one in spreads)
-    return max(low, min(values) - room), min(high, max(values) + room)
-
-
 def line_panels(panels: Mapping[str, Sequence[Line]], xlabel: str, ticks: Sequence[str] = (), legend=()):
     """`ticks` name the places 0, 1, ... of x; `legend` names the colours."""
-    columns = min(len(panels), PANELS_A_ROW)
-    rows = -(-len(panels) // columns)
-    width = WIDTH if columns > 1 else WIDTH / 2
-    figure, all_axes = plots.new_figure(width, 2.5 * rows + 0.4, list(panels), columns)
+    from matplotlib.lines import Line2D
+
+    figure, all_axes = _panel_grid(panels, 2.7, width=WIDTH if len(panels) > 1 else WIDTH / 2)
     for axes, lines in zip(all_axes, panels.values(), strict=True):
         for line in lines:
             style = {"linewidth": 0.8 if line.quiet else 1.8, "alpha": 0.45 if line.quiet else 1}
-            style |= {"linestyle": ":" if line.dotted else "-", "color": plots.COLOURS[line.place % len(plots.COLOURS)]}
+            style["color"] = plots.COLOURS[line.place % len(plots.COLOURS)]
             if ticks or len(line.points) == 1:
                 style |= {"marker": plots.MARKERS[line.place % len(plots.MARKERS)], "markersize": 4}
             x, y = zip(*line.points, strict=True)
@@ -98,8 +93,6 @@ def line_panels(panels: Mapping[str, Sequence[Line]], xlabel: str, ticks: Sequen
         axes.set_xlabel(xlabel)
         if ticks:
             plots.name_ticks(axes, ticks)
-    from matplotlib.lines import Line2D
-
     handles = [Line2D([], [], linewidth=2, **plots.series_style(place, name)) for place, name in enumerate(legend)]
     plots.add_legend(figure, handles)
     return figure
@@ -122,21 +115,14 @@ def strip_panels(panels: Mapping[str, tuple[Sequence[str], np.ndarray, Sequence[
 
 def stack_panels(panels: Mapping[str, Mapping[str, Sequence[float]]], parts: Sequence[str]):
     """For each row one bar of 100 %, divided into its parts."""
-    columns = min(len(panels), PANELS_A_ROW - 1)
-    most = max(map(len, panels.values()))
-    rows = -(-len(panels) // columns)
-    figure, all_axes = plots.new_figure(WIDTH, rows * (0.3 * most + 0.7) + 0.4, list(panels), columns, grid=False)
+    figure, all_axes = _panel_grid(panels, 0.3 * max(map(len, panels.values())) + 0.9, PANELS_A_ROW - 1, grid=False)
     for axes, of_panel in zip(all_axes, panels.values(), strict=True):
         values = np.array(list(of_panel.values()), dtype=float)
         shares = 100 * values / np.maximum(values.sum(axis=1, keepdims=True), 1e-12)
         starts = np.cumsum(shares, axis=1) - shares
         for part, name in enumerate(parts[: shares.shape[1]]):
-            style = {
-                "color": plots.COLOURS[part % len(plots.COLOURS)],
-                "edgecolor": "white",
-                "label": plots.plain(name),
-            }
-            style["hatch"] = ("", "////", "....", "xxxx")[part // len(plots.COLOURS) % 4]
+            style = {"color": plots.COLOURS[part % len(plots.COLOURS)], "edgecolor": "white"}
+            style |= {"hatch": _HATCHES[part // len(plots.COLOURS) % len(_HATCHES)], "label": plots.plain(name)}
             bars = axes.barh(range(len(shares)), shares[:, part], 0.8, starts[:, part], **style)
             for bar, row, share in zip(bars, of_panel, shares[:, part], strict=True):
                 bar.set_gid(f"tip {name}, {row}: {share:.1f} %")
@@ -166,8 +152,7 @@ def feature_maps(maps: Mapping[str, np.ndarray], arrays: Mapping[str, np.ndarray
                     chosen = (arrays["domain"] == name) & (arrays["label"] == label) & (wrong == is_wrong)
                     gid = "rows " + " ".join(str(rows[place]) for place in np.flatnonzero(chosen))
                     edge = {"edgecolor": "black", "linewidth": 1.2} if is_wrong else {"edgecolor": "none"}
-                    style = {"color": colours[name], "marker": markers[label], "s": 22, "alpha": 0.75, **edge}
-                    style["facecolor"] = style.pop("color")
+                    style = {"facecolor": colours[name], "marker": markers[label], "s": 22, "alpha": 0.75, **edge}
                     axes.scatter(*points[chosen].T, gid=gid, **style)
     dot = {"linestyle": "", "marker": "o"}
     named = [(f"{name} (target)" if name == target else name or "unknown", colours[name]) for name in domains]

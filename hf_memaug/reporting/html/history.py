@@ -30,7 +30,7 @@ from hf_memaug.reporting.html.blocks import (
     mean_cell,
     number,
 )
-from hf_memaug.reporting.html.scores import metric_name, validation
+from hf_memaug.reporting.html.scores import metric_name
 from hf_memaug.runs.results import Result, Run
 
 MOST_POINTS, MOST_LINES, MOST_CURVES = 120, 40, 12
@@ -131,7 +131,7 @@ def continual_section(run: Run) -> Section:
         return Section(key, title, missing=missing if run.info.get("task") == "continual" else None)
     said = (
         "Rows: after training on a domain; columns: scored on. A frame marks the domain just trained, italics domains "
-        "before their turn. Means over seeds. In the curves a domain is dotted before its turn."
+        "before their turn. Means over seeds."
     )
     blocks: list[Any] = [Note(said)]
     names = [name for name in FIGURES if any(one.figures[name] for one in found)]
@@ -143,15 +143,13 @@ def continual_section(run: Run) -> Section:
         blocks.append(Table("What was kept and gained", ["method", *(FIGURES[name] for name in names)], rows))
         blocks.append(Details("Definitions", [Facts([(FIGURES[name], DEFINITIONS[name]) for name in names])]))
     for one in found:
-        lines = charts.chart(
-            f"{one.method} by domain",
-            charts.line_panels,
-            {f"{one.method}, by domain": _domain_lines(one)},
-            "after training on",
-            ticks=one.stages,
-            legend=one.domains,
-        )
-        blocks += [Heading(one.method), _matrix_table(one, run.metric or "score"), lines]
+        panel, style = f"{one.method} by domain", {"ticks": one.stages, "legend": one.domains}
+        lines = []
+        for column, values in enumerate(one.values.mean(axis=0).T.tolist()):
+            points = [(stage, value) for stage, value in enumerate(values) if is_number(value)]
+            lines += [charts.Line(one.domains[column], column, points)] if points else []
+        drawn = charts.chart(panel, charts.line_panels, {panel: lines}, "after training on", **style)
+        blocks += [Heading(one.method), _matrix_table(one, run.metric or "score"), drawn]
     return Section(key, title, blocks)
 
 
@@ -181,19 +179,6 @@ def _matrix_table(one: _Continual, metric: str) -> Table:
         rows.append(cells)
     caption = f"{metric_name(metric, first=True)} of {one.method} on each domain after each stage"
     return Table(caption, ["after", *one.domains], rows)
-
-
-def _domain_lines(one: _Continual) -> list[charts.Line]:
-    lines, mean = [], one.values.mean(axis=0)
-    for column, domain in enumerate(one.domains):
-        points = [(stage, float(value)) for stage, value in enumerate(mean[:, column]) if np.isfinite(value)]
-        before = [point for point in points if point[0] <= one.turn(domain)]
-        after = [point for point in points if point[0] >= one.turn(domain)]
-        if len(before) > 1:
-            lines.append(charts.Line(f"{domain}, before its turn", column, before, quiet=True, dotted=True))
-        if after:
-            lines.append(charts.Line(domain, column, after))
-    return lines
 
 
 def data_section(run: Run) -> Section:
@@ -246,8 +231,10 @@ def reproduce_section(run: Run) -> Section:
         blocks += [Heading("Versions"), facts(versions.items())]
     rows = []
     for job in run.jobs:
-        tested = job.tested(run.metric)
-        cells = [Cell(str(job.seed), job.seed), Cell(validation(job), job.validation), Cell(number(tested), tested)]
+        tested, digits = job.tested(run.metric), 1 if abs(job.validation or 0) > 1 else 3
+        # Some trainers select by a fraction, some by points or a loss.
+        validation = Cell(number(job.validation, digits), job.validation)
+        cells = [Cell(str(job.seed), job.seed), validation, Cell(number(tested), tested)]
         cells.append(Cell(duration(job.seconds), job.seconds))
         rows.append([job.name or "–", job.method, job.target or "–", *cells, job.checkpoint or "not kept"])
     if rows:

@@ -8,22 +8,26 @@ from typing import Any
 import numpy as np
 
 from hf_memaug.evaluation.scores import a_distance
-from hf_memaug.evaluation.statistics import summarise
 from hf_memaug.reporting import plots
 from hf_memaug.reporting.html import charts
-from hf_memaug.reporting.html.blocks import Details, Note, Section, number
+from hf_memaug.reporting.html.blocks import Details, Note, Section
+from hf_memaug.reporting.html.scores import spread
 from hf_memaug.runs.results import LAYERS, Result, Run
 
 MOST_MODELS, MOST_POINTS, MOST_SLOTS = 12, 300, 64
-_OPEN_MODELS, _MOST_ROWS = 2, 1000
+_LEAST_ROWS, _OPEN_MODELS, _MOST_ROWS = 5, 2, 1000
 
 
 def features_section(run: Run) -> tuple[Section, list[list[str]]]:
     """The section, and what its script shows of each row: the title, and its text or picture."""
+    from sklearn.decomposition import PCA
+
     key, title, drawn, contents = "features", "Features", [], {}
     for job in _one_of_each(run, lambda one: run.features(one) is not None)[:MOST_MODELS]:
         arrays = _some_rows(run.features(job), MOST_POINTS)
-        if len(arrays["features"]) < plots.LEAST_ROWS or arrays["features"].shape[1] < 2:
+        features = arrays["features"]
+        # Rows that are all equal have no components.
+        if len(features) < _LEAST_ROWS or features.shape[1] < 2 or not np.ptp(features, axis=0).any():
             continue
         kind = "picture" if "picture" in arrays else "text"
         columns = (arrays.get(name, arrays["label"]) for name in ("domain", "label", "predicted", kind))
@@ -31,8 +35,9 @@ def features_section(run: Run) -> tuple[Section, list[list[str]]]:
         for domain, label, predicted, content in zip(*columns, strict=True):
             said = f"{domain} · label: {label or '–'} · predicted: {predicted or '–'}"
             rows.append(contents.setdefault((said, kind, content), len(contents)))
-        points, shares = plots.principal_components(arrays["features"])
-        maps = {f"PCA ({sum(shares):.0%} of the variance)": points, "t-SNE": plots.t_sne(arrays["features"])}
+        pca = PCA(2).fit(features)
+        shown = f"PCA ({pca.explained_variance_ratio_.sum():.0%} of the variance)"
+        maps = {shown: pca.transform(features), "t-SNE": plots.t_sne(features)}
         label = f"Features of {job.title}"
         drawn.append((job, charts.chart(label, charts.feature_maps, maps, arrays, rows, job.target)))
     if not drawn:
@@ -64,23 +69,14 @@ def distance_section(run: Run) -> Section:
         missing = "No A-distance: it needs features of a domain that was left out, beside those of its sources."
         return Section(key, title, missing=missing)
     panels = {
-        target: {method: _distance(method, found[target][method]) for method in run.methods if method in found[target]}
-        for target in sorted(found)
+        target: {method: spread(of[method], method, 0.0, 2.0, digits=2) for method in run.methods if method in of}
+        for target, of in sorted(found.items())
     }
     said = (
         "How well a linear classifier tells the features of the domain left out from those of the domains trained on: "
-        "0 not at all, 2 without error. Dot: mean over seeds; line: ± standard deviation."
+        "0 not at all, 2 without error. Dot: mean over seeds; line: its 95 % confidence interval."
     )
-    return Section(
-        key, title, [Note(said), charts.chart(title, charts.interval_panels, run.methods, panels, limits=(-0.05, 2.05))]
-    )
-
-
-def _distance(method: str, values: list[float]) -> charts.Spread:
-    one = summarise(values)
-    ends = (None, None) if one.std is None else (one.mean - one.std, one.mean + one.std)
-    spread = "" if one.std is None else f" ± {number(one.std, 2)}"
-    return charts.Spread(one.mean, *ends, values, f"{method}: {number(one.mean, 2)}{spread}")
+    return Section(key, title, [Note(said), charts.chart(title, charts.interval_panels, run.methods, panels)])
 
 
 def memory_section(run: Run) -> Section:

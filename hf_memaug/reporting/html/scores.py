@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from hf_memaug.evaluation.statistics import FEWEST_PAIRS, paired_t_test, summarise
-from hf_memaug.registry import graph_family
 from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.blocks import (
     Cell,
-    Code,
     Details,
     Heading,
     Note,
@@ -28,8 +26,7 @@ from hf_memaug.reporting.html.blocks import (
     p_text,
 )
 from hf_memaug.reporting.results import Comparison, Scores, compare, scores_of
-from hf_memaug.runs.results import Result, Run
-from hf_memaug.runs.tasks import auto_class_of
+from hf_memaug.runs.results import NUMBERS, Result, Run
 
 _STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
 _METRIC_NAMES = {"macro_f1": "macro-F1", "micro_f1": "micro-F1", "f1": "F1", "mcc": "MCC", "auroc": "AUROC"}
@@ -99,7 +96,7 @@ def comparison_section(run: Run, baseline: str | None) -> Section:
     if others:
         tables = [_comparison_table(one, metric, run.methods) for metric in others for one in found[metric]]
         blocks.append(Details(f"By {listed([metric_name(name) for name in others])}", tables))
-    blocks += [Details(f"Settings of {method}", _settings(run, method, first)) for method in run.methods]
+    blocks += [Details(f"Settings of {method}", _settings(run, method)) for method in run.methods]
     return Section(key, title, blocks)
 
 
@@ -182,44 +179,26 @@ def _explanation(found: list[Methods], run: Run) -> str:
     return said
 
 
-def _settings(run: Run, method: str, metric: str) -> list:
-    """The settings that all jobs of a method share, and a table of its jobs with those that differ."""
+def _settings(run: Run, method: str) -> list:
+    """The settings that all jobs of a method share, and a table of those that differ."""
     jobs = [job for job in run.selected() if job.method == method]
     settings = [{"backbone": job.backbone or None, **job.settings} for job in jobs]
     names = list(dict.fromkeys(name for one in settings for name in one))
     differing = [name for name in names if len({_setting(one.get(name)) for one in settings}) > 1]
-    rows = []
-    for job, one in zip(jobs, settings, strict=True):
-        tested = job.tested(metric)
-        rows.append([job.target or "all domains", Cell(str(job.seed), job.seed)])
-        rows[-1] += [_setting(one.get(name)) or "–" for name in differing]
-        rows[-1] += [Cell(validation(job), job.validation), Cell(number(tested), tested), job.checkpoint or "not kept"]
-    headers = ["target", "seed", *differing, "validation", "test", "checkpoint"]
     shared = facts((name, _setting(settings[0][name])) for name in names if name not in differing)
-    return [shared, Table(f"Jobs of {method}", headers, rows), *_how_to_load(jobs, run.info)]
+    rows = [
+        [
+            job.target or "all domains",
+            Cell(str(job.seed), job.seed),
+            *(_setting(one.get(name)) or "–" for name in differing),
+        ]
+        for job, one in zip(jobs, settings, strict=True)
+    ]
+    return [shared, *([Table(f"Jobs of {method}", ["target", "seed", *differing], rows)] if differing else [])]
 
 
 def _setting(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def validation(job: Result) -> str:
-    # Some trainers select by a fraction, some by points or a loss.
-    return number(job.validation, 1 if job.validation is not None and abs(job.validation) > 1 else 3)
-
-
-def _how_to_load(jobs: list[Result], info: dict) -> list:
-    kept = [job for job in jobs if job.checkpoint]
-    if not kept:
-        return []
-    best = max(kept, key=lambda job: float("-inf") if job.validation is None else job.validation)
-    kind = info.get("rows", info.get("task"))
-    name = auto_class_of(kind)
-    lines = ["import hf_memaug", f"from transformers import {name}"]
-    if kind == "graph":
-        name = graph_family().graph_model
-        lines = [f"from hf_memaug import {name}"]
-    return [Code("\n".join([*lines, "", f"model = {name}.from_pretrained({best.checkpoint!r})"]))]
 
 
 def domains_section(run: Run, baseline: str | None) -> Section:
@@ -244,7 +223,7 @@ def domains_section(run: Run, baseline: str | None) -> Section:
         blocks += [Heading(one.backbone)] * (len(found) > 1)
         panels = {
             target: {
-                method: _spread(list(one.scores[method][target].values()), method, metric)
+                method: spread(list(one.scores[method][target].values()), method, -100.0 * (metric == "mcc"), 100.0)
                 for method in run.methods
                 if target in one.scores.get(method, {})
             }
@@ -254,14 +233,15 @@ def domains_section(run: Run, baseline: str | None) -> Section:
     return Section(key, title, [*blocks, *_source_domains(run, metric)])
 
 
-def _spread(values: list[float], method: str, metric: str) -> charts.Spread:
+def spread(values: list[float], method: str, least: float, most: float, digits: int = 1) -> charts.Spread:
+    """A mean over seeds with its interval, within what a score can be."""
     mean, low, high = summarise(values).mean, None, None
     if len(values) >= FEWEST_PAIRS:
-        # The interval of a mean is that of its difference to zero, within what a score can be.
+        # The interval of a mean is that of its difference to zero.
         test = paired_t_test(values, [0.0] * len(values))
-        low, high = max(test.low, -100.0 if metric == "mcc" else 0.0), min(test.high, 100.0)
-    interval = "" if low is None else f" [{number(low)}, {number(high)}]"
-    tip = f"{method}: {number(mean)}{interval}; by seed {', '.join(number(value, 2) for value in values)}"
+        low, high = max(test.low, least), min(test.high, most)
+    interval = "" if low is None else f" [{number(low, digits)}, {number(high, digits)}]"
+    tip = f"{method}: {number(mean, digits)}{interval}; by seed {', '.join(number(value, 2) for value in values)}"
     return charts.Spread(mean, low, high, values, tip)
 
 
@@ -288,37 +268,32 @@ def _source_domains(run: Run, metric: str) -> list[Details]:
 
 def cost_section(run: Run, baseline: str | None) -> Section:
     key, title = "cost", "Cost"
-    fields = ("seconds", "peak_memory_bytes", "parameters", "trainable")
-    found = {
+    recorded = {
         method: {
             field: [getattr(job, field) for job in run.jobs if job.method == method and is_number(getattr(job, field))]
-            for field in fields
+            for field in NUMBERS
         }
         for method in run.methods
     }
-    found = {method: of_method for method, of_method in found.items() if any(of_method.values())}
-    if not found:
+    recorded = {method: found for method, found in recorded.items() if any(found.values())}
+    if not recorded:
         missing = "Time, memory and parameters were not recorded: no cost is shown."
         return Section(key, title, missing=missing)
-    base = next((name for name in (baseline, "erm") if name in found), next(iter(found)))
-    base_time, rows = summarise(found[base]["seconds"]).mean if found[base]["seconds"] else 0, []
-    for method, of_method in found.items():
-        seconds, (peak, size, trained) = of_method["seconds"], (max(of_method[f], default=None) for f in fields[1:])
-        time = summarise(seconds) if seconds else None
-        spread = "" if time is None or time.std is None else f" ± {duration(time.std)}"
-        ratio = time.mean / base_time if time and base_time > 0 else None
-        rows.append(
-            [
-                method,
-                Cell(str(jobs := sum(job.method == method for job in run.jobs)), jobs),
-                Cell(duration(time.mean), time.mean, spread) if time else Cell("–"),
-                Cell("–" if ratio is None else f"{ratio:.2f} ×", ratio),
-                Cell(duration(sum(seconds)) if seconds else "–", sum(seconds) if seconds else None),
-                Cell(byte_count(peak), peak),
-                Cell(count(size), size),
-                Cell(count(trained), trained),
-            ]
-        )
+    base = next((name for name in (baseline, "erm") if name in recorded), next(iter(recorded)))
+    times = {method: summarise(found["seconds"]) for method, found in recorded.items() if found["seconds"]}
+    base_time, rows = times[base].mean if base in times else 0.0, []
+    for method, found in recorded.items():
+        time, mean, spread_of_time = times.get(method), None, ""
+        if time is not None:
+            mean, spread_of_time = time.mean, "" if time.std is None else f" ± {duration(time.std)}"
+        ratio = mean / base_time if mean is not None and base_time > 0 else None
+        jobs, total = sum(job.method == method for job in run.jobs), sum(found["seconds"]) if time else None
+        cells = [Cell(str(jobs), jobs), Cell(duration(mean), mean, spread_of_time)]
+        cells += [Cell("–" if ratio is None else f"{ratio:.2f} ×", ratio), Cell(duration(total), total)]
+        for field, shown in (("peak_memory_bytes", byte_count), ("parameters", count), ("trainable", count)):
+            largest = max(found[field], default=None)
+            cells.append(Cell(shown(largest), largest))
+        rows.append([method, *cells])
     headers = ["method", "jobs", "time per job", f"against {base}", "total", "peak memory", "parameters", "trainable"]
     on = f" on {run.info['device']}" if "device" in run.info else ""
     note = Note(f"Measured{on} during the run: jobs that run at the same time share the device and its time.")
