@@ -22,34 +22,24 @@ _TEMPLATES = (
     "This model card has been generated automatically according to the information the Trainer had access to",
     "<!-- Provide a longer summary of what this model is. -->",
 )
+# By a part of the class: the task as the Hub names it, in words, and a variable for its pipeline, if it has one.
 _TASKS = {
-    "ForSequenceClassification": ("text-classification", "text classification"),
-    "ForPromptClassification": ("text-classification", "text classification by prompting"),
-    "ForTokenClassification": ("token-classification", "the classification of tokens"),
-    "ForQuestionAnswering": ("question-answering", "extractive question answering"),
-    "ForMaskedLM": ("fill-mask", "masked language modelling"),
-    "ForConditionalGeneration": ("text-generation", "the generation of text"),
-    "ForImageClassification": ("image-classification", "image classification"),
-    "ForGraphClassification": ("graph-ml", "graph classification"),
-    "HMAHead": ("tabular-classification", "the classification of features"),
+    "ForSequenceClassification": ("text-classification", "text classification", "classify"),
+    "ForPromptClassification": ("text-classification", "text classification by prompting", "classify"),
+    "ForTokenClassification": ("token-classification", "the classification of tokens", "tag"),
+    "ForQuestionAnswering": ("question-answering", "extractive question answering", None),
+    "ForMaskedLM": ("fill-mask", "masked language modelling", "fill"),
+    "ForConditionalGeneration": ("text-generation", "the generation of text", None),
+    "ForImageClassification": ("image-classification", "image classification", "classify"),
+    "ForGraphClassification": ("graph-ml", "graph classification", None),
+    "HMAHead": ("tabular-classification", "the classification of features", None),
 }
 _WITHOUT_LABELS = ("ForQuestionAnswering", "ForMaskedLM", "ForConditionalGeneration")
-# The pipelines of transformers by task, and a variable name for each.
-_PIPELINES = {
-    "text-classification": "classify",
-    "token-classification": "tag",
-    "fill-mask": "fill",
-    "image-classification": "classify",
-}
-_FEATURES = ("feature-extraction", "feature extraction")
-_IMAGE_FEATURES = ("image-feature-extraction", "feature extraction")
-# The processor of each main input, with the variable, the class and an input of the example. Others have a tokenizer.
-_PROCESSORS: dict[str, dict[str, str] | None] = {
+# The processor of each main input, with the variable, the class and an input of the example. Others have none.
+_PROCESSORS = {
+    "input_ids": {"name": "tokenizer", "auto_class": "AutoTokenizer", "example": "Your text"},
     "pixel_values": {"name": "image_processor", "auto_class": "AutoImageProcessor", "example": "your.jpg"},
-    "node_features": None,
-    "features": None,
 }
-_TOKENIZER = {"name": "tokenizer", "auto_class": "AutoTokenizer", "example": "Your text"}
 # Scores over several domains.
 _WHOLE = {"average": "mean over the domains", "all": "all domains"}
 
@@ -87,7 +77,13 @@ def model_card(
     facts = facts or getattr(config, "run_facts", None) or {}
     family = FAMILIES.get(config.model_type)
     paper = family.paper if family else None
-    task, task_in_words = _task(config, architecture)
+    suffix = next((name for name in _TASKS if architecture.endswith(name)), "")
+    processor, auto_class = _processor(config, architecture), f"AutoModel{suffix}"
+    if family is not None:
+        auto_class = next((auto for auto, names in family.models.items() if architecture in names), "AutoModel")
+    features = "image-feature-extraction" if processor == _PROCESSORS["pixel_values"] else "feature-extraction"
+    task, task_in_words, pipeline = _TASKS.get(suffix, (features, "feature extraction", None))
+    written = getattr(config, "domains", None) or ()
     name = repo_id.rstrip("/").split("/")[-1]
     data = facts.get("data") or ("data without a name" if facts.get("domains") or facts.get("training") else None)
     base_model = metadata.pop("base_model", None) or _hub_name(config)
@@ -113,7 +109,7 @@ def model_card(
         name=name,
         repo_id=repo_id,
         architecture=architecture,
-        auto_class=_auto_class(config, architecture),
+        auto_class=auto_class,
         task=task,
         task_in_words=task_in_words,
         backbone=_backbone(config, architecture),
@@ -126,15 +122,14 @@ def model_card(
         base_model=base_model if adapter else None,
         needs_package=(paper is not None or loaded_by is not None) and not carries_code,
         loaded_by=loaded_by,
-        needs_module=_needs_module(config, architecture),
+        # The backbone may be a module of the user, without a configuration.
+        needs_module="For" in architecture and getattr(config, "backbone_config", False) is None,
         trust=", trust_remote_code=True" if carries_code else "",
-        processor=_processor(config, architecture),
-        pipeline=_PIPELINES.get(task),
-        written=[
-            [one["name"], one["rows"], one["before"], one["after"]] for one in getattr(config, "domains", None) or ()
-        ],
-        guard_rows=_guard_rows(config),
-        about_data=_about_data(config, architecture, facts, data),
+        processor=processor,
+        pipeline=pipeline,
+        written=[[one["name"], one["rows"], one["before"], one["after"]] for one in written],
+        guard_rows=getattr(config, "memory_rows", 0) - sum(one["rows"] for one in written),
+        about_data=_about_data(config, suffix, facts, data, {one["name"] for one in written}),
         metrics=metrics,
         modes=modes,
         scores=_score_rows(scores, metrics, modes, facts.get("left_out")),
@@ -149,19 +144,6 @@ def model_card(
     return ModelCard(text)
 
 
-def _task(config, architecture: str) -> tuple[str, str]:
-    """The task of a class, as the Hub names it, and in words."""
-    features = _IMAGE_FEATURES if processor_of(config, architecture) == "image_processor" else _FEATURES
-    return next((task for name, task in _TASKS.items() if architecture.endswith(name)), features)
-
-
-def _auto_class(config, architecture: str) -> str:
-    family = FAMILIES.get(config.model_type)
-    if family is None:
-        return "AutoModel" + next((name for name in _TASKS if architecture.endswith(name)), "")
-    return next((auto for auto, names in family.models.items() if architecture in names), "AutoModel")
-
-
 def processor_of(config, architecture: str) -> str | None:
     """`"tokenizer"`, `"image_processor"`, or None for graphs and features."""
     processor = _processor(config, architecture)
@@ -174,7 +156,7 @@ def _processor(config, architecture: str) -> dict[str, str] | None:
     family = FAMILIES.get(config.model_type)
     # Other classes, such as the columns of a progressive network, take texts.
     model_class = family.load(architecture) if family else getattr(transformers, architecture, None)
-    return _PROCESSORS.get(getattr(model_class, "main_input_name", "input_ids"), _TOKENIZER)
+    return _PROCESSORS.get(getattr(model_class, "main_input_name", "input_ids"))
 
 
 def _tags(config, paper: Paper | None) -> list[str]:
@@ -188,11 +170,6 @@ def _in_words(config, paper: Paper) -> tuple[str, str]:
     plain = "the plain encoder, because its memory has the weight 0"
     own = getattr(config, "in_words", None)
     return own or (paper.what if _reads_memory(config) else plain, paper.how)
-
-
-def _guard_rows(config) -> int:
-    """Of a writable memory."""
-    return getattr(config, "memory_rows", 0) - sum(one["rows"] for one in getattr(config, "domains", None) or ())
 
 
 def _backbone(config, architecture: str) -> str:
@@ -218,19 +195,15 @@ def _backbone(config, architecture: str) -> str:
     return f"with a {kind} encoder" if kind else "trained from scratch"
 
 
-def _needs_module(config, architecture: str) -> bool:
-    """Whether the backbone is a module of the user, without a configuration."""
-    return "For" in architecture and getattr(config, "backbone_config", False) is None
-
-
 def _reads_memory(config) -> bool:
     return getattr(config, "has_memory", getattr(config, "reads_memory", True))
 
 
-def _about_data(config, architecture: str, facts: Mapping[str, Any], data: str | None) -> list[tuple[str, Any]]:
-    labels = None if architecture.endswith(_WITHOUT_LABELS) else ", ".join(config.id2label.values())
-    # Of a writable memory; they have a table of their own.
-    written = {one["name"] for one in getattr(config, "domains", None) or ()}
+def _about_data(
+    config, suffix: str, facts: Mapping[str, Any], data: str | None, written: set[str]
+) -> list[tuple[str, Any]]:
+    labels = None if suffix in _WITHOUT_LABELS else ", ".join(config.id2label.values())
+    # Domains that were written to a memory have a table of their own.
     rows = [
         ("Data", data or "none"),
         ("Labels", labels),

@@ -7,8 +7,7 @@ import json
 import re
 from pathlib import Path
 
-from hf_memaug.hub.card import is_ours_to_write, model_card
-from hf_memaug.hub.publishing import copy_guard
+from hf_memaug.hub.publishing import copy_guard, write_card
 from hf_memaug.registry import FAMILIES
 
 _OUR_IMPORT = re.compile(r"^(\s*)from (hf_memaug(?:\.\w+)+) import ", re.MULTILINE)
@@ -50,8 +49,7 @@ def export_with_code(model, folder, processing_class=None) -> Path:
     config = json.loads(config_file.read_text(encoding="utf-8"))
     config["auto_map"] = auto_map
     config_file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    if is_ours_to_write(folder / "README.md"):
-        model_card(model.config, own_name, folder.name, carries_code=True).save(folder / "README.md")
+    write_card(model.config, own_name, folder, folder.name)
     return folder
 
 
