@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hf_memaug.data.images import decode_image
 from hf_memaug.inference import explain, load_predictor
 from hf_memaug.inference.errors import CheckpointError, InputError
 from hf_memaug.inference.explanations import Explanation
@@ -18,15 +19,6 @@ from hf_memaug.inference.training_rows import TrainingRows, read_training_rows
 
 # Counting the tokens of a longer text would take long; a larger molecule cannot be made out in a drawing.
 _MOST_LETTERS, _MOST_ATOMS = 100_000, 150
-_DOES = {
-    "text": "classifies texts",
-    "image": "classifies images",
-    "graph": "classifies graphs",
-    "tags": "tags words",
-    "questions": "answers questions",
-    "words": "fills masks",
-    "replies": "replies to texts",
-}
 
 
 @dataclass(frozen=True)
@@ -67,31 +59,23 @@ def load_session(checkpoint: str | os.PathLike, baseline: str | os.PathLike | No
         baseline: the same, of a plain model of the same kind.
     """
     predictor = load_predictor(checkpoint)
-    check_molecules(predictor)
-    plain = None
-    if baseline is not None:
-        plain = load_predictor(baseline, "baseline")
-        if plain.kind != predictor.kind:
-            raise CheckpointError(
-                f"`baseline` {plain.name!r} {_DOES[plain.kind]} and `checkpoint` {_DOES[predictor.kind]}. Use a plain "
-                "model of the same kind."
-            )
-    return Session(predictor, plain, read_training_rows(predictor))
-
-
-def check_molecules(predictor: Predictor) -> None:
-    """Of graphs, only molecules can be typed into a page."""
-    if predictor.kind != "graph":
-        return
-    if not predictor.reads_molecules:
+    if predictor.kind == "graph" and not predictor.reads_molecules:
         raise CheckpointError(
             f"`checkpoint` {predictor.name!r} reads graphs that are not molecules of `graph_from_smiles`, and no other "
             "graph can be typed into a page. Use `load_predictor` in Python."
         )
-    if importlib.util.find_spec("rdkit") is None:
+    if predictor.kind == "graph" and importlib.util.find_spec("rdkit") is None:
         raise CheckpointError(
             f"`checkpoint` {predictor.name!r} reads molecules, which needs RDKit: `pip install hf_memaug[graph]`."
         )
+    plain = None if baseline is None else load_predictor(baseline, "baseline")
+    if plain is not None and plain.kind != predictor.kind:
+        ours, theirs = (type(one.model).__name__ for one in (predictor, plain))
+        raise CheckpointError(
+            f"`baseline` {plain.name!r} is a `{theirs}`, and `checkpoint` is a `{ours}`. Use a plain model of the same "
+            "kind."
+        )
+    return Session(predictor, plain, read_training_rows(predictor))
 
 
 def ask(session: Session, text: str | None = None, pair: str | None = None, image: Any = None) -> Answer:
@@ -114,16 +98,10 @@ def ask(session: Session, text: str | None = None, pair: str | None = None, imag
     return Answer(
         explanation,
         "Without the memory" if session.baseline is None else "Plain model",
-        _as_seen(predictor, image) if is_mapped else None,
+        image_as_seen(predictor.processor, decode_image(image)) if is_mapped else None,
         draw_molecule(given) if predictor.kind == "graph" else None,
         (*notes, *session.rows.warnings),
     )
-
-
-def _as_seen(predictor: Predictor, image: Any) -> np.ndarray:
-    from hf_memaug.data.images import decode_image
-
-    return image_as_seen(predictor.processor, decode_image(image))
 
 
 def question(predictor: Predictor, text: str | None = None, pair: str | None = None, image: Any = None) -> Any:

@@ -89,7 +89,9 @@ def test_a_baseline_stands_beside(tmp_path, backbones):
     page = html.answer(found)
     assert "Plain model" in page and "perhaps" in page
     assert "no" in html.header(load_session(tmp_path / "plain")), "a plain model is served too"
-    with pytest.raises(CheckpointError, match="`baseline` .* classifies images and `checkpoint` classifies texts"):
+    with pytest.raises(
+        CheckpointError, match="`baseline` .* is a `ViTForImageClassification`, and `checkpoint` is a `RobertaWith"
+    ):
         load_session(tmp_path / "ours", backbones["vit"])
 
 

@@ -64,9 +64,9 @@ def test_a_repository_is_named(tmp_path, monkeypatch):
 
     config = AutoConfig.from_pretrained(save(KV, tmp_path / "kv"))
     monkeypatch.setattr(AutoConfig, "from_pretrained", lambda name, **_: config)
-    folder = write_space("me/memory", tmp_path / "space", baseline="me/plain")
-    assert head(folder)["models"] == ["me/memory", "me/plain"] and not (folder / "checkpoint").exists()
-    assert launched(folder, monkeypatch) == (("me/memory",), {"baseline": "me/plain"})
+    folder = write_space("me/memory", tmp_path / "space")
+    assert head(folder)["models"] == ["me/memory"] and not (folder / "checkpoint").exists()
+    assert launched(folder, monkeypatch) == (("me/memory",), {})
 
 
 def test_what_no_space_is_written_of(tmp_path):
@@ -80,8 +80,6 @@ def test_what_no_space_is_written_of(tmp_path):
         write_space(tmp_path / "kv", tmp_path / "kv" / "space")
     with pytest.raises(ValueError, match="is a file"):
         write_space(tmp_path / "kv", tmp_path / "kv" / "config.json")
-    with pytest.raises(ValueError, match="only what is on the hub"):
-        write_space(tmp_path / "kv", tmp_path / "space", baseline=tmp_path / "kv")
     case_of("GMAPModel").model().save_pretrained(tmp_path / "headless")
     with pytest.raises(CheckpointError, match="no head"):
         write_space(tmp_path / "headless", tmp_path / "space")
