@@ -41,14 +41,7 @@ def launch(
             Further arguments of Gradio's `launch`.
     """
     gradio = _gradio()
-    try:
-        session = load_session(checkpoint, baseline)
-    except InferenceError as error:
-        # On a Space, nobody reads the terminal.
-        if "SPACE_ID" not in os.environ:
-            raise
-        session = str(error)
-    page = build_page(session)
+    page = build_page(load_session(checkpoint, baseline))
     fonts = ["system-ui", "-apple-system", "Segoe UI", "sans-serif"]
     # The fonts of Gradio's themes are loaded from another server.
     theme = gradio.themes.Default(primary_hue="blue", font=fonts, font_mono=["ui-monospace", "Consolas", "monospace"])
@@ -56,14 +49,9 @@ def launch(
     return page.launch(server_port=port, share=share, **{**options, **kwargs})
 
 
-def build_page(session: Session | str):
-    """The page as Gradio's `Blocks`; with a message instead of a model, a page that shows it."""
-    gradio = _gradio()
-    if isinstance(session, str):
-        with gradio.Blocks(title="hf_memaug", analytics_enabled=False) as page:
-            gradio.HTML(html.message(session), padding=False)
-        return page
-    predictor = session.predictor
+def build_page(session: Session):
+    """The page as Gradio's `Blocks`."""
+    gradio, predictor = _gradio(), session.predictor
 
     def answer(*given) -> str:
         try:

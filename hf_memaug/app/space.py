@@ -4,10 +4,11 @@
 
 import os
 import shutil
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from hf_memaug import __version__
 from hf_memaug.files import render
+from hf_memaug.hub.provenance import library_versions
 from hf_memaug.hub.publishing import copy_guard
 from hf_memaug.inference import load_predictor
 from hf_memaug.inference.checkpoints import beside_checkpoint, checked_kind, read_config
@@ -15,7 +16,7 @@ from hf_memaug.registry import FAMILIES
 
 # Where a copy of the checkpoint lies in the folder.
 COPY = "checkpoint"
-# The version that was tested, where Gradio is not installed here.
+# The version that is tested.
 _GRADIO = "6.31.0"
 
 
@@ -56,7 +57,7 @@ def write_space(checkpoint: str | os.PathLike, folder: str | os.PathLike, rows: 
         "title": path.parent.name if path.name == COPY else path.name,
         "name": None if is_copy else name,
         "copy": COPY,
-        "gradio": _installed("gradio") or _GRADIO,
+        "gradio": _GRADIO,
     }
     (folder / "requirements.txt").write_text(_requirements(config), encoding="utf-8")
     for file in ("README.md", "app.py"):
@@ -77,22 +78,10 @@ def _copy(checkpoint: str, into: Path, rows: bool) -> None:
             shutil.copy2(found, into / file)
 
 
-def _installed(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
-
-
 def _requirements(config) -> str:
-    import hf_memaug
-
     # Molecules are read by RDKit.
     extras = "app,graph" if config.architectures[0].endswith("ForGraphClassification") else "app"
-    lines = [f"hf_memaug[{extras}]=={hf_memaug.__version__}"]
-    for package in ("torch", "transformers"):
-        number = _installed(package)
-        if number is not None:
-            # "+cpu" and its like are builds that the index may not have.
-            lines.append(f"{package}=={number.split('+')[0]}")
-    return "\n".join(lines) + "\n"
+    versions = library_versions()
+    # "+cpu" and its like are builds that the index may not have.
+    others = [f"{package}=={versions[package].split('+')[0]}" for package in ("torch", "transformers")]
+    return "\n".join([f"hf_memaug[{extras}]=={__version__}", *others]) + "\n"

@@ -3,8 +3,8 @@
 """What the Teach tab does: it writes rows to a copy of the memory. Nothing here knows of Gradio."""
 
 import copy
+import shutil
 import tempfile
-import zipfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -166,7 +166,7 @@ class Teaching:
 
     def download(self, with_texts: bool = False) -> str:
         """The path of a zip with the checkpoint; the next call replaces it."""
-        config, path = self.model.config, Path(self._files.name) / f"{self.predictor.title}-taught.zip"
+        config, path = self.model.config, Path(self._files.name, f"{self.predictor.title}-taught")
         texts = config.memory_texts
         with self.predictor.lock, tempfile.TemporaryDirectory() as folder:
             try:
@@ -175,10 +175,7 @@ class Teaching:
             finally:
                 config.memory_texts = texts
             self.predictor.processor.save_pretrained(folder)
-            with zipfile.ZipFile(path, "w") as file:
-                for part in sorted(Path(folder).rglob("*")):
-                    file.write(part, part.relative_to(folder))
-        return str(path)
+            return shutil.make_archive(str(path), "zip", folder)
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -178,7 +178,18 @@ def load_model(name: str, config, argument: str = "checkpoint", **kwargs: Any):
         elif "ignore_mismatched_sizes" in reason:
             reason = "its weights do not fit its `config.json`. Put the one there that was written with them."
         raise CheckpointError(f"`{argument}` {name!r} cannot be loaded as a `{architecture}`: {reason}") from error
-    return (model if base is None else _merged(model, name, argument)).eval()
+    if base is None:
+        return model.eval()
+    from peft import PeftModel
+
+    try:
+        return PeftModel.from_pretrained(model, name).merge_and_unload().eval()
+    except (*_DAMAGED, RuntimeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise CheckpointError(
+            f"`{argument}` {name!r}: the adapter cannot be merged into its `{architecture}`: {reason} Adapters "
+            "that become part of the weights, such as LoRA, are supported."
+        ) from error
 
 
 def load_processor(name: str, kind: str, argument: str = "checkpoint", **kwargs: Any):
@@ -220,19 +231,6 @@ def adapter_base(name: str, argument: str = "checkpoint") -> str | None:
             f"its `{ADAPTER_FILE}`, or merge it with `model.merge_and_unload()` and save the model."
         )
     return base
-
-
-def _merged(model, name: str, argument: str):
-    from peft import PeftModel
-
-    try:
-        return PeftModel.from_pretrained(model, name).merge_and_unload()
-    except (AttributeError, KeyError, NotImplementedError, OSError, RuntimeError, TypeError, ValueError) as error:
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        raise CheckpointError(
-            f"`{argument}` {name!r}: the adapter cannot be merged into its `{type(model).__name__}`: {reason} Adapters "
-            "that become part of the weights, such as LoRA, are supported."
-        ) from error
 
 
 def beside_checkpoint(name: str, file: str) -> Path | None:

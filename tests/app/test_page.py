@@ -11,7 +11,7 @@ from saved_checkpoints import CONTEXT, TEXT, case_of, picture, save
 from tiny_backbones import SENTENCES
 
 from hf_memaug.app.session import ask, load_session
-from hf_memaug.inference import CheckpointError, load_predictor
+from hf_memaug.inference import load_predictor
 
 pytestmark = pytest.mark.slow
 
@@ -210,13 +210,3 @@ def test_pictures_and_errors_of_the_teach_tab(open_page, serve, tmp_path):
     page.get_by_role("button", name="Teach these rows").click()
     page.get_by_text("2 rows taught.").wait_for(timeout=60_000)
     assert is_quiet(page)
-
-
-def test_a_space_shows_what_is_wrong_and_a_terminal_raises_it(open_page, serve, tmp_path, monkeypatch):
-    from hf_memaug.app import launch
-
-    with pytest.raises(CheckpointError, match="cannot be loaded"):
-        launch(tmp_path / "missing", prevent_thread_lock=True, quiet=True)
-    monkeypatch.setenv("SPACE_ID", "me/space")
-    page = open_page(launch(tmp_path / "missing", prevent_thread_lock=True, quiet=True)[1])
-    page.get_by_text("cannot be loaded").wait_for(timeout=60_000)

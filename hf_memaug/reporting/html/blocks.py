@@ -27,12 +27,10 @@ class Note(NamedTuple):
 
     text: str
     style: str = "note"
-    kind = "note"
 
 
 class Heading(NamedTuple):
     text: str
-    kind = "heading"
 
 
 class Cell(NamedTuple):
@@ -62,7 +60,6 @@ class Table(NamedTuple):
     caption: str
     headers: Sequence[str]
     rows: Sequence[Sequence[Cell | str]]
-    kind = "table"
 
     def numeric(self, column: int) -> bool:
         """Whether the column holds numbers, which are aligned right and sorted by value."""
@@ -75,17 +72,14 @@ class Chart(NamedTuple):
 
     svg: Any
     label: str
-    kind = "chart"
 
 
 class Facts(NamedTuple):
     pairs: Sequence[tuple[str, str]]
-    kind = "facts"
 
 
 class Code(NamedTuple):
     text: str
-    kind = "code"
 
 
 class Details(NamedTuple):
@@ -94,7 +88,6 @@ class Details(NamedTuple):
     summary: str
     blocks: Sequence[Any]
     is_open: bool = False
-    kind = "details"
 
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> Facts:

@@ -224,9 +224,8 @@ def reproduce_section(run: Run) -> Section:
     if run.recipe is not None:
         blocks.append(Details("The recipe with every option (recipe.yaml)", [Code(without_folders(run.recipe))]))
     git, versions = (info.get(name) or {} for name in ("git", "versions"))
-    pairs = [("device", info.get("device")), ("seeds", ", ".join(map(str, info.get("seeds", ()))))]
-    pairs += [*((f"git {name}", value) for name, value in git.items()), ("data", run.data.get("hash"))]
-    blocks.append(facts([*pairs, ("begun", _minute(info.get("begun"))), ("finished", _minute(info.get("finished")))]))
+    pairs = [("seeds", ", ".join(map(str, info.get("seeds", ())))), *((f"git {name}", git[name]) for name in git)]
+    blocks.append(facts([*pairs, ("data", run.data.get("hash")), ("finished", _minute(info.get("finished")))]))
     if versions:
         blocks += [Heading("Versions"), facts(versions.items())]
     rows = []
