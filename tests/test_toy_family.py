@@ -84,7 +84,7 @@ def test_the_app_explains_it(checkpoint):
     from hf_memaug.app.session import ask, load_session
 
     session = load_session(checkpoint)
-    answer = ask(session, text="a good book")
+    answer = ask(session, "a good book")
     (reading,) = answer.explanation.readings
     assert len(reading.slots) == 6 and answer.explanation.plain is not None
     assert "the head reads the encoder&#39;s feature alone" in html.answer(answer)

@@ -3,7 +3,6 @@
 """The page itself, in Gradio: fields for an input, and the answer as HTML."""
 
 import os
-from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -55,7 +54,7 @@ def build_page(session: Session):
 
     def answer(*given) -> str:
         try:
-            return html.answer(ask(session, **_named(predictor, given)))
+            return html.answer(ask(session, *given))
         except InferenceError as error:
             return html.message(str(error))
 
@@ -80,11 +79,6 @@ def build_page(session: Session):
             with gradio.Tab("Teach"):
                 _teach(gradio, session, start, options)
     return page
-
-
-def _named(predictor: Predictor, fields: Sequence[Any]) -> dict[str, Any]:
-    """The values of the fields as arguments of `ask` and `question`."""
-    return {"image": fields[0]} if predictor.kind == "image" else dict(zip(("text", "pair"), fields, strict=False))
 
 
 def _asking(inputs: list, button) -> list:
@@ -131,9 +125,6 @@ def _teach(gradio, session: Session, start: Predictor, options: dict[str, Any]) 
             with_texts = gradio.Checkbox(label="Put the taught texts into the download", info=info)
             file = gradio.File(label="Checkpoint", interactive=False, visible=False)
 
-    def given(fields) -> Any:
-        return question(start, **_named(start, fields))
-
     def update(mine, fields, change=None):
         """Makes a change, and answers again."""
         try:
@@ -142,14 +133,14 @@ def _teach(gradio, session: Session, start: Predictor, options: dict[str, Any]) 
             if change is not None and not fields[0]:
                 shown, first = html.waiting(session), None
             else:
-                found = mine.answer(given(fields))
+                found = mine.answer(question(start, *fields))
                 shown, first = html.answer(found), found.explanation.prediction.scores[0][0]
         except InferenceError as error:
             return html.message(str(error)), html.taught(mine), gradio.skip(), gradio.skip()
         return shown, html.taught(mine), gradio.Dropdown(mine.predictor.labels, value=first), ""
 
     def teach(mine, label, new, domain, *fields):
-        return update(mine, fields, lambda: mine.teach([given(fields)], label, domain, new))
+        return update(mine, fields, lambda: mine.teach([question(start, *fields)], label, domain, new))
 
     def teach_pictures(mine, label, new, domain, pictures, *fields):
         return update(mine, fields, lambda: mine.teach(pictures or [], label, domain, new))

@@ -78,15 +78,14 @@ def load_session(checkpoint: str | os.PathLike, baseline: str | os.PathLike | No
     return Session(predictor, plain, read_training_rows(predictor))
 
 
-def ask(session: Session, text: str | None = None, pair: str | None = None, image: Any = None) -> Answer:
+def ask(session: Session, first: Any, second: str | None = None) -> Answer:
     """
     Args:
-        text, pair: a text, and a second one where the model compares two; a question and its context; a text with
-            masks; or the SMILES of a molecule.
-        image: what `decode_image` takes.
+        first: a text, a question, a text with masks, the SMILES of a molecule, or what `decode_image` takes.
+        second: a second text where the model compares two, or the context of a question.
     """
     predictor = session.predictor
-    given = question(predictor, text, pair, image)
+    given = question(predictor, first, second)
     explanation = explain(predictor, given, session.rows, session.baseline)
     notes = list(explanation.prediction.notes)
     if session.baseline is not None:
@@ -98,30 +97,30 @@ def ask(session: Session, text: str | None = None, pair: str | None = None, imag
     return Answer(
         explanation,
         "Without the memory" if session.baseline is None else "Plain model",
-        image_as_seen(predictor.processor, decode_image(image)) if is_mapped else None,
+        image_as_seen(predictor.processor, decode_image(given)) if is_mapped else None,
         draw_molecule(given) if predictor.kind == "graph" else None,
         (*notes, *session.rows.warnings),
     )
 
 
-def question(predictor: Predictor, text: str | None = None, pair: str | None = None, image: Any = None) -> Any:
+def question(predictor: Predictor, first: Any, second: str | None = None) -> Any:
     """The input, as `Predictor.predict` takes it."""
     if predictor.kind == "image":
-        if image is None:
+        if first is None:
             raise InputError("There is no picture yet. Drop one, then ask again.")
-        return image
-    text, second = (text or "").strip(), (pair or "").strip()
+        return first
+    text, context = (first or "").strip(), second or ""
     what = {"graph": "molecule"}.get(predictor.kind, "text")
     if not text:
         raise InputError(f"There is no {what} yet. Type one, then ask again.")
-    if predictor.kind == "questions":
-        if not second:
-            raise InputError("There is no context yet. Paste the text that the question is about, then ask again.")
+    if predictor.kind == "questions" and not context.strip():
+        raise InputError("There is no context yet. Paste the text that the question is about, then ask again.")
+    if predictor.kind != "questions":
         # Answers are counted in letters of the context as it was given.
-        second = pair
-    if max(len(text), len(second)) > _MOST_LETTERS:
+        context = context.strip()
+    if max(len(text), len(context)) > _MOST_LETTERS:
         raise InputError(f"The text is longer than {_MOST_LETTERS:,} letters. Shorten it.")
-    return (text, second) if second else text
+    return (text, context) if context else text
 
 
 def draw_molecule(smiles: str, width: int = 420, height: int = 300) -> str | None:

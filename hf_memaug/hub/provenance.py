@@ -51,7 +51,8 @@ def record_run(
     named = {"data": data, "domains": domains and list(domains), "left_out": left_out, "method": method}
     facts.update({name: value for name, value in named.items() if value is not None})
     given = [_checked_score(score, getattr(config, "inference_mode", None)) for score in scores]
-    kept = {_score_key(score): score for score in [*facts.get("scores", ()), *given]}
+    what = ("domain", "split", "metric", "seed", "inference")
+    kept = {tuple(map(score.get, what)): score for score in [*facts.get("scores", ()), *given]}
     facts["scores"] = list(kept.values())
     facts["training"] = {**facts.get("training", {}), **(training or {})}
     facts.setdefault("versions", library_versions())
@@ -98,7 +99,3 @@ def _checked_score(score: dict, inference: str | None) -> dict:
         raise ValueError(f"`scores` entry {score} is missing {sorted(missing)}.")
     score = {"split": "test", "inference": inference, **score, "value": float(score["value"])}
     return {name: value for name, value in score.items() if value is not None}
-
-
-def _score_key(score: dict) -> tuple:
-    return score["domain"], score["split"], score["metric"], score["seed"], score.get("inference")

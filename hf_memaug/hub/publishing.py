@@ -61,14 +61,12 @@ def push_model(
     repo_id: str,
     *,
     commit_message: str | None = None,
-    commit_description: str | None = None,
     private: bool | None = None,
     token: bool | str | None = None,
-    revision: str | None = None,
-    create_pr: bool = False,
     max_shard_size: int | str = "50GB",
     tags: list[str] | str | None = None,
     folder: str | os.PathLike | None = None,
+    **upload: Any,
 ) -> str:
     """
     `PreTrainedModel.push_to_hub` with a model card and the tokenizer or image processor, in one commit.
@@ -76,6 +74,7 @@ def push_model(
     Args:
         folder (*optional*):
             Where the model has been saved already. Of its files, `published_files` are pushed.
+        upload (*optional*): further arguments of `HfApi.upload_folder`.
     """
     api = HfApi(token=token)
     repo_id = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
@@ -95,9 +94,7 @@ def push_model(
             folder_path=Path(saved),
             allow_patterns=None if folder is None else [path.name for path in published_files(folder)[0]],
             commit_message=commit_message or "Upload model",
-            commit_description=commit_description,
-            revision=revision,
-            create_pr=create_pr,
+            **upload,
         )
 
 

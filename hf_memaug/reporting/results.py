@@ -132,10 +132,14 @@ class Comparison(NamedTuple):
             return "-"
         shown = f"n = {self.n}"
         if self.test is not None:
-            shown = "p < 0.001" if self.test.p_value < 0.001 else f"p = {self.test.p_value:.3f}"
+            shown = p_text(self.test.p_value)
         if interval and self.test is not None:
             shown = f"{self.test.low:+.1f} to {self.test.high:+.1f}, {shown}"
         return f"{self.difference:+.1f} ({shown})".replace("-", "−")
+
+
+def p_text(p_value: float) -> str:
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
 
 
 def scores_of(rows: Iterable[Mapping]) -> Scores:

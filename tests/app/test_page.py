@@ -81,7 +81,7 @@ def test_a_text_is_classified(size, dark, open_page, serve):
     page.wait_for_function(f"document.querySelector('textarea').value == {SENTENCES[1]!r}")
     page.locator("textarea").first.fill(TEXT)
     press(page)
-    found = ask(load_session(folder), text=TEXT).explanation
+    found = ask(load_session(folder), TEXT).explanation
     assert page.locator("h1").inner_text() == "mil-books"
     shown = page.locator("#answer").inner_text()
     for prediction in (found.prediction, found.plain):
@@ -116,7 +116,7 @@ def test_a_picture_is_classified_by_its_experts(size, dark, open_page, serve, tm
     press(page, "There is no picture yet")
     page.set_input_files("input[type=file]", tmp_path / "picture.png")
     page.wait_for_selector("#answer .card", timeout=60_000)
-    found = ask(load_session(folder), image=picture()).explanation
+    found = ask(load_session(folder), picture()).explanation
     label, score = found.prediction.scores[0]
     shown = page.locator("#answer").inner_text()
     assert label in shown and f"{100 * score:.1f}%" in shown and "cannot be switched off" in shown
@@ -133,7 +133,7 @@ def test_words_are_marked_with_their_tags(open_page, serve):
     page = open_page(address)
     page.locator("textarea").first.fill(CONTEXT)
     press(page)
-    found = ask(load_session(folder), text=CONTEXT).explanation
+    found = ask(load_session(folder), CONTEXT).explanation
     for card, prediction in enumerate((found.prediction, found.plain)):
         marks = page.locator("#answer .marked").nth(card).locator("mark")
         expected = [f"{one.text}{one.label} {100 * one.score:.0f}%" for one in prediction.pieces if one.label]

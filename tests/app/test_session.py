@@ -24,11 +24,9 @@ TAGS = case_of("GMAPForTokenClassification")
 ONE_OF_EACH_KIND = [KV, GMOE, MASKS, QUESTIONS, TALK, GRAPHS, TAGS]
 
 
-def question(case) -> dict:
+def question(case) -> tuple:
     given = example(case)
-    if case.is_image:
-        return {"image": given}
-    return {"text": given} if isinstance(given, str) else dict(zip(("text", "pair"), given, strict=True))
+    return given if isinstance(given, tuple) else (given,)
 
 
 def test_every_kind_is_here():
@@ -41,7 +39,7 @@ def test_every_kind_is_here():
 @pytest.mark.parametrize("case", ONE_OF_EACH_KIND, ids=str)
 def test_an_answer_shows_the_prediction_and_the_memory(case, tmp_path):
     session = load_session(save(case, tmp_path))
-    found = ask(session, **question(case))
+    found = ask(session, *question(case))
     page = html.header(session) + html.waiting(session) + html.answer(found)
     assert "This model" in page and case.name in page and (found.explanation.plain_is[:30] in page)
     for reading in found.explanation.readings:
@@ -63,17 +61,17 @@ def test_an_answer_shows_the_prediction_and_the_memory(case, tmp_path):
 @pytest.mark.parametrize(
     "case, given, said",
     [
-        (KV, {"text": "  "}, "no text yet"),
-        (KV, {"text": "a" * 100_001}, "Shorten it"),
-        (GMOE, {}, "no picture yet"),
-        (GRAPHS, {"text": ""}, "no molecule yet"),
-        (QUESTIONS, {"text": "what is bad", "pair": " "}, "no context yet"),
-        (QUESTIONS, {"text": "what is bad", "pair": "a" * 100_001}, "Shorten it"),
+        (KV, ("  ",), "no text yet"),
+        (KV, ("a" * 100_001,), "Shorten it"),
+        (GMOE, (None,), "no picture yet"),
+        (GRAPHS, ("",), "no molecule yet"),
+        (QUESTIONS, ("what is bad", " "), "no context yet"),
+        (QUESTIONS, ("what is bad", "a" * 100_001), "Shorten it"),
     ],
 )
 def test_inputs_that_have_no_answer(case, given, said, tmp_path):
     with pytest.raises(InputError, match=said):
-        ask(load_session(save(case, tmp_path)), **given)
+        ask(load_session(save(case, tmp_path)), *given)
 
 
 def test_a_baseline_stands_beside(tmp_path, backbones):
@@ -84,7 +82,7 @@ def test_a_baseline_stands_beside(tmp_path, backbones):
     plain.save_pretrained(tmp_path / "plain")
     AutoTokenizer.from_pretrained(backbones["roberta"]).save_pretrained(tmp_path / "plain")
     session = load_session(save(KV, tmp_path / "ours"), tmp_path / "plain")
-    found = ask(session, text=TEXT)
+    found = ask(session, TEXT)
     assert found.plain_name == "Plain model" and "other labels: no, perhaps, yes" in found.notes[0]
     page = html.answer(found)
     assert "Plain model" in page and "perhaps" in page
@@ -118,13 +116,13 @@ def test_values_are_escaped(tmp_path):
     texts = np.array(["<img src=x onerror=alert(2)>", "good"])
     np.savez(tmp_path / "features.npz", text=texts, domain=np.array(["a", "b"]))
     session = load_session(tmp_path)
-    page = html.header(session) + html.answer(ask(session, text=TEXT)) + html.message("`<b>` and <i>")
+    page = html.header(session) + html.answer(ask(session, TEXT)) + html.message("`<b>` and <i>")
     assert "<script" not in page and "<img" not in page and "<i>" not in page and "<code>&lt;b&gt;</code>" in page
     assert "&lt;script&gt;" in page and "&lt;img" in page
 
 
 def test_more_experts_than_colours_are_numbered(tmp_path):
-    found = ask(load_session(save(GMOE, tmp_path, num_experts=9)), image=picture())
+    found = ask(load_session(save(GMOE, tmp_path, num_experts=9)), picture())
     expert = int(found.explanation.readings[0].experts[0, 0])
     assert f'<i title="expert {expert}">{expert}</i>' in html.answer(found)
 

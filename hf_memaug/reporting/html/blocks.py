@@ -135,10 +135,6 @@ def integer(value: float | None) -> str:
     return f"{value:,.0f}" if is_number(value) else "–"
 
 
-def p_text(p_value: float) -> str:
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.3f}"
-
-
 def listed(names: Sequence[str], last: str = "and") -> str:
     names = [str(name) for name in names]
     return f"{', '.join(names[:-1])} {last} {names[-1]}" if len(names) > 1 else "".join(names)

@@ -23,9 +23,8 @@ from hf_memaug.reporting.html.blocks import (
     listed,
     mean_cell,
     number,
-    p_text,
 )
-from hf_memaug.reporting.results import Comparison, Scores, compare, scores_of
+from hf_memaug.reporting.results import Comparison, Scores, compare, p_text, scores_of
 from hf_memaug.runs.results import NUMBERS, Result, Run
 
 _STARS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
