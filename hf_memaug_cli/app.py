@@ -280,7 +280,7 @@ def _run(name: str, command: Command, line: str, given: dict, given_settings: di
     """Runs a command and turns errors into messages and exit codes."""
     from hf_memaug.cli.recipes import relative_path, resolve
     from hf_memaug.files import disk_full_message, is_disk_full, without_folders
-    from hf_memaug.inference.errors import InferenceError, InputError
+    from hf_memaug.inference.predictions import InferenceError, InputError
     from hf_memaug.runs.errors import DATA, FAILED, INTERRUPTED, OK, USAGE, CommandError
 
     try:

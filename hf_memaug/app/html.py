@@ -4,6 +4,7 @@
 
 import base64
 import io
+import re
 import zlib
 from functools import cache
 from pathlib import Path
@@ -35,16 +36,10 @@ def _macros():
     from jinja2 import Environment, FileSystemLoader
     from markupsafe import Markup, escape
 
-    def code(text: str) -> Markup:
-        parts = str(escape(text)).split("`")
-        if len(parts) % 2 == 0:  # a backtick without its fellow
-            return Markup("`".join(parts))
-        return Markup("".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts)))
-
     environment = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
     environment.globals["most_labels"] = 12
     environment.filters |= {
-        "code": code,
+        "code": lambda text: Markup(re.sub("`(.*?)`", r"<code>\1</code>", str(escape(text)))),
         "largest": lambda shares: sorted(shares.items(), key=lambda pair: -pair[1]),
         # By the label alone, so that it has one colour in both predictions.
         "colour": lambda label: _MARKS[zlib.crc32(label.encode("utf-8")) % len(_MARKS)],

@@ -9,7 +9,7 @@ from typing import Any
 from hf_memaug.app import html
 from hf_memaug.app.session import Session, ask, load_session, question
 from hf_memaug.app.teaching import Teaching, pasted_rows, table_rows, teachable
-from hf_memaug.inference.errors import InferenceError
+from hf_memaug.inference.predictions import InferenceError
 from hf_memaug.inference.predictor import Predictor
 
 _INSTALL = "The app needs Gradio: `pip install hf_memaug[app]`."
@@ -27,17 +27,12 @@ def launch(
     Serves a checkpoint in the browser, on this machine, until it is stopped.
 
     Args:
-        checkpoint (`str`):
-            A folder or a repository of the hub.
-        port (`int`, *optional*):
-            The port. Default: the first free one from 7860 on.
-        share (`bool`, *optional*, defaults to `False`):
-            Whether Gradio makes a public address for it. What users type then goes through Gradio's servers.
-        baseline (`str`, *optional*):
-            A checkpoint of a plain model, whose prediction is shown beside. Default: the same model with its memory
-            switched off, where that is possible.
-        kwargs (*optional*):
-            Further arguments of Gradio's `launch`.
+        checkpoint: a folder or a repository of the hub.
+        port (*optional*): default: the first free one from 7860 on.
+        share: whether Gradio makes a public address for it. What users type then goes through Gradio's servers.
+        baseline (*optional*): a checkpoint of a plain model, whose prediction is shown beside. Default: the same model
+            with its memory switched off, where that is possible.
+        kwargs (*optional*): further arguments of Gradio's `launch`.
     """
     gradio = _gradio()
     page = build_page(load_session(checkpoint, baseline))

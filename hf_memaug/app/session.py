@@ -11,9 +11,9 @@ import numpy as np
 
 from hf_memaug.data.images import decode_image
 from hf_memaug.inference import explain, load_predictor
-from hf_memaug.inference.errors import CheckpointError, InputError
 from hf_memaug.inference.explanations import Explanation
 from hf_memaug.inference.patches import image_as_seen
+from hf_memaug.inference.predictions import CheckpointError, InputError
 from hf_memaug.inference.predictor import Predictor
 from hf_memaug.inference.training_rows import TrainingRows, read_training_rows
 

@@ -25,13 +25,10 @@ def write_space(checkpoint: str | os.PathLike, folder: str | os.PathLike, rows: 
     Writes `app.py`, `requirements.txt` and `README.md` of a Space that serves the checkpoint. Gives the folder.
 
     Args:
-        checkpoint (`str`):
-            A repository of the hub, which the Space loads by name, or a folder, whose model is copied into the Space,
-            with an adapter merged.
-        folder (`str`):
-            Where to write: a folder that is new, empty, or an earlier Space of this function.
-        rows (`bool`, *optional*, defaults to `False`):
-            Whether `features.npz`, with the texts that lie beside the checkpoint, is copied too. A Space is public
+        checkpoint: a repository of the hub, which the Space loads by name, or a folder, whose model is copied into the
+            Space, with an adapter merged.
+        folder: where to write: a folder that is new, empty, or an earlier Space of this function.
+        rows: whether `features.npz`, with the texts that lie beside the checkpoint, is copied too. A Space is public
             unless you say otherwise: with it, so are these texts.
     """
     name, folder = os.fspath(checkpoint), Path(folder)

@@ -13,8 +13,8 @@ from typing import Any
 
 from hf_memaug.app.session import Answer
 from hf_memaug.data.readers import read_table
-from hf_memaug.inference.errors import CheckpointError, InputError
 from hf_memaug.inference.explanations import Explanation, Reading, SlotShare
+from hf_memaug.inference.predictions import CheckpointError, InputError
 from hf_memaug.inference.predictor import Predictor
 from hf_memaug.modeling.modeling_writable_rows import name_of, read_rows, row_id
 

@@ -21,8 +21,7 @@ def export_with_code(model, folder, processing_class=None) -> Path:
     gathered and flattened into the checkpoint.
 
     Args:
-        processing_class (*optional*):
-            The tokenizer or processor to save beside the model.
+        processing_class (*optional*): the tokenizer or processor to save beside the model.
     """
     family = FAMILIES.get(model.config.model_type)
     if family is None:

@@ -31,20 +31,14 @@ def record_run(
     Adds facts to `model.config.run_facts` and returns all of them.
 
     Args:
-        data (`str`, *optional*):
-            The name of the data.
-        domains (`Sequence[str]`, *optional*):
-            The domains trained on.
-        left_out (`str`, *optional*):
-            The domain held out from training and model selection.
-        method (`str`, *optional*):
-            The paper's name for the method (`"+memory"`, `"mil"`).
-        scores (`Iterable[dict]`, *optional*):
-            One entry for each score: `{"domain", "split", "metric", "value", "seed"}`, with the value in points
-            (0-100). A score for the same domain, split, metric and seed replaces the earlier one. `"inference"` is the
-            inference mode of a model that has several; it defaults to the current one.
-        training (`dict`, *optional*):
-            Hyper-parameters.
+        data (*optional*): the name of the data.
+        domains (*optional*): the domains trained on.
+        left_out (*optional*): the domain held out from training and model selection.
+        method (*optional*): the paper's name for the method (`"+memory"`, `"mil"`).
+        scores (*optional*): one entry for each score: `{"domain", "split", "metric", "value", "seed"}`, with the value
+            in points (0-100). A score for the same domain, split, metric and seed replaces the earlier one.
+            `"inference"` is the inference mode of a model that has several; it defaults to the current one.
+        training (*optional*): hyper-parameters.
     """
     config = config_of(model)
     facts = dict(config.run_facts or {})

@@ -72,8 +72,7 @@ def push_model(
     `PreTrainedModel.push_to_hub` with a model card and the tokenizer or image processor, in one commit.
 
     Args:
-        folder (*optional*):
-            Where the model has been saved already. Of its files, `published_files` are pushed.
+        folder (*optional*): where the model has been saved already. Of its files, `published_files` are pushed.
         upload (*optional*): further arguments of `HfApi.upload_folder`.
     """
     api = HfApi(token=token)

@@ -9,8 +9,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "checkpoints": ["load_predictor"],
         "predictor": ["Predictor"],
-        "predictions": ["Piece", "Prediction"],
+        "predictions": ["CheckpointError", "InferenceError", "InputError", "Piece", "Prediction"],
         "explanations": ["Explanation", "Reading", "SlotShare", "explain"],
-        "errors": ["CheckpointError", "InferenceError", "InputError"],
     },
 )

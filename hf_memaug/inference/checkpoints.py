@@ -11,7 +11,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
-from hf_memaug.inference.errors import CheckpointError
+from hf_memaug.inference.predictions import CheckpointError
 from hf_memaug.inference.predictor import Predictor
 from hf_memaug.inference.tasks import TASKS
 from hf_memaug.modeling.modeling_utils import positions_of

@@ -1,9 +1,21 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""What a model predicts for one input."""
+"""What a model predicts for one input, and the errors whose text is meant for users."""
 
 from dataclasses import dataclass
 from typing import Any
+
+
+class InferenceError(ValueError):
+    """The base of the next two."""
+
+
+class CheckpointError(InferenceError):
+    """A checkpoint that cannot be loaded, or that does not predict."""
+
+
+class InputError(InferenceError):
+    """An input that the model cannot read."""
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from typing import Any
 import torch
 
 import hf_memaug
-from hf_memaug.inference.errors import CheckpointError
-from hf_memaug.inference.predictions import Prediction
+from hf_memaug.inference.predictions import CheckpointError, Prediction
 
 _WRITABLE = {"text": "WritableMemoryForSequenceClassification", "image": "WritableMemoryForImageClassification"}
 

@@ -8,8 +8,7 @@ from typing import Any
 
 import torch
 
-from hf_memaug.inference.errors import InputError
-from hf_memaug.inference.predictions import Piece, Prediction, label_prediction
+from hf_memaug.inference.predictions import InputError, Piece, Prediction, label_prediction
 from hf_memaug.inference.predictor import Predictor
 
 # Of the answers to a question and of the words for a mask, how many are given.
@@ -111,12 +110,7 @@ def tag_words(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
     """The tag of a word is that of its first token. What is too long for the model is read in parts."""
     rows = [one["tokens"] if isinstance(one, Mapping) else one for one in inputs]
     texts = [one if isinstance(one, str) else " ".join(one) for one in rows]
-    # Where the words of a list lie in the text that joins them.
-    places = [
-        [word.span() for word in _WORD.finditer(text)] if isinstance(row, str) else _joined_spans(row)
-        for row, text in zip(rows, texts, strict=True)
-    ]
-    words = [[text[start:end] for start, end in spans] for text, spans in zip(texts, places, strict=True)]
+    words = [_WORD.findall(one) if isinstance(one, str) else list(one) for one in rows]
     labels, limit = predictor.labels, min(LONGEST_TAGGED, predictor.max_length or LONGEST_TAGGED)
     tags: list[list[tuple[str, float]]] = [[] for _ in rows]
     left = [row for row in range(len(rows)) if words[row]]
@@ -140,25 +134,17 @@ def tag_words(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
                     found = (labels[int(best.indices[place, token])], float(best.values[place, token]))
                 tags[row].append(found)
         left = [row for row in left if len(tags[row]) < len(words[row])]
-    return [
-        _tagged(text, spans, tuple(of_row), found)
-        for text, spans, of_row, found in zip(texts, places, words, tags, strict=True)
-    ]
+    return [_tagged(text, tuple(of_row), found) for text, of_row, found in zip(texts, words, tags, strict=True)]
 
 
-def _joined_spans(words: Sequence[str]) -> list[tuple[int, int]]:
-    spans, start = [], 0
+def _tagged(text: str, words: tuple[str, ...], found: Sequence[tuple[str, float]]) -> Prediction:
+    tags, starts, place = tuple(tag for tag, _ in found), [], 0
     for word in words:
-        spans.append((start, start + len(word)))
-        start += len(word) + 1
-    return spans
-
-
-def _tagged(text: str, spans: Sequence[tuple[int, int]], words: tuple[str, ...], found: Sequence) -> Prediction:
-    tags = tuple(tag for tag, _ in found)
+        starts.append(text.index(word, place))
+        place = starts[-1] + len(word)
     pieces, done = [], 0
     for kind, begin, end in stretches(tags):
-        start, stop = spans[begin][0], spans[end - 1][1]
+        start, stop = starts[begin], starts[end - 1] + len(words[end - 1])
         score = sum(share for _, share in found[begin:end]) / (end - begin)
         pieces += [Piece(text[done:start]), Piece(text[start:stop], kind, score)]
         done = stop

@@ -72,7 +72,7 @@ def _shares(reads: Any, slot: int) -> dict[str, float]:
 def read_training_rows(predictor: Predictor) -> TrainingRows:
     """Reads both files, and asks the model which slots the texts read."""
     warnings: list[str] = []
-    memory = _read(predictor, "memory.json", _read_memory, warnings)
+    memory = _read(predictor, "memory.json", lambda path: dict(json.loads(path.read_text(encoding="utf-8"))), warnings)
     arrays = _read(predictor, "features.npz", _read_features, warnings)
     texts, domains = arrays.get("text", ()), arrays.get("domain", ())
     reads: dict[str, np.ndarray] = {}
@@ -93,10 +93,6 @@ def _read(predictor: Predictor, file: str, reader: Callable[[Path], dict], warni
     except (OSError, ValueError, EOFError, TypeError, zipfile.BadZipFile) as error:
         warnings.append(f"`{file}` cannot be read and is ignored: {error}")
         return {}
-
-
-def _read_memory(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _read_features(path: Path) -> dict[str, tuple[str, ...]]:

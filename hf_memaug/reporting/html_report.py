@@ -35,17 +35,17 @@ def write_report(
         check_name("baseline", baseline, run.methods)
     features, rows = memory.features_section(run)
     sections = [
-        scores.comparison_section(run, baseline),
-        scores.domains_section(run, baseline),
-        history.continual_section(run),
-        history.curves_section(run),
-        features,
-        memory.distance_section(run),
-        memory.memory_section(run),
-        memory.experts_section(run),
-        scores.cost_section(run, baseline),
-        history.data_section(run),
-        history.reproduce_section(run),
+        ("comparison", "Comparison", scores.comparison_section(run, baseline)),
+        ("domains", "Scores per domain", scores.domains_section(run, baseline)),
+        ("continual", "Domain after domain", history.continual_section(run)),
+        ("curves", "Training curves", history.curves_section(run)),
+        ("features", "Features", features),
+        ("distance", "A-distance", memory.distance_section(run)),
+        ("memory", "Memory slots", memory.memory_section(run)),
+        ("experts", "Experts over patches", memory.experts_section(run)),
+        ("cost", "Cost", scores.cost_section(run, baseline)),
+        ("data", "Data and leakage", history.data_section(run)),
+        ("reproduce", "How to reproduce", history.reproduce_section(run)),
     ]
     folder = files(html)
     text = render(
@@ -54,8 +54,8 @@ def write_report(
         is_html=True,
         name=run.path.resolve().name,
         summary=history.summary(run),
-        sections=[one for one in sections if one.blocks],
-        missing=[one.missing for one in sections if not one.blocks and one.missing],
+        sections=[one for one in sections if one[-1] and not isinstance(one[-1], str)],
+        missing=[content for _, _, content in sections if isinstance(content, str)],
         notes=[without_folders(note) for note in run.notes],
         rows=rows,
         style=(folder / "report.css").read_text(encoding="utf-8"),

@@ -12,7 +12,7 @@ from huggingface_hub.errors import StrictDataclassError
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.inference.checkpoints import load_processor, read_config
-from hf_memaug.inference.errors import InferenceError
+from hf_memaug.inference.predictions import InferenceError
 from hf_memaug.registry import graph_family
 from hf_memaug.runs.arguments import method_of, split_settings
 from hf_memaug.runs.errors import UsageError

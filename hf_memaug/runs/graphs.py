@@ -10,7 +10,7 @@ from hf_memaug.data import DomainDataset, feature_sizes
 from hf_memaug.data.graphs import FeatureSizes
 from hf_memaug.data.molecules import ATOM_VOCAB_SIZES, BOND_VOCAB_SIZES
 from hf_memaug.inference.checkpoints import read_config
-from hf_memaug.inference.errors import InferenceError
+from hf_memaug.inference.predictions import InferenceError
 from hf_memaug.registry import BACKBONES
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.settings import graph_settings, option_name

@@ -6,20 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-
-class Section(NamedTuple):
-    """
-    Args:
-        key: the anchor.
-        title: the heading.
-        blocks: the content; an empty section is left out.
-        missing: why the section is empty, listed at the end of the report.
-    """
-
-    key: str
-    title: str
-    blocks: Sequence[Any] = ()
-    missing: str | None = None
+# The blocks of a section, or why there are none, which the end of the report lists.
+Content = list[Any] | str
 
 
 class Note(NamedTuple):
@@ -27,10 +15,6 @@ class Note(NamedTuple):
 
     text: str
     style: str = "note"
-
-
-class Heading(NamedTuple):
-    text: str
 
 
 class Cell(NamedTuple):

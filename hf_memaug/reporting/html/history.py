@@ -15,11 +15,10 @@ from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.blocks import (
     Cell,
     Code,
+    Content,
     Details,
     Facts,
-    Heading,
     Note,
-    Section,
     Table,
     count,
     duration,
@@ -40,15 +39,14 @@ _BOOKKEEPING = ("step", "seconds", "epoch", "total_flos", "num_input_tokens_seen
 _BOOKKEEPING_ENDS = ("_runtime", "_per_second", "_time", "_flops")
 
 
-def curves_section(run: Run) -> Section:
+def curves_section(run: Run) -> Content:
     """What `Trainer` logged: a line for each job, and a strong one for the mean of a method."""
-    key, title = "curves", "Training curves"
     found: dict[str, dict[str, list[tuple[Result, dict]]]] = {}
     for job in run.selected():
         for name, points in logged(run.log(job)).items():
             found.setdefault(name, {}).setdefault(job.method, []).append((job, points))
     if not found:
-        return Section(key, title, missing="No training curves: no job has a metrics.jsonl.")
+        return "No training curves: no job has a metrics.jsonl."
     metric = run.metric or ""
     wanted = ("loss", "eval_loss", f"eval_{metric}", f"eval_{metric.removeprefix('macro_')}")
     first = [name for name in dict.fromkeys(wanted) if name in found] or list(found)[:3]
@@ -56,11 +54,11 @@ def curves_section(run: Run) -> Section:
     blocks: list[Any] = [
         Note("Faint lines are single jobs; where a method has several, the strong line is their mean.")
     ]
-    blocks.append(_curves(title, run, {name: found[name] for name in first}))
+    blocks.append(_curves("Training curves", run, {name: found[name] for name in first}))
     if others:
         more = _curves("More training curves", run, {name: found[name] for name in others})
         blocks.append(Details("More of what was logged", [more]))
-    return Section(key, title, blocks)
+    return blocks
 
 
 def logged(entries: list[dict]) -> dict[str, dict[float, float]]:
@@ -115,20 +113,13 @@ class _Continual(NamedTuple):
     values: np.ndarray
     figures: dict[str, list[float]]
 
-    def turn(self, domain: str) -> int:
-        """The stage that trains a domain. One stage of another name trains all domains at once."""
-        if domain in self.stages:
-            return self.stages.index(domain)
-        return 0 if len(self.stages) == 1 and self.stages[0] not in self.domains else len(self.stages)
 
-
-def continual_section(run: Run) -> Section:
+def continual_section(run: Run) -> Content:
     """The matrix R of each method, its figures, and a curve for each domain."""
-    key, title = "continual", "Domain after domain"
     found = [one for method in run.methods if (one := _continual(run, method)) is not None]
     if not found:
         missing = "No continual matrix: the run is continual, and no job has one."
-        return Section(key, title, missing=missing if run.info.get("task") == "continual" else None)
+        return missing if run.info.get("task") == "continual" else []
     said = (
         "Rows: after training on a domain; columns: scored on. A frame marks the domain just trained, italics domains "
         "before their turn. Means over seeds."
@@ -149,8 +140,8 @@ def continual_section(run: Run) -> Section:
             points = [(stage, value) for stage, value in enumerate(values) if is_number(value)]
             lines += [charts.Line(one.domains[column], column, points)] if points else []
         drawn = charts.chart(panel, charts.line_panels, {panel: lines}, "after training on", **style)
-        blocks += [Heading(one.method), _matrix_table(one, run.metric or "score"), drawn]
-    return Section(key, title, blocks)
+        blocks += [_matrix_table(one, run.metric or "score"), drawn]
+    return blocks
 
 
 def _continual(run: Run, method: str) -> _Continual | None:
@@ -171,9 +162,11 @@ def _matrix_table(one: _Continual, metric: str) -> Table:
     for stage, name in enumerate(one.stages):
         cells: list[Any] = [name]
         for column, domain in enumerate(one.domains):
-            value, turn = float(mean[stage, column]), one.turn(domain)
+            value = float(mean[stage, column])
             tip = f"after {name}, on {domain}: {', '.join(number(v, 2) for v in one.values[:, stage, column].tolist())}"
-            style = "own" if stage == turn else "early" if stage < turn else ""
+            # One stage of another name trains all domains at once.
+            is_own = name == domain or name not in one.domains
+            style = "own" if is_own else "early" if domain not in one.stages[:stage] else ""
             heat = float((value - low) / span) if is_number(value) else 0.0
             cells.append(Cell(number(value), value if is_number(value) else None, tip=tip, style=style, heat=heat))
         rows.append(cells)
@@ -181,11 +174,10 @@ def _matrix_table(one: _Continual, metric: str) -> Table:
     return Table(caption, ["after", *one.domains], rows)
 
 
-def data_section(run: Run) -> Section:
+def data_section(run: Run) -> Content:
     """The domains, their labels, and whether test rows are in the training data."""
-    key, title = "data", "Data and leakage"
     if not run.data:
-        return Section(key, title, missing="The run has no data.json: its data and overlaps are not known.")
+        return "The run has no data.json: its data and overlaps are not known."
     blocks: list[Any] = [facts([("source", run.data.get("source")), ("fingerprint", run.data.get("hash"))])]
     domains, splits = run.data["domains"], ("train", "dev", "test")
     rows = [[name, *(Cell(integer(of[split]), of[split]) for split in splits)] for name, of in domains.items()]
@@ -194,7 +186,7 @@ def data_section(run: Run) -> Section:
     if labels:
         counts = {name: [of["labels"].get(label, 0) for label in labels] for name, of in domains.items()}
         blocks.append(charts.chart("Labels by domain", charts.stack_panels, {"labels": counts}, labels))
-    return Section(key, title, [*blocks, *_overlap(run)])
+    return [*blocks, *_overlap(run)]
 
 
 def _overlap(run: Run) -> Iterator[Any]:
@@ -216,18 +208,18 @@ def _overlap(run: Run) -> Iterator[Any]:
         yield Note(f"Rows that repeat an earlier one: {integer(found['repeated_rows'])}.")
 
 
-def reproduce_section(run: Run) -> Section:
+def reproduce_section(run: Run) -> Content:
     """The command, the recipe, versions, and every job."""
     info, blocks = run.info, []
     if info.get("command"):
-        blocks += [Heading("Command"), Code(without_folders(info["command"]))]
+        blocks.append(Details("Command", [Code(without_folders(info["command"]))], is_open=True))
     if run.recipe is not None:
         blocks.append(Details("The recipe with every option (recipe.yaml)", [Code(without_folders(run.recipe))]))
     git, versions = (info.get(name) or {} for name in ("git", "versions"))
     pairs = [("seeds", ", ".join(map(str, info.get("seeds", ())))), *((f"git {name}", git[name]) for name in git)]
     blocks.append(facts([*pairs, ("data", run.data.get("hash")), ("finished", _minute(info.get("finished")))]))
     if versions:
-        blocks += [Heading("Versions"), facts(versions.items())]
+        blocks.append(Details("Versions", [facts(versions.items())]))
     rows = []
     for job in run.jobs:
         tested, digits = job.tested(run.metric), 1 if abs(job.validation or 0) > 1 else 3
@@ -239,7 +231,7 @@ def reproduce_section(run: Run) -> Section:
     if rows:
         headers = ["job", "method", "target", "seed", "validation", "test", "time", "checkpoint"]
         blocks.append(Details(f"All jobs ({count(len(rows))})", [Table("Finished jobs", headers, rows)]))
-    return Section("reproduce", "How to reproduce", blocks)
+    return blocks
 
 
 def summary(run: Run) -> list:

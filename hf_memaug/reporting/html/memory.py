@@ -10,19 +10,19 @@ import numpy as np
 from hf_memaug.evaluation.scores import a_distance
 from hf_memaug.reporting import plots
 from hf_memaug.reporting.html import charts
-from hf_memaug.reporting.html.blocks import Details, Note, Section
-from hf_memaug.reporting.html.scores import spread
+from hf_memaug.reporting.html.blocks import Content, Details, Note
+from hf_memaug.reporting.html.scores import interval_chart
 from hf_memaug.runs.results import LAYERS, Result, Run
 
 MOST_MODELS, MOST_POINTS, MOST_SLOTS = 12, 300, 64
 _LEAST_ROWS, _OPEN_MODELS, _MOST_ROWS = 5, 2, 1000
 
 
-def features_section(run: Run) -> tuple[Section, list[list[str]]]:
+def features_section(run: Run) -> tuple[Content, list[list[str]]]:
     """The section, and what its script shows of each row: the title, and its text or picture."""
     from sklearn.decomposition import PCA
 
-    key, title, drawn, contents = "features", "Features", [], {}
+    drawn, contents = [], {}
     for job in _one_of_each(run, lambda one: run.features(one) is not None)[:MOST_MODELS]:
         arrays = _some_rows(run.features(job), MOST_POINTS)
         features = arrays["features"]
@@ -41,19 +41,18 @@ def features_section(run: Run) -> tuple[Section, list[list[str]]]:
         label = f"Features of {job.title}"
         drawn.append((job, charts.chart(label, charts.feature_maps, maps, arrays, rows, job.target)))
     if not drawn:
-        return Section(key, title, missing="No features were kept: no job has a features.npz."), []
+        return "No features were kept: no job has a features.npz.", []
     said = (
         "Each mark is a row, at the features that the classifier reads. Point at one to see what it is. t-SNE keeps "
         "neighbours together; distances between groups mean little."
     )
     blocks = [Note(said)]
     blocks += [Details(job.title, [chart], place < _OPEN_MODELS) for place, (job, chart) in enumerate(drawn)]
-    return Section(key, title, blocks), [list(map(str, one)) for one in contents]
+    return blocks, [list(map(str, one)) for one in contents]
 
 
-def distance_section(run: Run) -> Section:
+def distance_section(run: Run) -> Content:
     """A-distance between the features of the target and of the sources (MIL, Figures 4 and 6)."""
-    key, title = "distance", "A-distance"
     found: dict[str, dict[str, list[float]]] = {}
     for job in run.selected():
         arrays = run.features(job) if job.target is not None else None
@@ -67,21 +66,17 @@ def distance_section(run: Run) -> Section:
             found.setdefault(job.target, {}).setdefault(job.method, []).append(distance)
     if not found:
         missing = "No A-distance: it needs features of a domain that was left out, beside those of its sources."
-        return Section(key, title, missing=missing)
-    panels = {
-        target: {method: spread(of[method], method, 0.0, 2.0, digits=2) for method in run.methods if method in of}
-        for target, of in sorted(found.items())
-    }
+        return missing
     said = (
         "How well a linear classifier tells the features of the domain left out from those of the domains trained on: "
         "0 not at all, 2 without error. Dot: mean over seeds; line: its 95 % confidence interval."
     )
-    return Section(key, title, [Note(said), charts.chart(title, charts.interval_panels, run.methods, panels)])
+    return [Note(said), interval_chart("A-distance", run.methods, found, 0.0, 2.0, digits=2)]
 
 
-def memory_section(run: Run) -> Section:
+def memory_section(run: Run) -> Content:
     """Which domain reads which slot."""
-    key, title, strips, stacks = "memory", "Memory slots", {}, {}
+    strips, stacks = {}, {}
     jobs = _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "slots")
     layers = any(run.memory(job).get("what") == LAYERS for job in jobs)
     for job in jobs:
@@ -93,7 +88,7 @@ def memory_section(run: Run) -> Section:
         if real := memory.get("real"):
             stacks.setdefault(tuple(real["classes"]), {})[job.title] = real["by_domain"]
     if not strips and not stacks:
-        return Section(key, title, missing="No memory was recorded: no model has slots, or no job kept their reads.")
+        return "No memory was recorded: no model has slots, or no job kept their reads."
     said = (
         "How the reads of each domain are spread over the slots: the darker, the more. Slots that one domain reads "
         "hold what is its own; slots that all read hold what they share."
@@ -108,7 +103,7 @@ def memory_section(run: Run) -> Section:
     for classes, panels in stacks.items():
         blocks.append(Note("Reads of the real memory, by the class of its rows:"))
         blocks.append(charts.chart(f"Reads of the real memory {len(blocks)}", charts.stack_panels, panels, classes))
-    return Section(key, title, blocks)
+    return blocks
 
 
 def _most_read(title: str, shares: np.ndarray) -> tuple[str, np.ndarray, list[int]]:
@@ -121,19 +116,19 @@ def _most_read(title: str, shares: np.ndarray) -> tuple[str, np.ndarray, list[in
     return title, shares[:, kept], kept.tolist()
 
 
-def experts_section(run: Run) -> Section:
+def experts_section(run: Run) -> Content:
     """Which experts read the patches of each domain."""
-    key, title, panels = "experts", "Experts over patches", {}
+    panels = {}
     for job in _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "experts"):
         memory = run.memory(job) or {}
         panels |= {f"{job.title}, layer {layer}": shares for layer, shares in memory.get("by_layer", {}).items()}
         panels |= {f"{job.title}, by class": memory["by_class"]} if memory.get("by_class") else {}
     if not panels:
-        return Section(key, title)
+        return []
     most = max(len(values) for shares in panels.values() for values in shares.values())
     experts = [f"expert {place}" for place in range(most)]
     chart = charts.chart("Shares of the experts", charts.stack_panels, panels, experts)
-    return Section(key, title, [Note("The share of patches that each expert was chosen for."), chart])
+    return [Note("The share of patches that each expert was chosen for."), chart]
 
 
 def _one_of_each(run: Run, wanted: Callable[[Result], Any]) -> list[Result]:

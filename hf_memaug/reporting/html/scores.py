@@ -3,17 +3,16 @@
 """Sections about scores: the methods side by side, each domain, and what the methods cost."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from hf_memaug.evaluation.statistics import FEWEST_PAIRS, paired_t_test, summarise
 from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.blocks import (
     Cell,
+    Content,
     Details,
-    Heading,
     Note,
-    Section,
     Table,
     byte_count,
     count,
@@ -79,11 +78,10 @@ def methods_by_backbone(run: Run, metric: str, baseline: str | None, old: bool =
     return found
 
 
-def comparison_section(run: Run, baseline: str | None) -> Section:
-    key, title = "comparison", "Comparison"
+def comparison_section(run: Run, baseline: str | None) -> Content:
     found = {metric: several for metric in metrics_of(run) if (several := methods_by_backbone(run, metric, baseline))}
     if not found:
-        return Section(key, title, missing="No job has finished with a score yet: there is nothing to compare.")
+        return "No job has finished with a score yet: there is nothing to compare."
     first, *others = found
     blocks = [Note(_headline(found[first][0], run, first), "lead")]
     blocks += [_comparison_table(one, first, run.methods) for one in found[first]]
@@ -96,7 +94,7 @@ def comparison_section(run: Run, baseline: str | None) -> Section:
         tables = [_comparison_table(one, metric, run.methods) for metric in others for one in found[metric]]
         blocks.append(Details(f"By {listed([metric_name(name) for name in others])}", tables))
     blocks += [Details(f"Settings of {method}", _settings(run, method)) for method in run.methods]
-    return Section(key, title, blocks)
+    return blocks
 
 
 def _headline(found: Methods, run: Run, metric: str) -> str:
@@ -200,12 +198,11 @@ def _setting(value: Any) -> str | None:
     return value if value is None or isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def domains_section(run: Run, baseline: str | None) -> Section:
-    key, title = "domains", "Scores per domain"
+def domains_section(run: Run, baseline: str | None) -> Content:
     metric = next(iter(metrics_of(run)), "")
     found = methods_by_backbone(run, metric, baseline)
     if not found:
-        return Section(key, title)
+        return []
     said = ""
     if any(job.target is not None for job in run.jobs):
         said = "Each domain was left out of training and selection when it was scored. "
@@ -219,21 +216,27 @@ def domains_section(run: Run, baseline: str | None) -> Section:
     )
     blocks: list[Any] = [Note(said)]
     for one in found:
-        blocks += [Heading(one.backbone)] * (len(found) > 1)
-        panels = {
-            target: {
-                method: spread(list(one.scores[method][target].values()), method, -100.0 * (metric == "mcc"), 100.0)
-                for method in run.methods
-                if target in one.scores.get(method, {})
-            }
-            for target in one.targets
-        }
-        blocks.append(charts.chart(f"{title} {one.backbone}".strip(), charts.interval_panels, run.methods, panels))
-    return Section(key, title, [*blocks, *_source_domains(run, metric)])
+        blocks += [Note(one.backbone, "lead")] * (len(found) > 1)
+        values: dict[str, dict[str, list[float]]] = {target: {} for target in one.targets}
+        for method, by_target in one.scores.items():
+            for target, by_seed in by_target.items():
+                values[target][method] = list(by_seed.values())
+        label, least = f"Scores per domain {one.backbone}".strip(), -100.0 if metric == "mcc" else 0.0
+        blocks.append(interval_chart(label, run.methods, values, least, 100.0))
+    return [*blocks, *_source_domains(run, metric)]
 
 
-def spread(values: list[float], method: str, least: float, most: float, digits: int = 1) -> charts.Spread:
-    """A mean over seeds with its interval, within what a score can be."""
+def interval_chart(label: str, methods: Sequence[str], values: Mapping, least: float, most: float, digits: int = 1):
+    """A panel for each target of `values`, target -> method -> values; `least` and `most` are what a score can be."""
+    panels = {
+        target: {name: _spread(of[name], name, least, most, digits) for name in methods if name in of}
+        for target, of in sorted(values.items())
+    }
+    return charts.chart(label, charts.interval_panels, methods, panels)
+
+
+def _spread(values: list[float], method: str, least: float, most: float, digits: int = 1) -> charts.Spread:
+    """A mean over seeds with its interval."""
     mean, low, high = summarise(values).mean, None, None
     if len(values) >= FEWEST_PAIRS:
         # The interval of a mean is that of its difference to zero.
@@ -265,8 +268,7 @@ def _source_domains(run: Run, metric: str) -> list[Details]:
     return [Details("Scores on the domains that were trained on", [shown])] if rows else []
 
 
-def cost_section(run: Run, baseline: str | None) -> Section:
-    key, title = "cost", "Cost"
+def cost_section(run: Run, baseline: str | None) -> Content:
     recorded = {
         method: {
             field: [getattr(job, field) for job in run.jobs if job.method == method and is_number(getattr(job, field))]
@@ -277,7 +279,7 @@ def cost_section(run: Run, baseline: str | None) -> Section:
     recorded = {method: found for method, found in recorded.items() if any(found.values())}
     if not recorded:
         missing = "Time, memory and parameters were not recorded: no cost is shown."
-        return Section(key, title, missing=missing)
+        return missing
     base = next((name for name in (baseline, "erm") if name in recorded), next(iter(recorded)))
     times = {method: summarise(found["seconds"]) for method, found in recorded.items() if found["seconds"]}
     base_time, rows = times[base].mean if base in times else 0.0, []
@@ -296,4 +298,4 @@ def cost_section(run: Run, baseline: str | None) -> Section:
     headers = ["method", "jobs", "time per job", f"against {base}", "total", "peak memory", "parameters", "trainable"]
     on = f" on {run.info['device']}" if "device" in run.info else ""
     note = Note(f"Measured{on} during the run: jobs that run at the same time share the device and its time.")
-    return Section(key, title, [Table("Cost by method", headers, rows), note])
+    return [Table("Cost by method", headers, rows), note]
