@@ -259,17 +259,12 @@ def _summarise(scores: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         key = score["domain"], score["split"], score["metric"], score.get("inference")
         groups.setdefault(key, []).append(score)
     found = []
-    for key, group in groups.items():
+    for (domain, split, metric, inference), group in groups.items():
         values, seeds = [score["value"] for score in group], sorted({score["seed"] for score in group})
-        several = f"{len(seeds)} seeds: {', '.join(map(str, seeds))}"
-        found.append(
-            {
-                **dict(zip(("domain", "split", "metric", "inference"), key, strict=True)),
-                "seeds": several if len(seeds) > 1 else f"seed {seeds[0]}",
-                "mean": statistics.fmean(values),
-                "std": statistics.stdev(values) if len(values) > 1 else None,
-            }
-        )
+        row = {"domain": domain, "split": split, "metric": metric, "inference": inference}
+        row["seeds"] = f"{len(seeds)} seeds: {', '.join(map(str, seeds))}" if len(seeds) > 1 else f"seed {seeds[0]}"
+        row |= {"mean": statistics.fmean(values), "std": statistics.stdev(values) if len(values) > 1 else None}
+        found.append(row)
     return found
 
 

@@ -9,6 +9,7 @@ rewritten from any copy of the model.
 
 import platform
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 # Metrics that `Trainer` logs as fractions, and that are reported in points.
@@ -58,10 +59,8 @@ def library_versions() -> dict[str, str]:
     names = ("hf_memaug", "torch", "transformers", "tokenizers", "safetensors", "accelerate", "peft", "datasets")
     found = {"python": platform.python_version()}
     for name in names:
-        try:
+        with suppress(PackageNotFoundError):
             found[name] = version(name)
-        except PackageNotFoundError:
-            continue
     return found
 
 

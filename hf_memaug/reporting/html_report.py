@@ -14,7 +14,6 @@ from hf_memaug.reporting import html
 from hf_memaug.reporting.html import history, memory, scores
 from hf_memaug.runs.results import read_run
 
-REPORT_FILE = "report.html"
 logger = logging.getLogger(__name__)
 
 
@@ -64,6 +63,6 @@ def write_report(
     )
     for note in run.notes:
         logger.warning(note)
-    path = Path(output) if output is not None else run.path / REPORT_FILE
+    path = Path(output) if output is not None else run.path / "report.html"
     write_atomically(path, text)
     return path

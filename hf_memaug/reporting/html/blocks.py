@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
+from hf_memaug.evaluation.statistics import summarise
+
 # The blocks of a section, or why there are none, which the end of the report lists.
 Content = list[Any] | str
 
@@ -87,12 +89,13 @@ def number(value: Any, digits: int = 1, sign: bool = False) -> str:
     return f"{value:{'+' if sign else ''}.{digits}f}".replace("-", "−") if is_number(value) else "–"
 
 
-def mean_cell(summary: Any, digits: int = 1, **fields) -> Cell:
-    """Mean ± standard deviation of a `Summary`, or of None."""
-    if summary is None:
+def mean_cell(values: Sequence[float], **fields) -> Cell:
+    """Mean ± standard deviation."""
+    if not values:
         return Cell("–")
-    small = "" if summary.std is None else f" ± {number(summary.std, digits)}"
-    return Cell(number(summary.mean, digits), summary.mean, **{"small": small, **fields})
+    found = summarise(values)
+    small = "" if found.std is None else f" ± {number(found.std)}"
+    return Cell(number(found.mean), found.mean, small, **fields)
 
 
 def scaled(value: float | None, units: Sequence[tuple[float, str]]) -> str:

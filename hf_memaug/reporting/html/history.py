@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hf_memaug.evaluation.continual import DEFINITIONS
-from hf_memaug.evaluation.statistics import summarise
 from hf_memaug.files import without_folders
 from hf_memaug.reporting.html import charts
 from hf_memaug.reporting.html.blocks import (
@@ -17,7 +16,6 @@ from hf_memaug.reporting.html.blocks import (
     Code,
     Content,
     Details,
-    Facts,
     Note,
     Table,
     count,
@@ -127,12 +125,9 @@ def continual_section(run: Run) -> Content:
     blocks: list[Any] = [Note(said)]
     names = [name for name in FIGURES if any(one.figures[name] for one in found)]
     if names:
-        rows = [
-            [one.method, *(mean_cell(summarise(one.figures[name]) if one.figures[name] else None) for name in names)]
-            for one in found
-        ]
+        rows = [[one.method, *(mean_cell(one.figures[name]) for name in names)] for one in found]
         blocks.append(Table("What was kept and gained", ["method", *(FIGURES[name] for name in names)], rows))
-        blocks.append(Details("Definitions", [Facts([(FIGURES[name], DEFINITIONS[name]) for name in names])]))
+        blocks.append(Details("Definitions", [facts((FIGURES[name], DEFINITIONS[name]) for name in names)]))
     for one in found:
         panel, style = f"{one.method} by domain", {"ticks": one.stages, "legend": one.domains}
         lines = []

@@ -65,8 +65,7 @@ def distance_section(run: Run) -> Content:
             distance = a_distance(arrays["features"][~is_target], arrays["features"][is_target])
             found.setdefault(job.target, {}).setdefault(job.method, []).append(distance)
     if not found:
-        missing = "No A-distance: it needs features of a domain that was left out, beside those of its sources."
-        return missing
+        return "No A-distance: it needs features of a domain that was left out, beside those of its sources."
     said = (
         "How well a linear classifier tells the features of the domain left out from those of the domains trained on: "
         "0 not at all, 2 without error. Dot: mean over seeds; line: its 95 % confidence interval."
@@ -77,14 +76,14 @@ def distance_section(run: Run) -> Content:
 def memory_section(run: Run) -> Content:
     """Which domain reads which slot."""
     strips, stacks = {}, {}
-    jobs = _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "slots")
-    layers = any(run.memory(job).get("what") == LAYERS for job in jobs)
-    for job in jobs:
+    for job in _one_of_each(run, lambda one: (run.memory(one) or {}).get("kind") == "slots"):
         memory = run.memory(job)
         if shares := memory.get("by_domain"):
-            panel, values, slots = _most_read(job.title, np.array(list(shares.values())))
             # Layers are counted from 1, as in a configuration of G-MAP; slots from 0.
-            strips[panel] = (list(shares), values, [slot + (memory.get("what") == LAYERS) for slot in slots])
+            is_layer = memory.get("what") == LAYERS
+            title = f"{job.title}: weights of the general encoder's layers" if is_layer else job.title
+            panel, values, slots = _most_read(title, np.array(list(shares.values())))
+            strips[panel] = (list(shares), values, [slot + is_layer for slot in slots])
         if real := memory.get("real"):
             stacks.setdefault(tuple(real["classes"]), {})[job.title] = real["by_domain"]
     if not strips and not stacks:
@@ -93,10 +92,6 @@ def memory_section(run: Run) -> Content:
         "How the reads of each domain are spread over the slots: the darker, the more. Slots that one domain reads "
         "hold what is its own; slots that all read hold what they share."
     )
-    if layers:
-        said += (
-            " Of G-MAP, a slot is a layer of the general encoder, counted from 1, and a read is its weight in the gate."
-        )
     blocks: list[Any] = [Note(said)]
     if strips:
         blocks.append(charts.chart("Reads of the memory slots", charts.strip_panels, strips))
@@ -107,12 +102,11 @@ def memory_section(run: Run) -> Content:
 
 
 def _most_read(title: str, shares: np.ndarray) -> tuple[str, np.ndarray, list[int]]:
-    if shares.shape[1] <= MOST_SLOTS:
-        return title, shares, list(range(shares.shape[1]))
     means = shares.mean(axis=0)
     kept = np.sort(np.argsort(-means, kind="stable")[:MOST_SLOTS])
-    rest = 1 - means[kept].sum() / max(means.sum(), 1e-12)
-    title = f"{title}: the {MOST_SLOTS} slots most read of {shares.shape[1]}; the others take {rest:.0%}"
+    if len(kept) < len(means):
+        rest = 1 - means[kept].sum() / max(means.sum(), 1e-12)
+        title = f"{title}: the {MOST_SLOTS} slots most read of {len(means)}; the others take {rest:.0%}"
     return title, shares[:, kept], kept.tolist()
 
 

@@ -157,7 +157,7 @@ def _score_cell(values: list[float], tested: Comparison, most: int) -> Cell:
     mark = f"{'↑' if tested.difference > 0 else '↓'}{stars}" if stars else ""
     tip = f"by seed: {', '.join(number(value, 2) for value in values)}"
     tip += f"; {number(tested.difference, sign=True)} against the baseline, {p_text(p_value)}" if stars else ""
-    cell = mean_cell(summarise(values), mark=mark, tip=tip)
+    cell = mean_cell(values, mark=mark, tip=tip)
     return cell._replace(small=f"{cell.small} n = {len(values)}") if len(values) < most else cell
 
 
@@ -217,10 +217,10 @@ def domains_section(run: Run, baseline: str | None) -> Content:
     blocks: list[Any] = [Note(said)]
     for one in found:
         blocks += [Note(one.backbone, "lead")] * (len(found) > 1)
-        values: dict[str, dict[str, list[float]]] = {target: {} for target in one.targets}
-        for method, by_target in one.scores.items():
-            for target, by_seed in by_target.items():
-                values[target][method] = list(by_seed.values())
+        values = {
+            target: {name: list(of[target].values()) for name, of in one.scores.items() if target in of}
+            for target in one.targets
+        }
         label, least = f"Scores per domain {one.backbone}".strip(), -100.0 if metric == "mcc" else 0.0
         blocks.append(interval_chart(label, run.methods, values, least, 100.0))
     return [*blocks, *_source_domains(run, metric)]
@@ -261,7 +261,7 @@ def _source_domains(run: Run, metric: str) -> list[Details]:
             for domain in domains:
                 values = [job.scores[domain][metric] for job in several if metric in job.scores.get(domain, {})]
                 style = "target" if domain == target else ""
-                cells.append(mean_cell(summarise(values) if values else None, style=style))
+                cells.append(mean_cell(values, style=style))
             rows.append(cells)
     caption = f"{metric_name(metric, first=True)} on the target (marked) and on the domains trained on"
     shown = Table(caption, ["method", "left out", *domains], rows)
@@ -278,8 +278,7 @@ def cost_section(run: Run, baseline: str | None) -> Content:
     }
     recorded = {method: found for method, found in recorded.items() if any(found.values())}
     if not recorded:
-        missing = "Time, memory and parameters were not recorded: no cost is shown."
-        return missing
+        return "Time, memory and parameters were not recorded: no cost is shown."
     base = next((name for name in (baseline, "erm") if name in recorded), next(iter(recorded)))
     times = {method: summarise(found["seconds"]) for method, found in recorded.items() if found["seconds"]}
     base_time, rows = times[base].mean if base in times else 0.0, []
