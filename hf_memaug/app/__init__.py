@@ -4,11 +4,4 @@
 
 from hf_memaug.lazy import lazy_names
 
-__getattr__, __dir__, __all__ = lazy_names(
-    "hf_memaug.app",
-    {
-        "page": ["launch"],
-        "space": ["write_space"],
-        "session": ["ask", "load_session"],
-    },
-)
+__getattr__, __dir__, __all__ = lazy_names("hf_memaug.app", {"page": ["launch"], "space": ["write_space"]})

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from fnmatch import fnmatch
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -81,12 +81,9 @@ def push_model(
     with TemporaryDirectory() if folder is None else nullcontext(folder) as saved:
         if folder is None:
             model.save_pretrained(saved, max_shard_size=max_shard_size)
-        try:
-            ModelCard.load(repo_id, token=token).save(  # type: ignore[arg-type]  # it takes a bool as well
-                Path(saved, "README.md")
-            )
-        except (EntryNotFoundError, RepositoryNotFoundError):
-            pass
+        with suppress(EntryNotFoundError, RepositoryNotFoundError):
+            card = ModelCard.load(repo_id, token=token)  # type: ignore[arg-type]  # it takes a bool as well
+            card.save(Path(saved, "README.md"))
         complete_folder(model, saved, repo_id, tags, token)
         return api.upload_folder(
             repo_id=repo_id,

@@ -3,7 +3,6 @@
 """What a model predicts for one input, and the errors whose text is meant for users."""
 
 from dataclasses import dataclass
-from typing import Any
 
 
 class InferenceError(ValueError):
@@ -53,15 +52,3 @@ class Prediction:
     masks: tuple[tuple[tuple[str, float], ...], ...] = ()
     part: int = 0
     notes: tuple[str, ...] = ()
-
-
-def label_prediction(config, logits: Any, notes: tuple[str, ...] = ()) -> Prediction:
-    """The prediction of a classifier from the logits of one row."""
-    names = [str(config.id2label[number]) for number in range(config.num_labels)]
-    logits = logits.float().cpu()
-    if config.num_labels == 1:
-        return Prediction("number", ((names[0], float(logits[0])),), notes=notes)
-    several = config.problem_type == "multi_label_classification"
-    scores = (logits.sigmoid() if several else logits.softmax(dim=-1)).tolist()
-    ranked = sorted(zip(names, scores, strict=True), key=lambda pair: -pair[1])
-    return Prediction("independent" if several else "probabilities", tuple(ranked), notes=notes)

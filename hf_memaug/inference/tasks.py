@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hf_memaug.inference.predictions import InputError, Piece, Prediction, label_prediction
+from hf_memaug.inference.predictions import InputError, Piece, Prediction
 from hf_memaug.inference.predictor import Predictor
 
 # Of the answers to a question and of the words for a mask, how many are given.
@@ -57,7 +57,18 @@ def classify_texts(predictor: Predictor, inputs: Sequence[Any]) -> list[Predicti
         raise InputError("Some rows have a second text and some have none. Predict them separately.")
     encoded, notes = tokenized(predictor, texts, pairs if all(pairs) else None)
     logits = predictor.forward(encoded).logits
-    return [label_prediction(predictor.config, row, note) for row, note in zip(logits, notes, strict=True)]
+    return [_labels(predictor, row, note) for row, note in zip(logits, notes, strict=True)]
+
+
+def _labels(predictor: Predictor, logits: torch.Tensor, notes: tuple[str, ...] = ()) -> Prediction:
+    """The prediction of a classifier from the logits of one row."""
+    config, logits = predictor.config, logits.float().cpu()
+    if config.num_labels == 1:
+        return Prediction("number", ((predictor.labels[0], float(logits[0])),), notes=notes)
+    several = config.problem_type == "multi_label_classification"
+    scores = (logits.sigmoid() if several else logits.softmax(dim=-1)).tolist()
+    ranked = sorted(zip(predictor.labels, scores, strict=True), key=lambda pair: -pair[1])
+    return Prediction("independent" if several else "probabilities", tuple(ranked), notes=notes)
 
 
 def fill_masks(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
@@ -240,7 +251,7 @@ def classify_images(predictor: Predictor, inputs: Sequence[Any]) -> list[Predict
     if len({one.shape for one in pixels}) == 1:
         pixels = [torch.cat(pixels)]
     logits = [row for part in pixels for row in predictor.forward({"pixel_values": part}).logits]
-    return [label_prediction(predictor.config, row) for row in logits]
+    return [_labels(predictor, row) for row in logits]
 
 
 def classify_graphs(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
@@ -250,7 +261,7 @@ def classify_graphs(predictor: Predictor, inputs: Sequence[Any]) -> list[Predict
     if not predictor.config.backbone_config.edge_vocab_sizes:
         graphs = [{name: value for name, value in one.items() if name != "edge_features"} for one in graphs]
     logits = predictor.forward(GraphCollator()([{"graph": graph} for graph in graphs])).logits
-    return [label_prediction(predictor.config, row) for row in logits]
+    return [_labels(predictor, row) for row in logits]
 
 
 def _graph(predictor: Predictor, one: Any) -> Mapping:

@@ -49,10 +49,8 @@ def curves_section(run: Run) -> Content:
     wanted = ("loss", "eval_loss", f"eval_{metric}", f"eval_{metric.removeprefix('macro_')}")
     first = [name for name in dict.fromkeys(wanted) if name in found] or list(found)[:3]
     others = [name for name in found if name not in first][:MOST_CURVES]
-    blocks: list[Any] = [
-        Note("Faint lines are single jobs; where a method has several, the strong line is their mean.")
-    ]
-    blocks.append(_curves("Training curves", run, {name: found[name] for name in first}))
+    note = Note("Faint lines are single jobs; where a method has several, the strong line is their mean.")
+    blocks = [note, _curves("Training curves", run, {name: found[name] for name in first})]
     if others:
         more = _curves("More training curves", run, {name: found[name] for name in others})
         blocks.append(Details("More of what was logged", [more]))

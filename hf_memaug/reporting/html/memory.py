@@ -63,7 +63,7 @@ def distance_section(run: Run) -> Content:
         # Of each at least one row to train the classifier on, and one to test it on.
         if min(is_target.sum(), (~is_target).sum()) >= 2:
             distance = a_distance(arrays["features"][~is_target], arrays["features"][is_target])
-            found.setdefault(job.target, {}).setdefault(job.method, []).append(distance)
+            found.setdefault(job.method, {}).setdefault(job.target, []).append(distance)
     if not found:
         return "No A-distance: it needs features of a domain that was left out, beside those of its sources."
     said = (

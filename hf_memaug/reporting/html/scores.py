@@ -4,6 +4,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 from hf_memaug.evaluation.statistics import FEWEST_PAIRS, paired_t_test, summarise
@@ -183,14 +184,10 @@ def _settings(run: Run, method: str) -> list:
     names = list(dict.fromkeys(name for one in settings for name in one))
     differing = [name for name in names if len({_setting(one.get(name)) for one in settings}) > 1]
     shared = facts((name, _setting(settings[0][name])) for name in names if name not in differing)
-    rows = [
-        [
-            job.target or "all domains",
-            Cell(str(job.seed), job.seed),
-            *(_setting(one.get(name)) or "–" for name in differing),
-        ]
-        for job, one in zip(jobs, settings, strict=True)
-    ]
+    rows = []
+    for job, one in zip(jobs, settings, strict=True):
+        values = [_setting(one.get(name)) or "–" for name in differing]
+        rows.append([job.target or "all domains", Cell(str(job.seed), job.seed), *values])
     return [shared, *([Table(f"Jobs of {method}", ["target", "seed", *differing], rows)] if differing else [])]
 
 
@@ -217,21 +214,18 @@ def domains_section(run: Run, baseline: str | None) -> Content:
     blocks: list[Any] = [Note(said)]
     for one in found:
         blocks += [Note(one.backbone, "lead")] * (len(found) > 1)
-        values = {
-            target: {name: list(of[target].values()) for name, of in one.scores.items() if target in of}
-            for target in one.targets
-        }
+        values = {name: {key: list(of[key].values()) for key in of} for name, of in one.scores.items()}
         label, least = f"Scores per domain {one.backbone}".strip(), -100.0 if metric == "mcc" else 0.0
         blocks.append(interval_chart(label, run.methods, values, least, 100.0))
     return [*blocks, *_source_domains(run, metric)]
 
 
 def interval_chart(label: str, methods: Sequence[str], values: Mapping, least: float, most: float, digits: int = 1):
-    """A panel for each target of `values`, target -> method -> values; `least` and `most` are what a score can be."""
-    panels = {
-        target: {name: _spread(of[name], name, least, most, digits) for name in methods if name in of}
-        for target, of in sorted(values.items())
-    }
+    """A panel for each target of `values`, method -> target -> values; `least` and `most` are what a score can be."""
+    panels: dict[str, dict[str, charts.Spread]] = {target: {} for target in sorted(set().union(*values.values()))}
+    for name, target in product(methods, panels):
+        if target in values.get(name, {}):
+            panels[target][name] = _spread(values[name][target], name, least, most, digits)
     return charts.chart(label, charts.interval_panels, methods, panels)
 
 
