@@ -111,7 +111,7 @@ def run(
         splits: the parts of the rows that data.json counts.
         write_tables: writes and prints the tables of the records, and returns the rows of results.json.
     """
-    options, data_place = call.options, jobs[0].source["data"]
+    options, source = call.options, jobs[0].source
     folder = RunFolder(options.output or f"runs/{call.command}")
     if options.dry_run:
         return _list_jobs(jobs, folder, display)
@@ -120,8 +120,8 @@ def run(
             _check_jobs(jobs, rows, folder)
         named = {"methods": [job.method for job in jobs], "seeds": [job.seed for job in jobs]}
         named |= {"metric": display.metric, "labels": rows.label_names}
-        folder.begin(call.line, {**call.resolved.recipe(call.command), "data": data_place}, **named, **facts)
-        folder.write(DATA_FILE, data.describe(jobs[0].source, splits))
+        folder.begin(call.line, {**call.resolved.recipe(call.command), "data": source["data"]}, **named, **facts)
+        folder.write(DATA_FILE, data.describe(source, splits))
         failed = run_jobs(jobs, folder, display, options.jobs, getattr(options, "processes", 1))
         order = folder.read(RUN_FILE)["methods"]
         records = sorted(folder.records(), key=lambda record: order.index(record["job"]["method"]))
