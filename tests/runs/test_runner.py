@@ -5,7 +5,6 @@
 import json
 import os
 import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -187,16 +186,23 @@ def test_each_job_gets_one_gpu(monkeypatch):
 
 @pytest.mark.slow
 def test_several_jobs_at_once_and_an_interruption(folder):
-    jobs = [quick(1), quick(7), quick(8)]
-    notes = Notes()
-    notes.event = lambda job, event: None
-    # The job of seed 8 runs until the command is asked to stop.
-    timer = threading.Timer(25, os.kill, (os.getpid(), signal.SIGTERM))
-    timer.start()
-    try:
-        with folder.locked(), pytest.raises(Interrupted, match="interrupted"):
-            run_jobs(jobs, folder, notes, at_once=3)
-    finally:
-        timer.cancel()
+    class Impatient(Notes):
+        """Asks the command to stop when two jobs have ended. That of seed 8 runs until then."""
+
+        def end(self):
+            if sum(one[0] in ("done", "failed") for one in self.said) == 2:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def done(self, *args):
+            super().done(*args)
+            self.end()
+
+        def failed(self, *args):
+            super().failed(*args)
+            self.end()
+
+    notes = Impatient()
+    with folder.locked(), pytest.raises(Interrupted, match="interrupted"):
+        run_jobs([quick(1), quick(7), quick(8)], folder, notes, at_once=3)
     assert [record["name"] for record in folder.records()] == ["m-seed1"]
     assert [one[1:3] for one in notes.said if one[0] == "failed"] == [("m-seed7", "ValueError: no such luck")]
