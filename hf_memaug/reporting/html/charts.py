@@ -68,7 +68,7 @@ def interval_panels(names: Sequence[str], panels: Mapping[str, Mapping[str, Spre
             axes.scatter(one.values, [place + 0.28] * len(one.values), s=6, color=plots.GREY, linewidth=0)
             axes.plot(one.mean, place, markersize=7, markeredgecolor="white", gid=f"tip {one.tip}", **style)
         axes.grid(False, axis="y")
-    half = max(np.ptp(axes.get_xlim()) for axes in all_axes) / 2
+    half = max(1.0, *(np.ptp(axes.get_xlim()) for axes in all_axes)) / 2
     for axes in all_axes:
         middle = np.mean(axes.get_xlim())
         axes.set_xlim(middle - half, middle + half)
