@@ -83,9 +83,7 @@ class HMAConfig(CompositeConfig):
     model_type = "hma"
     sub_configs = {"backbone_config": AutoConfig}
     delegates = ("backbone_config",)
-    # Trainer would otherwise gather these beside the logits and hand `compute_metrics` a tuple.
     keys_to_ignore_at_inference = ["features", "augmented_features", "memory_weights"]
-    # What a model card says of the method.
     method_fields = (
         "augmentation",
         "real_memory_size",

@@ -53,7 +53,6 @@ class MemoryRNNConfig(PreTrainedConfig):
     """
 
     model_type = "memory_rnn"
-    # Trainer would otherwise gather these beside the logits and hand `compute_metrics` a tuple.
     keys_to_ignore_at_inference = [
         "past_key_values", "memory_weights", "decoder_memory_weights", "encoder_last_hidden_state",
     ]  # fmt: skip

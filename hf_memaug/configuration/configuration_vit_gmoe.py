@@ -55,9 +55,7 @@ class ViTGMoEConfig(ViTConfig):
     """
 
     model_type = "vit_gmoe"
-    # Trainer would otherwise gather these beside the logits and hand `compute_metrics` a tuple.
     keys_to_ignore_at_inference = ["aux_loss", "router_logits", "memory_weights"]
-    # What a model card says of the method.
     method_fields = (
         "num_experts",
         "num_experts_per_tok",
@@ -115,8 +113,6 @@ class ViTGMoEConfig(ViTConfig):
                 f"`router_scale` ({self.router_scale}) must be above 0 and no more than `router_max_scale` "
                 f"({self.router_max_scale})."
             )
-
-    def validate_expert_layers(self):
         if self.moe_layers is not None:
             fix = "That is a plain ViT: name layers, or leave it out and set `moe_placement`."
             check_layers("moe_layers", self.moe_layers, "there are", 0, self.num_hidden_layers - 1, fix)

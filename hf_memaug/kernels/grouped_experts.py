@@ -43,16 +43,12 @@ class Repeated(torch.autograd.Function):
 
 
 def grouped_experts(
-    tokens: torch.Tensor,
-    experts: torch.Tensor,
-    weights: torch.Tensor,
-    layers: Layers,
-    activation: Callable[[torch.Tensor], torch.Tensor],
+    tokens: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor, layers: Layers, activation: Callable
 ) -> torch.Tensor:
     """
     Args:
         tokens: `(tokens, hidden)`.
-        experts, weights: `(tokens, k)`, who reads each token and how much it says.
+        experts, weights: `(tokens, k)`, the experts of each token and their weights.
         layers: the weights of `Experts`: up, its bias, down, and its bias.
     """
     count, k = experts.shape
@@ -81,11 +77,7 @@ def grouped_experts(
 
 
 def every_expert(
-    tokens: torch.Tensor,
-    experts: torch.Tensor,
-    weights: torch.Tensor,
-    layers: Layers,
-    activation: Callable[[torch.Tensor], torch.Tensor],
+    tokens: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor, layers: Layers, activation: Callable
 ) -> torch.Tensor:
     """The same with all experts reading all tokens, and a weight of zero for unselected ones: fixed shapes."""
     up, up_bias, down, down_bias = layers

@@ -16,14 +16,12 @@ def read_slots(
     filled: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    Att of Eq. 1, for each head: every row reads the same slots, and itself. The slots are there once, not once for each
-    row, and what a row reads of itself is one column more.
+    Att of Eq. 1, for each head: every row reads the same slots, and itself, which is one more column of the scores.
 
     Args:
-        query: `(heads, rows, size)`.
+        query, own_keys, own_values: of the rows, `(heads, rows, size)`. Without keys, rows do not read themselves.
         keys, values: of the slots, `(heads, slots, size)`.
-        own_keys, own_values: of the rows, `(heads, rows, size)`; left out, rows do not read themselves.
-        filled: which slots are read, `(slots,)`; left out, all.
+        filled: which slots are read, `(slots,)`. Default: all.
 
     Returns what was read `(heads, rows, size)` and the weights `(heads, rows, slots)`, with the own column last.
     """
@@ -42,12 +40,8 @@ def read_slots(
 
 class DatapointReader(nn.Module):
     """
-    MHA of Eq. 2, where the tokens are rows of a batch and slots of a memory, with the residual on the query.
-
-    Args:
-        size: `d`, of a row.
-        heads: they divide `size`.
-        intermediate_size: of the feed-forward network.
+    MHA of Eq. 2, where the tokens are rows of a batch and slots of a memory, with the residual on the query. `heads`
+    divide `size`, the width of a row.
     """
 
     def __init__(self, size: int, heads: int, intermediate_size: int, dropout: float = 0.0, eps: float = 1e-5):
@@ -74,8 +68,9 @@ class DatapointReader(nn.Module):
         """
         Args:
             rows: `(rows, size)`.
-            slots: `(slots, size)`, what all of them read. There may be none.
-            between_rows: whether a row also reads all other rows (ABD, Eq. 3); if not, it reads itself.
+            slots: `(slots, size)`, which all rows read. There may be none.
+            filled: which slots are read.
+            between_rows: whether a row also reads all other rows (ABD, Eq. 3), or only itself.
 
         Returns the rows and the weights `(rows, heads, slots and rows)`, where the last ones are the rows' or its own.
         """

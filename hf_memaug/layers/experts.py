@@ -28,10 +28,10 @@ class Experts(nn.Module):
     @torch.no_grad()
     def copy_of(self, up: nn.Linear, down: nn.Linear) -> "Experts":
         """Makes every expert a copy of one network (C.2). Returns the experts."""
-        for mine, theirs in ((self.up_proj, up), (self.down_proj, down)):
-            mine.copy_(theirs.weight.expand_as(mine))
-        for mine, theirs in ((self.up_proj_bias, up), (self.down_proj_bias, down)):
-            mine.copy_(theirs.bias.expand_as(mine))
+        self.up_proj.copy_(up.weight)
+        self.up_proj_bias.copy_(up.bias)
+        self.down_proj.copy_(down.weight)
+        self.down_proj_bias.copy_(down.bias)
         return self
 
     def forward(self, tokens: torch.Tensor, experts: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

@@ -9,10 +9,7 @@ from torch import nn
 
 
 def in_computed_type(states: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """
-    Under autocast, states in half precision are converted to its type, because `torch.cat` and `stack` do not mix the
-    two half precisions. A cache holds fp16, and a general encoder has a type of its own.
-    """
+    """Under autocast, states in half precision get its type: `torch.cat` does not mix fp16, of a cache, and bf16."""
     kind = states[0].device.type
     if not torch.is_autocast_enabled(kind):
         return list(states)
@@ -21,7 +18,7 @@ def in_computed_type(states: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 class LayerGate(nn.Module):
-    """A token's representation from its representations in several layers, each weighed by what it holds."""
+    """Weighs the representations of a token in several layers."""
 
     def __init__(self, hidden_size: int):
         super().__init__()

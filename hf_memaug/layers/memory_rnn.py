@@ -12,13 +12,7 @@ GATES = {"lstm": 4, "gru": 3}
 
 class MemoryBank(nn.Module):
     r"""
-    `N` slots for each direction, each with a key and a value. Directions share nothing.
-
-    Args:
-        directions (`int`): 1, or 2 for a network that also reads from right to left.
-        slots (`int`): `N`.
-        key_size (`int`): the width of a key, which is that of the hidden state that asks.
-        value_size (`int`): the width of a value.
+    `N` slots for each of 1 or 2 directions, each with a key, as wide as the hidden state that asks, and a value.
     """
 
     def __init__(self, directions: int, slots: int, key_size: int, value_size: int):
@@ -79,12 +73,7 @@ class MemoryRNN(nn.Module):
             "hidden_weight": (self.directions, self.hidden_size, self.gates, self.hidden_size),
         }
         if self.content_weight is not None:
-            shapes["content_weight"] = (
-                self.directions,
-                self.content_weight.shape[1],
-                self.gates,
-                self.hidden_size,
-            )
+            shapes["content_weight"] = (self.directions, self.content_weight.shape[1], self.gates, self.hidden_size)
         return shapes
 
     def forward(

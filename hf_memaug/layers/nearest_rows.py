@@ -45,7 +45,8 @@ class NearestRows:
         """
         keys, top = self.memory.centered(keys.float()), min(top, self.count)
         if self.index is None:
-            cosines = torch.cat([self._cosines(keys, rows) for rows in self._chunks()], dim=1)
+            found = [torch.einsum("ipw,jpw->ij", keys, rows) for rows in self._chunks()]
+            cosines = torch.cat(found, dim=1) / keys.shape[1]
             return cosines.topk(top, dim=-1)
         _, found = self.index.search(keys.flatten(1).cpu().numpy(), 10 * top)
         places = torch.from_numpy(found).to(keys.device)
@@ -57,10 +58,6 @@ class NearestRows:
     def _chunks(self):
         for start in range(0, self.count, CHUNK):
             yield self.memory.centered_rows(slice(start, min(start + CHUNK, self.count)))
-
-    @staticmethod
-    def _cosines(keys: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        return torch.einsum("ipw,jpw->ij", keys, rows) / keys.shape[1]
 
     def _make_index(self):
         import faiss

@@ -5,16 +5,18 @@
 import torch
 from torch import nn
 
-from hf_memaug.layers.processes import has_processes
+
+def has_processes() -> bool:
+    """Whether this process is one of a group, which may be a group of one."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 class RealMemory(nn.Module):
     """
-    `M_buffer`, a queue: what is written last takes the place of what was written first. It is empty at the beginning,
-    and `filled` says which slots hold something.
+    `M_buffer`, a queue: new rows replace the oldest ones. `filled` says which slots hold a row.
 
     Args:
-        size: `m_1`, how many rows it holds.
+        size: `m_1`, the number of rows.
         width: `d`, of a row: a feature and the embedding of its label.
     """
 
@@ -33,15 +35,15 @@ class RealMemory(nn.Module):
     @torch.no_grad()
     def write(self, rows: torch.Tensor, labels: torch.Tensor) -> None:
         """
-        Any number of rows, from the oldest to the newest. The same ones on every process: see `over_processes`. Rows
-        that are not finite are left out: one of them would make all that is read not finite, for as long as it stays.
+        Writes rows from the oldest to the newest, the same ones on every process (see `over_processes`). Rows that are
+        not finite are left out: one of them would make all that is read not finite.
         """
         if len(rows) > self.size:
             raise ValueError(
                 f"`real_memory_size={self.size}` is less than the {len(rows)} rows of one optimizer step, of all "
                 f"processes. Choose `real_memory_size={len(rows)}` or more, or smaller batches."
             )
-        # They go to the end, and leave what is there as it was: to count them by hand would wait for the GPU.
+        # They go to the end, and change nothing: to count them would wait for the GPU.
         finite = torch.linalg.vector_norm(rows, float("inf"), dim=-1) < float("inf")  # not so of NaN
         order = finite.logical_not().argsort(stable=True)
         rows, labels, finite = rows[order].to(self.slots.dtype), labels[order], finite[order]

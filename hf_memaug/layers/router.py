@@ -9,16 +9,14 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hf_memaug.layers.processes import has_processes
+from hf_memaug.layers.real_memory import has_processes
 
 
 class Routing(NamedTuple):
     """
     Args:
-        logits: `(tokens, experts)`, before the noise.
-        experts: `(tokens, k)`, the chosen ones.
-        weights: `(tokens, k)`, how much each says; they add up to 1.
-        noisy_logits: what the choice was made by.
+        logits, noisy_logits: `(tokens, experts)`, before the noise and with it.
+        experts, weights: `(tokens, k)`, the chosen experts and their weights, which add up to 1.
     """
 
     logits: torch.Tensor
@@ -29,11 +27,7 @@ class Routing(NamedTuple):
 
 class CosineRouter(nn.Module):
     """
-    `E^T W x / (|W x| |E|)` times a learned scale, `1 / tau` of section 4.3: which expert's direction a token has.
-
-    Args:
-        scale: what the scale begins at.
-        max_scale: what it does not grow beyond.
+    `E^T W x / (|W x| |E|)` times a learned scale, `1 / tau` of section 4.3, from `scale` up to `max_scale`.
     """
 
     def __init__(
@@ -80,11 +74,8 @@ class LinearRouter(nn.Module):
 
 def route(logits: torch.Tensor, k: int, noise: float = 0.0) -> Routing:
     """
-    TOP_k of the softmax (Eq. 3). The weights of the chosen experts are made to add up to 1: experts that are copies of
-    one network then say together what it says.
-
-    Args:
-        noise: standard deviation of what is added to the logits for the choice, in training (C.3).
+    TOP_k of the softmax (Eq. 3). The weights of the chosen experts add up to 1, so that copies of one network give
+    together what it gives. `noise` is the standard deviation of the noise on the logits in training (C.3).
     """
     noisy = logits + noise * torch.randn_like(logits) if noise else logits
     best, experts = noisy.topk(k, dim=-1)
@@ -104,9 +95,8 @@ def importance_loss(logits: torch.Tensor) -> torch.Tensor:
 
 def load_loss(routing: Routing, noise: float) -> torch.Tensor:
     """
-    The same of how many tokens each expert can expect, by Eq. 10: the chance that, with its noise drawn again, it
-    reaches the k-th largest of all logits with theirs, its own among them. Without noise that is 0 or 1, and nothing
-    can be learned from it.
+    The same of the number of tokens that each expert can expect (Eq. 10): the chance that, with its noise drawn again,
+    it reaches the k-th largest noisy logit. Without noise that is 0 or 1, without a gradient.
     """
     threshold = routing.noisy_logits.gather(-1, routing.experts[:, -1:])
     missing = threshold - routing.logits

@@ -57,33 +57,22 @@ class WritableMemory(nn.Module):
         max_landmarks (`int`): of more rows than these, a part chosen by their ids spans the solution (Nyström).
     """
 
-    keys: torch.Tensor
-    probabilities: torch.Tensor
-    labels: torch.Tensor
-    domains: torch.Tensor
-    row_ids: torch.Tensor
-    center: torch.Tensor
-    landmarks: torch.Tensor
-    correction: torch.Tensor
-    gate: torch.Tensor
-    trust: torch.Tensor
-
     def __init__(
         self, parts: int, width: int, classes: int, rows: int = 0, landmarks: int = 0, max_landmarks: int = 1024
     ):
         super().__init__()
         self.classes, self.max_landmarks = classes, max_landmarks
         # Bits of float16. As integers, they stay as they are when the model is cast.
-        self.register_buffer("keys", torch.zeros(rows, parts, width, dtype=torch.int16))
-        self.register_buffer("probabilities", torch.zeros(rows, classes))
-        self.register_buffer("labels", torch.zeros(rows, dtype=torch.long))
-        self.register_buffer("domains", torch.zeros(rows, dtype=torch.long))
-        self.register_buffer("row_ids", torch.zeros(rows, dtype=torch.long))
-        self.register_buffer("center", torch.zeros(parts, width))
-        self.register_buffer("landmarks", torch.zeros(landmarks, parts, width))
-        self.register_buffer("correction", torch.zeros(landmarks, classes))
-        self.register_buffer("gate", torch.zeros(landmarks))
-        self.register_buffer("trust", torch.ones(1))
+        self.keys: torch.Tensor = nn.Buffer(torch.zeros(rows, parts, width, dtype=torch.int16))
+        self.probabilities: torch.Tensor = nn.Buffer(torch.zeros(rows, classes))
+        self.labels: torch.Tensor = nn.Buffer(torch.zeros(rows, dtype=torch.long))
+        self.domains: torch.Tensor = nn.Buffer(torch.zeros(rows, dtype=torch.long))
+        self.row_ids: torch.Tensor = nn.Buffer(torch.zeros(rows, dtype=torch.long))
+        self.center: torch.Tensor = nn.Buffer(torch.zeros(parts, width))
+        self.landmarks: torch.Tensor = nn.Buffer(torch.zeros(landmarks, parts, width))
+        self.correction: torch.Tensor = nn.Buffer(torch.zeros(landmarks, classes))
+        self.gate: torch.Tensor = nn.Buffer(torch.zeros(landmarks))
+        self.trust: torch.Tensor = nn.Buffer(torch.ones(1))
 
     def _apply(self, fn, recurse=True):
         """Moves to another device. As integers, the buffers keep their values when the model is cast."""

@@ -138,19 +138,14 @@ class GraphNetworkModel(GraphNetworkPreTrainedModel):
         )
 
     def _check_features(self, node_features, edge_features) -> None:
-        channels = len(self.config.node_vocab_sizes)
-        if node_features.shape[1] != channels:
-            raise ValueError(
-                f"`node_features` has {node_features.shape[1]} features of each node, and `node_vocab_sizes` has the "
-                f"sizes of {channels}. Give the model those of your data."
-            )
-        channels = len(self.config.edge_vocab_sizes)
-        found = 0 if edge_features is None else edge_features.shape[1]
-        if found != channels:
-            raise ValueError(
-                f"`edge_features` has {found} features of each edge, and `edge_vocab_sizes` has the sizes of "
-                f"{channels}. Give the model those of your data."
-            )
+        for what, features in (("node", node_features), ("edge", edge_features)):
+            channels = len(getattr(self.config, f"{what}_vocab_sizes"))
+            found = 0 if features is None else features.shape[1]
+            if found != channels:
+                raise ValueError(
+                    f"`{what}_features` has {found} features of each {what}, and `{what}_vocab_sizes` has the sizes of "
+                    f"{channels}. Give the model those of your data."
+                )
 
     def _check_batch(self, num_nodes: int, num_graphs: int) -> None:
         if num_nodes < 2 or (self.virtual_node_updates and num_graphs < 2):

@@ -26,8 +26,7 @@ from hf_memaug.modeling.modeling_hma_backbones import (
     with_own_cache,
     with_prompt_tokens,
 )
-from hf_memaug.modeling.modeling_hma_head import HMAHead, HMAPreTrainedModel
-from hf_memaug.modeling.modeling_hma_memory import HMAOutput
+from hf_memaug.modeling.modeling_hma_head import HMAHead, HMAOutput, HMAPreTrainedModel
 from hf_memaug.modeling.modeling_utils import (
     WEIGHTS_ARG,
     ImageClassifierMixin,
@@ -42,14 +41,8 @@ logger = logging.get_logger(__name__)
 GRAPH_ARGS = r"""
 node_features (`torch.LongTensor` of shape `(nodes, channels)`):
     The nodes of all graphs, as `GraphCollator` puts them together.
-edge_index (`torch.LongTensor` of shape `(2, edges)`):
-    The source and the target node of each edge.
-graph_index (`torch.LongTensor` of shape `(nodes,)`):
-    The graph that each node belongs to.
-edge_features (`torch.LongTensor` of shape `(edges, channels)`, *optional*):
-    The features of the edges.
-num_graphs (`int`, *optional*):
-    The number of graphs. Default: one more than the largest `graph_index`.
+kwargs (*optional*):
+    The other inputs of [`GraphNetworkModel`], or of a module of yours.
 """
 
 
@@ -276,10 +269,6 @@ class HMAForGraphClassification(HMAForClassification):
     def forward(
         self,
         node_features: torch.Tensor | None = None,
-        edge_index: torch.Tensor | None = None,
-        graph_index: torch.Tensor | None = None,
-        edge_features: torch.Tensor | None = None,
-        num_graphs: int | None = None,
         labels: torch.Tensor | None = None,
         output_memory_weights: bool | None = None,
         **kwargs,
@@ -289,13 +278,5 @@ class HMAForGraphClassification(HMAForClassification):
                 "`node_features` is missing. `GraphCollator` makes it from rows with a `graph`: pass it to `Trainer` "
                 "as `data_collator`, with `remove_unused_columns=False`."
             )
-        inputs = {
-            "node_features": node_features,
-            "edge_index": edge_index,
-            "graph_index": graph_index,
-            "edge_features": edge_features,
-            "num_graphs": num_graphs,
-            **kwargs,
-        }
-        given = {name: value for name, value in inputs.items() if value is not None}
-        return self._classify(given, labels, output_memory_weights)
+        given = {name: value for name, value in kwargs.items() if value is not None}
+        return self._classify({"node_features": node_features, **given}, labels, output_memory_weights)

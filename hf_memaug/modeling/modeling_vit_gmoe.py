@@ -167,7 +167,6 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
     def __init__(self, config: ViTGMoEConfig, *args, **kwargs):
         # transformers does not validate assignments to a configuration.
         config.validate_experts()
-        config.validate_expert_layers()
         super().__init__(config, *args, **kwargs)
 
     def memory_reads(self, inputs, outputs) -> list[MemoryRead]:

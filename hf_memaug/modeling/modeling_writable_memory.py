@@ -30,7 +30,7 @@ from hf_memaug.modeling.modeling_utils import (
     reads_last_token,
     replaced,
 )
-from hf_memaug.modeling.modeling_writable_rows import fingerprint, has_adapter, is_same, load_classifier, read_guard
+from hf_memaug.modeling.modeling_writable_rows import fingerprint, is_same, load_classifier, read_guard
 from hf_memaug.modeling.modeling_writing import WritingMixin
 
 logger = logging.get_logger(__name__)
@@ -184,7 +184,7 @@ class WritableMemoryForClassification(WritingMixin, PreTrainedModel):
             model = load_classifier(cls.auto_class, classifier, how)
         if isinstance(model, WritableMemoryForClassification):
             raise ValueError("`classifier` has a writable memory already. Load it with `from_pretrained`.")
-        if has_adapter(model):
+        if any(type(module).__module__.startswith("peft.") for module in model.modules()):
             raise ValueError("`classifier` has an adapter in it. Pass the folder of the adapter instead.")
         return model
 
@@ -306,17 +306,13 @@ def memory_class_of(model: Any, needed_by: str) -> type[WritableMemoryForClassif
             f"{needed_by} needs a classifier that an `AutoModelFor...Classification` loads, not a "
             f"`{type(model).__name__}`. Merge an adapter with `merge_and_unload()`."
         )
-    check_one_label(model.config)
-    return kind
-
-
-def check_one_label(config) -> None:
-    """Refuses regression and several labels for each row."""
-    if getattr(config, "problem_type", None) not in (None, "single_label_classification") or config.num_labels < 2:
+    config: Any = model.config
+    if config.problem_type not in (None, "single_label_classification") or config.num_labels < 2:
         raise ValueError(
             f"`classifier` has {config.num_labels} labels and `problem_type={config.problem_type!r}`. A writable "
             "memory needs one label of two or more for each row."
         )
+    return kind
 
 
 @auto_docstring

@@ -205,7 +205,3 @@ def load_classifier(auto_class: Any, name_or_path: Any, how: dict) -> Any:
     own = {name: value for name, value in how.items() if name not in ("revision", "subfolder")}
     model = auto_class.from_pretrained(base.base_model_name_or_path, **own)
     return PeftModel.from_pretrained(model, name_or_path, **where).merge_and_unload()
-
-
-def has_adapter(model: nn.Module) -> bool:
-    return any(type(module).__module__.startswith("peft.") for module in model.modules())

@@ -37,10 +37,6 @@ class WritingMixin(MemoryModelMixin):
     memory: WritableMemory
     _nearest: NearestRows | None = None
 
-    @property
-    def _is_image(self) -> bool:
-        return self.main_input_name == "pixel_values"
-
     def write(
         self,
         rows: Any,
@@ -267,7 +263,7 @@ class WritingMixin(MemoryModelMixin):
     def _encoded(self, inputs: Sequence[Any], processor: Any, max_length: int | None) -> dict[str, torch.Tensor]:
         """One batch, as the model takes it. No text is longer than the classifier can read."""
         lengths = [max_length or getattr(processor, "model_max_length", 512), *positions_of(self.classifier)]
-        return encoded(inputs, processor, min(lengths), self._is_image)
+        return encoded(inputs, processor, min(lengths), self.main_input_name == "pixel_values")
 
     def _encode(
         self, rows: Rows, domain: int, processor: Any, max_length: int | None, batch_size: int

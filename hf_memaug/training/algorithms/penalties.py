@@ -9,7 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from hf_memaug.layers.discriminator import DomainDiscriminators, ReverseGradient
-from hf_memaug.layers.processes import has_processes
+from hf_memaug.layers.real_memory import has_processes
 from hf_memaug.training.algorithms.base import ERM, DomainBatch, Limits
 
 
