@@ -34,9 +34,7 @@ class DelegatedField:
 
 @strict
 class CompositeConfig(PreTrainedConfig):
-    """
-    A base of configurations with `sub_configs`. What is asked of the whole is a field of the parts in `delegates`.
-    """
+    """A base of configurations with `sub_configs`. What is asked of the whole is a field of the `delegates`."""
 
     delegates: ClassVar[tuple[str, ...]]
     # The `model_type` of parts that do not name theirs. None: they must.

@@ -94,8 +94,6 @@ class MemoryRNNConfig(PreTrainedConfig):
         check_share(self, "hidden_dropout_prob", below_one=True)
         if self.tie_word_embeddings:
             raise ValueError("`tie_word_embeddings=True` is refused: words and what is said have vectors of their own.")
-
-    def validate_memory(self):
         if any(slots < 1 for slots in self.slots_per_domain):
             raise ValueError(
                 f"`memory_slots` gives the slots of each domain, at least 1; got {self.memory_slots}. Leave out the "

@@ -50,25 +50,21 @@ class GraphedFunction:
 
     def _record(self, inputs: dict[str, torch.Tensor]) -> tuple:
         global _recordings
-        _recordings += 1
-        try:
-            return self._warm_up_and_record(inputs)
-        finally:
-            _recordings -= 1
-
-    def _warm_up_and_record(self, inputs: dict[str, torch.Tensor]) -> tuple:
         own = {name: value.clone() for name, value in inputs.items()}
         # A resumed run records again, and must draw the same random numbers as an uninterrupted one.
         numbers = torch.cuda.get_rng_state()
-        stream = torch.cuda.Stream()
+        stream, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
         stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(stream):
-            for _ in range(self.warm_up):
-                self.function(own)
-        torch.cuda.current_stream().wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
-            outputs = self.function(own)
+        _recordings += 1
+        try:
+            with torch.cuda.stream(stream):
+                for _ in range(self.warm_up):
+                    self.function(own)
+            torch.cuda.current_stream().wait_stream(stream)
+            with torch.cuda.graph(graph, pool=self._pool):
+                outputs = self.function(own)
+        finally:
+            _recordings -= 1
         # Only one graph's outputs are in use at a time, so all graphs can share memory.
         self._pool = graph.pool()
         torch.cuda.set_rng_state(numbers)

@@ -13,15 +13,19 @@ class DomainDiscriminators(nn.Module):
     `f_1 ... f_n` (MIL, section 3.3): one for each source domain, telling its features from those of all others.
 
     Args:
-        domains (`Sequence[str]`): the source domains; names may hold anything.
-        feature_size (`int`): width of the features.
-        hidden_size (`int`): width of the hidden layer; 0 makes each discriminator linear.
+        domains (`Sequence[str]`): the source domains.
+        feature_size, hidden_size (`int`): widths of the features and of the hidden layer; 0 leaves the layer out.
     """
 
     def __init__(self, domains: Sequence[str], feature_size: int, hidden_size: int = 256):
         super().__init__()
         self.domains = list(domains)
-        self.discriminators = nn.ModuleList(_discriminator(feature_size, hidden_size) for _ in self.domains)
+        self.discriminators = nn.ModuleList(
+            nn.Sequential(nn.Linear(feature_size, hidden_size), nn.ReLU(), nn.Linear(hidden_size, 1))
+            if hidden_size
+            else nn.Linear(feature_size, 1)
+            for _ in self.domains
+        )
 
     def forward(self, features: torch.Tensor, domain: str) -> torch.Tensor:
         """The logit of each row's coming from `domain`: `(rows, feature_size)` to `(rows,)`."""
@@ -29,12 +33,6 @@ class DomainDiscriminators(nn.Module):
         # A float32 game between two players ends otherwise in bfloat16, whose steps are coarser than a fine advantage.
         with torch.autocast(features.device.type, enabled=False):
             return discriminator(features.float() if features.dtype != torch.float64 else features).squeeze(-1)
-
-
-def _discriminator(feature_size: int, hidden_size: int) -> nn.Module:
-    if hidden_size == 0:
-        return nn.Linear(feature_size, 1)
-    return nn.Sequential(nn.Linear(feature_size, hidden_size), nn.ReLU(), nn.Linear(hidden_size, 1))
 
 
 class ReverseGradient(torch.autograd.Function):

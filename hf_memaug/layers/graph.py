@@ -15,14 +15,8 @@ def count(index: torch.Tensor, kinds: int) -> torch.Tensor:
 
 def pool_nodes(states: torch.Tensor, graph_index: torch.Tensor, num_graphs: int, pooling: str = "mean") -> torch.Tensor:
     """
-    One row for each graph of the rows of its nodes. A graph without nodes gets zeros.
-
-    Args:
-        states (`torch.Tensor` of shape `(nodes, width)`): what is known of the nodes.
-        graph_index (`torch.LongTensor` of shape `(nodes,)`): which graph each node belongs to. The nodes of a graph
-            need not stand together.
-        num_graphs (`int`): how many graphs there are.
-        pooling (`str`, *optional*, defaults to `"mean"`): `"mean"`, `"sum"` or `"max"`.
+    One row for each graph, from the states `(nodes, width)` of its nodes, by `"mean"`, `"sum"` or `"max"`.
+    `graph_index`, of shape `(nodes,)`, is the graph of each node, in any order. A graph without nodes gets zeros.
     """
     pooled = states.new_zeros(num_graphs, states.shape[1])
     if pooling == "max":

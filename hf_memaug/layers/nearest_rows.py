@@ -36,12 +36,8 @@ class NearestRows:
 
     def __call__(self, keys: torch.Tensor, top: int) -> tuple[torch.Tensor, torch.Tensor]:
         """
-        Args:
-            keys (`Tensor`): of the inputs, `(inputs, parts, width)`.
-            top (`int`): how many rows.
-
-        Returns:
-            Similarities and places of rows in the memory, `(inputs, top)`, the most similar first.
+        For keys `(inputs, parts, width)`, returns the similarities and places of rows in the memory, `(inputs, top)`,
+        the most similar first.
         """
         keys, top = self.memory.centered(keys.float()), min(top, self.count)
         if self.index is None:

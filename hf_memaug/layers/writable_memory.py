@@ -84,12 +84,8 @@ class WritableMemory(nn.Module):
 
     def forward(self, logits: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """
-        Args:
-            logits (`Tensor`): of the classifier, `(rows, its classes)`.
-            keys (`Tensor`): `(rows, parts, width)`.
-
-        Returns:
-            Logits `(rows, classes)`: log-probabilities, or those of the classifier where there is nothing to add.
+        From the classifier's logits and the keys `(rows, parts, width)` to logits `(rows, classes)`: log-probabilities,
+        or those of the classifier where there is nothing to add.
         """
         if not len(self.landmarks) and logits.shape[-1] == self.classes:
             return logits
@@ -141,12 +137,7 @@ class WritableMemory(nn.Module):
         return self.domains != GUARD
 
     def set_rows(self, rows: dict[str, torch.Tensor]) -> None:
-        """
-        Replaces all rows. The order of writing does not matter: written rows are sorted by their ids, then guard rows.
-
-        Args:
-            rows (`dict[str, Tensor]`): as `rows()` returns them.
-        """
+        """Replaces all rows, as `rows()` returns them. Their order does not matter: they are sorted by their ids."""
         by_id = rows["row_ids"].argsort(stable=True)
         order = by_id[(rows["domains"][by_id] == GUARD).int().argsort(stable=True)]
         for name, values in rows.items():

@@ -16,7 +16,6 @@ from transformers import (
     AutoConfig,
     AutoModel,
     AutoModelForTextEncoding,
-    Cache,
     PreTrainedConfig,
     PreTrainedModel,
 )
@@ -47,14 +46,6 @@ def make_backbone(config: PreTrainedConfig) -> PreTrainedModel:
     return _auto_class(config).from_config(config, **_without_pooler(config))
 
 
-def load_backbone(name_or_path, how: dict) -> PreTrainedModel:
-    """A pre-trained backbone without head and pooler."""
-    config = AutoConfig.from_pretrained(name_or_path, **located(how))
-    _refuse_memories(config)
-    auto_class = _auto_class(config)
-    return auto_class.from_pretrained(name_or_path, use_safetensors=True, **how, **_without_pooler(config))
-
-
 def _auto_class(config: PreTrainedConfig) -> type[AutoModel | AutoModelForTextEncoding]:
     """For T5 and similar models, the class of the encoder alone."""
     encoder = MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES.get(config.model_type, "")
@@ -68,9 +59,18 @@ def take_backbone(backbone, how: dict) -> nn.Module:
             f"`backbone` is a `{type(backbone).__name__}`, which has no weights. Pass a model, for example "
             "`AutoModel.from_config(config)`."
         )
-    if not isinstance(backbone, nn.Module):
-        return _checked(load_backbone(backbone, how))
-    _refuse_memories(getattr(backbone, "config", None))
+    is_module = isinstance(backbone, nn.Module)
+    config: Any = getattr(backbone, "config", None)
+    if not is_module:
+        config = AutoConfig.from_pretrained(backbone, **located(how))
+    if getattr(config, "model_type", None) == HMAConfig.model_type:
+        raise ValueError(
+            "`backbone` is an HMA model. Load it with `from_pretrained`, or pass its `model.backbone` to add fresh "
+            "memories."
+        )
+    if not is_module:
+        found = _auto_class(config).from_pretrained(backbone, use_safetensors=True, **how, **_without_pooler(config))
+        return _checked(found)
     foreign = sorted(set(how) - {"attn_implementation"})
     if foreign:
         raise TypeError(f"`{foreign[0]}` is for checkpoints, and `backbone` is a module. Leave it out.")
@@ -79,14 +79,6 @@ def take_backbone(backbone, how: dict) -> nn.Module:
         # A checkpoint would be loaded without it, and predict something else.
         backbone.pooler = None  # type: ignore[assignment]
     return _checked(backbone)
-
-
-def _refuse_memories(config) -> None:
-    if getattr(config, "model_type", None) == HMAConfig.model_type:
-        raise ValueError(
-            "`backbone` is an HMA model. Load it with `from_pretrained`, or pass its `model.backbone` to add fresh "
-            "memories."
-        )
 
 
 def check_input(backbone: nn.Module, wanted: str) -> None:
@@ -196,19 +188,12 @@ def see_prompts(inputs: dict, prompt_tokens: int) -> dict:
 
 def with_own_cache(inputs: dict) -> dict:
     """Copies the cache, to which the backbone appends: the momentum encoder needs it unchanged."""
-    cache = inputs.get("past_key_values")
-    return inputs if cache is None else {**inputs, "past_key_values": _copied(cache)}
-
-
-def _copied(cache: Cache) -> Cache:
+    cache = copy.copy(inputs.get("past_key_values"))
+    if cache is None:
+        return inputs
     # Not deeply: learned prefixes need their gradient.
-    twin = copy.copy(cache)
-    for name, part in vars(cache).items():
-        if isinstance(part, Cache):
-            setattr(twin, name, _copied(part))
-        elif name == "layers":
-            twin.layers = [copy.copy(layer) for layer in part]
-    return twin
+    cache.layers = [copy.copy(layer) for layer in cache.layers]
+    return {**inputs, "past_key_values": cache}
 
 
 def freeze(backbone: nn.Module, keep: Iterable[str]) -> None:

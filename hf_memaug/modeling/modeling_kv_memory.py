@@ -239,14 +239,6 @@ class KVMemoryClassifierMixin(TextClassifierMixin, KVMemoryMixin):
 # RoBERTa
 
 
-class FeatureClassificationHead(RobertaClassificationHead):
-    """RoBERTa's head, for features that are pooled already."""
-
-    def forward(self, features: torch.Tensor, **kwargs) -> torch.Tensor:
-        hidden = torch.tanh(self.dense(self.dropout(features)))
-        return self.out_proj(self.dropout(hidden))
-
-
 @auto_docstring
 class RobertaWithKVMemory(KVMemoryEncoderMixin, RobertaModel):
     config: RobertaWithKVMemoryConfig
@@ -259,11 +251,12 @@ class RobertaWithKVMemoryForSequenceClassification(KVMemoryClassifierMixin, Robe
     def __init__(self, config):
         super().__init__(config)
         self.roberta = RobertaWithKVMemory(config, add_pooling_layer=False)
-        self.classifier = FeatureClassificationHead(config)
+        self.classifier = RobertaClassificationHead(config)
         self.post_init()
 
     def _scores(self, outputs: KVMemoryOutput) -> torch.Tensor:
-        return self.classifier(outputs.augmented_features)
+        # RoBERTa's head reads the first position.
+        return self.classifier(outputs.augmented_features.unsqueeze(1))
 
 
 @auto_docstring

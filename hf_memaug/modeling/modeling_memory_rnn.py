@@ -26,7 +26,6 @@ class MemoryRNNClassificationHead(nn.Module):
 
     def __init__(self, config: MemoryRNNConfig):
         super().__init__()
-        self.texts = 2 if config.sentence_pairs else 1
         self.parts = 4 if config.sentence_pairs else 1
         self.directions, self.hidden_size = 1 + config.bidirectional, config.hidden_size
         self.dense = nn.Linear(self.parts * self.directions * self.hidden_size, config.classifier_size)
@@ -38,7 +37,7 @@ class MemoryRNNClassificationHead(nn.Module):
         return {"dense.weight": (self.dense.out_features, self.parts, self.directions, self.hidden_size)}
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        if self.texts == 2:
+        if self.parts == 4:
             premise, hypothesis = vectors.chunk(2)
             vectors = torch.cat([premise, hypothesis, premise * hypothesis, (premise - hypothesis).abs()], dim=-1)
         hidden = torch.relu(self.dense(self.dropout(vectors)))

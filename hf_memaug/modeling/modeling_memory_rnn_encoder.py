@@ -75,7 +75,6 @@ class MemoryRNNPreTrainedModel(GrowingNetworkMixin, PreTrainedModel):
     def __init__(self, config: MemoryRNNConfig, *args, **kwargs):
         # transformers does not validate assignments to a configuration.
         config.validate_sizes()
-        config.validate_memory()
         super().__init__(config, *args, **kwargs)
 
     def memory_reads(self, inputs, outputs) -> list[MemoryRead]:

@@ -30,7 +30,7 @@ from hf_memaug.modeling.modeling_utils import (
     reads_last_token,
     replaced,
 )
-from hf_memaug.modeling.modeling_writable_rows import fingerprint, is_same, load_classifier, read_guard
+from hf_memaug.modeling.modeling_writable_rows import fingerprint, load_classifier, read_guard
 from hf_memaug.modeling.modeling_writing import WritingMixin
 
 logger = logging.get_logger(__name__)
@@ -156,18 +156,15 @@ class WritableMemoryForClassification(WritingMixin, PreTrainedModel):
         if found is None:
             return
         rows, facts = found
-        reason = (
-            "`general` and `key_layers` make other keys" if self.general is not None or self.config.key_layers else None
-        )
-        self.config.fingerprint = facts["fingerprint"]
-        try:
-            self._check_fingerprint()
-        except ValueError:
+        reason = None
+        if self.general is not None or self.config.key_layers:
+            reason = "`general` and `key_layers` make other keys"
+        elif not self._has_fingerprint(facts["fingerprint"]):
             reason = "the weights of the classifier were changed after they were stored"
         if reason:
-            self.config.fingerprint = None
             logger.warning(f"The guard rows of `{name}` are left out: {reason}. Pass `guard=` to `write`.")
             return
+        self.config.fingerprint = facts["fingerprint"]
         labels = list(cast(dict, self.config.id2label).values())
         self._rebuild([rows], [], labels, {}, {}, facts.get("vocabulary"))
 
@@ -201,9 +198,12 @@ class WritableMemoryForClassification(WritingMixin, PreTrainedModel):
                 f"{self.config.memory_landmarks} of its rows. Leave it out."
             )
 
+    def _has_fingerprint(self, stored: str) -> bool:
+        """Whether the weights are those of a stored fingerprint. It has several hashes; rounded weights share one."""
+        return not set(stored.split("-")).isdisjoint(fingerprint(self.classifier).split("-"))
+
     def _check_fingerprint(self) -> None:
-        known = self.config.fingerprint
-        if known is not None and not is_same(known, fingerprint(self.classifier)):
+        if self.config.fingerprint is not None and not self._has_fingerprint(self.config.fingerprint):
             raise ValueError(
                 "The weights of the classifier were changed after rows were written to its memory, so the rows do not "
                 "fit. Load the classifier again, and write the rows again."

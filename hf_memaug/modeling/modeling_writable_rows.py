@@ -153,11 +153,6 @@ def fingerprint(classifier: nn.Module) -> str:
     return "-".join(found)
 
 
-def is_same(fingerprint: str, other: str) -> bool:
-    """Whether two fingerprints are of the same weights, perhaps rounded."""
-    return bool(set(fingerprint.split("-")) & set(other.split("-")))
-
-
 def check_processor(model: Any, processor: Any) -> str | None:
     """A hash of the tokenizer's words. All rows must be read by one tokenizer."""
     if model.main_input_name == "pixel_values":

@@ -5,7 +5,7 @@
 import copy
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from transformers.utils import logging
@@ -30,10 +30,9 @@ logger = logging.get_logger(__name__)
 class WritingMixin(MemoryModelMixin):
     """The memory's rows are in buffers, and what else is known of them is in the configuration."""
 
-    if TYPE_CHECKING:
-        classifier: Any
-        _keys: Any
-        _check_fingerprint: Any
+    classifier: Any
+    _keys: Any
+    _check_fingerprint: Any
     memory: WritableMemory
     _nearest: NearestRows | None = None
 
