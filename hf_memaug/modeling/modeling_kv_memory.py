@@ -256,7 +256,7 @@ class RobertaWithKVMemoryForSequenceClassification(KVMemoryClassifierMixin, Robe
 
     def _scores(self, outputs: KVMemoryOutput) -> torch.Tensor:
         # RoBERTa's head reads the first position.
-        return self.classifier(outputs.augmented_features.unsqueeze(1))
+        return self.classifier(outputs.augmented_features.unsqueeze(1))  # type: ignore[union-attr]
 
 
 @auto_docstring
