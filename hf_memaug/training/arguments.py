@@ -192,7 +192,7 @@ class BilevelTrainingArguments(DomainTrainingArguments):
 class ContinualTrainingArguments(DomainTrainingArguments):
     """
     Arguments of [`ContinualTrainer`]. Those of `TrainingArguments` hold for each domain anew: `num_train_epochs` passes
-    over each, with a schedule and, unless `keep_optimizer_state`, an optimizer of its own.
+    over each, with a schedule and an optimizer of its own.
     """
 
     strategy: str = field(
@@ -210,12 +210,6 @@ class ContinualTrainingArguments(DomainTrainingArguments):
         default=None, metadata={"help": "The domains in the order of their training (default: as in the data)."}
     )
     matrix_metric: str = field(default="accuracy", metadata={"help": "Which of the scores the matrix R holds."})
-    keep_optimizer_state: bool = field(
-        default=False,
-        metadata={
-            "help": "Whether a domain begins with the optimizer's moments of the one before, or with a fresh optimizer."
-        },
-    )
     max_length: int | None = field(
         default=None, metadata={"help": "The longest text in tokens, where the trainer tokenizes."}
     )
@@ -239,16 +233,6 @@ class ContinualTrainingArguments(DomainTrainingArguments):
             )
         if self.cuda_graphs:
             raise ValueError("`cuda_graphs=True` is not supported here: models grow. Leave it out.")
-        if self.keep_optimizer_state and strategy.restarts:
-            raise ValueError(
-                f'`keep_optimizer_state=True` does not support `strategy="{self.strategy}"`, which restarts from the '
-                "initial weights for each domain. Leave it out."
-            )
-        if self.keep_optimizer_state and strategy.writes:
-            raise ValueError(
-                f'`keep_optimizer_state=True` does not support `strategy="{self.strategy}"`, which trains on the first '
-                "domain only. Leave it out."
-            )
 
 
 def parsed_options(what: str, name: str, given, options: dict) -> dict | None:

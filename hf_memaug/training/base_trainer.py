@@ -36,8 +36,6 @@ class BaseTrainer(Trainer):
     args: Any
     train_dataset: Any
     eval_dataset: Any
-    # Trainers of one phase of a run leave the card to the trainer of the whole run.
-    writes_card_after_training = True
 
     def __init__(self, *args, callbacks=None, **kwargs):
         self._sums: dict[str, torch.Tensor] = {}
@@ -46,8 +44,7 @@ class BaseTrainer(Trainer):
         self.train_sampler: Sampler | None = None
         given = [one for one in callbacks or () if not isinstance(one, (MemoryUpdateCallback, ModelCardCallback))]
         super().__init__(*args, callbacks=[MemoryUpdateCallback(), *given], **kwargs)
-        if self.writes_card_after_training:
-            self.add_callback(ModelCardCallback(self))
+        self.add_callback(ModelCardCallback(self))
         self.add_callback(EpochOrder(self))
 
     @property

@@ -13,6 +13,7 @@ from transformers.trainer import DEFAULT_CALLBACKS
 from hf_memaug.data.general_cache import cached_parts
 from hf_memaug.training import checks
 from hf_memaug.training.algorithms import ALGORITHMS
+from hf_memaug.training.model_cards import ModelCardCallback
 from hf_memaug.training.resuming import last_complete_checkpoint
 
 # fp16 finds the scale of its loss by overflowing.
@@ -140,6 +141,8 @@ def trainer_of_phase(kind: type, whole, args, without: tuple[type, ...] = (), **
         **whole.given_to_phases,
         **kwargs,
     )
+    # The trainer of the whole run writes the card.
+    phase.remove_callback(ModelCardCallback)
     if not any(isinstance(one, PrinterCallback) for one in callbacks):
         phase.remove_callback(PrinterCallback)
     return phase

@@ -23,9 +23,9 @@ from hf_memaug.training.arguments import ContinualTrainingArguments
 from hf_memaug.training.callbacks import trainer_of_phase
 from hf_memaug.training.checks import check_labelled, refuse_for_phases
 from hf_memaug.training.continual import STRATEGIES
+from hf_memaug.training.continual.base import StageLoss
 from hf_memaug.training.continual.record import RECORD_FILE, ContinualRecord, drop_old_facts, write_facts
 from hf_memaug.training.continual.rows import check_all_labels, check_dev_rows, check_domains, rows_by_domain
-from hf_memaug.training.continual.stage import StageTrainer, named_state
 from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.model_cards import is_family
 from hf_memaug.training.resuming import last_complete_checkpoint
@@ -33,7 +33,6 @@ from hf_memaug.training.resuming import last_complete_checkpoint
 # `Trainer` pushes nothing that begins with "_".
 STAGES = "_stages"
 START = "start"
-OPTIMIZER = "_optimizer.pt"
 # Far enough apart that no two stages of usual seeds draw the same numbers.
 SEEDS_APART = 10_000
 
@@ -70,7 +69,7 @@ class ContinualTrainer(DomainTrainer):
     """
 
     args: ContinualTrainingArguments
-    stage_class: type[StageTrainer] = StageTrainer
+    stage_class: type[DomainTrainer] = DomainTrainer
     takes_texts = True
     card_settings = ("strategy", "strategy_kwargs", "memory_learning_rate")
 
@@ -125,7 +124,6 @@ class ContinualTrainer(DomainTrainer):
         self.strategy = STRATEGIES[args.strategy](args)
         self.strategy.check_model(self.model, self.processing_class, self.train_dataset)
         self._continue(history, labels)
-        self._optimizer_state: dict | None = None
 
     def _continue(self, history, labels: list[str]) -> None:
         """Continues the record of an earlier run."""
@@ -220,8 +218,6 @@ class ContinualTrainer(DomainTrainer):
             steps, loss = output.global_step, output.training_loss
             model = trainer.model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
             self.strategy.end(trainer, self._prepared(rows), rows, seed)
-            if self.args.keep_optimizer_state:
-                self._optimizer_state = named_state(trainer.optimizer, model)
             del trainer
         self._set_model(model)
         self.state.global_step += steps
@@ -240,7 +236,7 @@ class ContinualTrainer(DomainTrainer):
                 callback.on_stage_end(self.args, self.state, self.control, record=self.record, model=self.model)
         return loss
 
-    def _stage_trainer(self, folder: Path, domains: Sequence[str], rows: DomainDataset, seed: int) -> StageTrainer:
+    def _stage_trainer(self, folder: Path, domains: Sequence[str], rows: DomainDataset, seed: int) -> DomainTrainer:
         args = copy.copy(self.args)
         args.output_dir, args.seed = str(folder), seed
         if args.data_seed is not None:
@@ -248,16 +244,16 @@ class ContinualTrainer(DomainTrainer):
         if self.strategy.balanced_batches is not None:
             args.balanced_batches = self.strategy.balanced_batches
         dev = [self.dev_rows[name] for name in domains if name in self.dev_rows]
-        return trainer_of_phase(
+        trainer = trainer_of_phase(
             self.stage_class,
             self,
             args,
             without=tuple(get_reporting_integration_callbacks(self.args.report_to)),
-            strategy=self.strategy,
-            optimizer_state=self._optimizer_state,
             train_dataset=self._prepared(rows),
             eval_dataset=self._prepared(DomainDataset.concatenate(dev)) if dev else None,
         )
+        trainer.algorithm = StageLoss(self.strategy, args, trainer.domains)
+        return trainer
 
     def _set_model(self, model) -> None:
         """Sets the model to score, and to train in the next stage."""
@@ -345,8 +341,6 @@ class ContinualTrainer(DomainTrainer):
             state = self.strategy.state()
             if state:
                 torch.save(state, folder / self.strategy.state_file)
-            if self._optimizer_state:
-                torch.save(self._optimizer_state, folder / OPTIMIZER)
             self.record.save(folder)
         self.accelerator.wait_for_everyone()
 
@@ -371,7 +365,7 @@ class ContinualTrainer(DomainTrainer):
         )
 
     def _load(self, folder: Path) -> None:
-        """Restores model, tokenizer, strategy and optimizer after a stage."""
+        """Restores model, tokenizer and strategy after a stage."""
         model = self.strategy.rebuild(self.model, str(folder))
         if model is None:
             self._load_from_checkpoint(str(folder), self.model)
@@ -380,13 +374,9 @@ class ContinualTrainer(DomainTrainer):
         if "grow_vocabulary" in self.strategy.needs:
             tokenizer: Any = self.processing_class
             self.processing_class = tokenizer.from_pretrained(folder)
-        loaders = {self.strategy.state_file: self.strategy.load_state, OPTIMIZER: self._load_optimizer_state}
-        for name, load in loaders.items():
-            if (folder / name).is_file():
-                load(torch.load(folder / name, map_location="cpu", weights_only=True))
-
-    def _load_optimizer_state(self, state: dict[str, Any]) -> None:
-        self._optimizer_state = state
+        file = folder / self.strategy.state_file
+        if file.is_file():
+            self.strategy.load_state(torch.load(file, map_location="cpu", weights_only=True))
 
 
 def _slug(domains: Sequence[str]) -> str:

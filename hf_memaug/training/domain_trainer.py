@@ -231,18 +231,15 @@ class DomainTrainer(BaseTrainer):
         domain_ids = inputs.pop("domain_ids", None)
         if not model.training:
             outputs = model(**inputs)
-            loss = self._task_loss(outputs, inputs)
+            loss = self.task_loss(outputs, inputs)
         else:
             outputs = None  # `Trainer` asks for them in evaluation only
             forward = ForwardPass(self, model)
-            loss = self._train_loss(forward, inputs, domain_ids)
+            loss = self.algorithm.train_loss(forward, inputs, domain_ids)
             self._own_loss = forward.task_loss if self.algorithm.default_penalty_weight else None
         return (loss, outputs) if return_outputs else loss
 
-    def _train_loss(self, forward: ForwardPass, inputs: dict, domain_ids: torch.Tensor) -> torch.Tensor:
-        return self.algorithm.train_loss(forward, inputs, domain_ids)
-
-    def _task_loss(self, outputs, inputs) -> torch.Tensor:
+    def task_loss(self, outputs, inputs) -> torch.Tensor:
         if self.label_smoother is not None:
             smoothed = self.label_smoother(outputs, inputs["labels"])
             # What keeps experts busy is no part of what is smoothed.

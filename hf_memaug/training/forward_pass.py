@@ -4,21 +4,75 @@
 
 from collections.abc import Iterable
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.func import functional_call
+from torch.nn import functional as F
 
-from hf_memaug.data.messages import listed
 from hf_memaug.modeling.modeling_utils import pool_tokens, reads_last_token, timm_width
-from hf_memaug.training.algorithms import DomainBatch
+
+
+@dataclass
+class DomainBatch:
+    """
+    A batch after the forward pass.
+
+    Args:
+        task_loss: the model's own loss, the mean over the batch.
+        logits, labels: `(rows, labels)` and `(rows,)`. Of questions the logits are `(rows, 2, tokens)`, of where an
+            answer begins and where it ends, and labels there are none.
+        features: `(rows, width)`, what the head reads; `None` unless the algorithm has `needs_features`.
+        domain_ids: `(rows,)`, which domain each row comes from.
+        step: how many optimizer steps were made before this one.
+        head_inputs: `(rows, width)`, what the head's last layer reads; `None` unless the algorithm has
+            `needs_head_inputs`.
+        label_smoothing: that of `task_loss`.
+    """
+
+    task_loss: torch.Tensor
+    # Tensors, as far as the algorithm asks for them.
+    logits: Any
+    labels: Any
+    features: Any
+    domain_ids: torch.Tensor
+    step: int = 0
+    head_inputs: Any = None
+    label_smoothing: float = 0.0
+
+    def shares(self, domains: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """
+        `(domains, rows)`, each domain's row averaging over its own rows, and how many rows each domain has. A domain
+        that is not in the batch has zeros. Nothing here waits for the device, and no shape depends on the rows.
+        """
+        members = (self.domain_ids == torch.arange(domains, device=self.domain_ids.device).unsqueeze(-1)).float()
+        counts = members.sum(dim=-1)
+        return members / counts.clamp(min=1).unsqueeze(-1), counts
+
+    def row_losses(self, labels: torch.Tensor | None = None) -> torch.Tensor:
+        """The cross-entropy of each row, by its own label or another."""
+        if self.labels is None or self.labels.ndim != 1 or self.labels.is_floating_point():
+            numbers = self.labels is not None and self.labels.is_floating_point()
+            have = "no labels" if self.labels is None else "numbers for labels" if numbers else "a label for each token"
+            raise ValueError(
+                f"The algorithm looks at the loss of each row, and the rows have {have}. Choose one "
+                'that looks at the loss of the batch alone, such as "erm" or "swad".'
+            )
+        labels = self.labels if labels is None else labels
+        return F.cross_entropy(self.logits.float(), labels, reduction="none", label_smoothing=self.label_smoothing)
+
+    def rest_of_loss(self) -> torch.Tensor:
+        """What the model adds to the mean cross-entropy by itself, such as what keeps its experts busy."""
+        return self.task_loss - self.row_losses().mean()
 
 
 def loss_of(outputs, model: nn.Module, inputs: dict) -> torch.Tensor:
     if isinstance(outputs, dict) and "loss" not in outputs:
+        names = ", ".join(map(repr, inputs))
         raise ValueError(
-            f"`{type(model).__name__}` returns no loss for {listed(inputs)}. Rows need `labels`, also those that a "
+            f"`{type(model).__name__}` returns no loss for {names}. Rows need `labels`, also those that a "
             "`data_collator` makes, and the model a head, such as that of `AutoModelForSequenceClassification`."
         )
     return outputs["loss"] if isinstance(outputs, dict) else outputs[0]
@@ -60,7 +114,7 @@ class ForwardPass:
                 f"`{type(self.model).__name__}` has {len(features[0])} for {len(domain_ids)} rows (pairs of texts have "
                 'two). Choose an algorithm that reads the loss alone, such as "erm" or "vrex".'
             )
-        task_loss = self.trainer._task_loss(outputs, inputs)
+        task_loss = self.trainer.task_loss(outputs, inputs)
         if self.task_loss is None:
             self.task_loss = task_loss.detach()
         return DomainBatch(

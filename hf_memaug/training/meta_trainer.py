@@ -46,7 +46,6 @@ class MetaTrainer(DomainTrainer):
 
     args: BilevelTrainingArguments
     method_name = "mil"
-    writes_card_after_training = False
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -251,7 +250,7 @@ class MetaTrainer(DomainTrainer):
         def task_loss(parameters: Tensors, inputs: dict) -> torch.Tensor:
             with self.compute_loss_context_manager(), self.accelerator.autocast():
                 outputs = functional_call(self.model, {**parameters, **self.memory}, kwargs=inputs)
-                return self._task_loss(outputs, inputs)
+                return self.task_loss(outputs, inputs)
 
         def mean(tensors: Tensors) -> Tensors:
             processes = self.args.world_size

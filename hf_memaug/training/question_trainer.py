@@ -11,7 +11,6 @@ from transformers import EvalPrediction
 
 from hf_memaug.data.spans import IGNORED, answers_from_logits, tags_from_logits
 from hf_memaug.evaluation.text_scores import answer_scores, entity_f1
-from hf_memaug.training.continual.stage import StageTrainer
 from hf_memaug.training.continual_trainer import ContinualTrainer
 from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.masked_lm import share_of_step
@@ -39,9 +38,6 @@ class TagTrainer(RowTrainer):
     a step is the mean over its words, in however many batches and processes.
     """
 
-    # `compute_loss` scales the loss itself.
-    loss_is_scaled_for_ga: bool | None = None
-
     def __init__(self, model=None, args=None, **kwargs):
         super().__init__(model=model, args=args, **kwargs)
         # So that `Trainer` counts the words of a step.
@@ -61,14 +57,10 @@ class TagTrainer(RowTrainer):
         return {"f1": entity_f1(predicted, true)["f1"], "accuracy": float(np.mean(right))}
 
 
-class TagStageTrainer(TagTrainer, StageTrainer):
-    """A stage of `ContinualTagTrainer`."""
-
-
 class ContinualTagTrainer(TagTrainer, ContinualTrainer):
     """`ContinualTrainer` for the rows of `TagTrainer`."""
 
-    stage_class = TagStageTrainer
+    stage_class = TagTrainer
 
 
 class QuestionTrainer(RowTrainer):
@@ -97,14 +89,10 @@ class QuestionTrainer(RowTrainer):
         return answer_scores(answers, [question["references"] for question in questions])
 
 
-class QuestionStageTrainer(QuestionTrainer, StageTrainer):
-    """A stage of `ContinualQuestionTrainer`."""
-
-
 class ContinualQuestionTrainer(QuestionTrainer, ContinualTrainer):
     """
     `ContinualTrainer` for the rows of `QuestionTrainer`. Strategies that grow the model and `"progressive"` are not
     supported.
     """
 
-    stage_class = QuestionStageTrainer
+    stage_class = QuestionTrainer

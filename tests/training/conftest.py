@@ -19,14 +19,14 @@ def light_collector():
 @pytest.fixture
 def seen(monkeypatch):
     """The domains that each stage is given rows of, to train and to select on."""
-    from hf_memaug.training.continual.stage import StageTrainer
+    from hf_memaug.training import continual_trainer
 
     calls = []
-    begin = StageTrainer.__init__
+    begin = continual_trainer.trainer_of_phase
 
-    def noted(self, *args, train_dataset, eval_dataset, **kwargs):
+    def noted(*args, train_dataset, eval_dataset, **kwargs):
         calls.append((set(train_dataset["domain"]), set(eval_dataset["domain"]) if eval_dataset else set()))
-        begin(self, *args, train_dataset=train_dataset, eval_dataset=eval_dataset, **kwargs)
+        return begin(*args, train_dataset=train_dataset, eval_dataset=eval_dataset, **kwargs)
 
-    monkeypatch.setattr(StageTrainer, "__init__", noted)
+    monkeypatch.setattr(continual_trainer, "trainer_of_phase", noted)
     return calls

@@ -79,7 +79,7 @@ def bilevel(folder: Path, **kwargs) -> BilevelTrainer:
 
 
 def continual(folder: Path, strategy: str = "ewc", **kwargs) -> ContinualTrainer:
-    return continual_trainer(strategy, folder, keep_optimizer_state=True, **SAVES, **kwargs)
+    return continual_trainer(strategy, folder, **SAVES, **kwargs)
 
 
 # How each is made, the folder of the phase or stage in which it is killed, the step, the processes.

@@ -7,8 +7,7 @@ import torch
 from transformers import GPT2Config, GPT2ForSequenceClassification
 
 from hf_memaug import DomainTrainingArguments
-from hf_memaug.training.algorithms.base import DomainBatch
-from hf_memaug.training.forward_pass import watched_features
+from hf_memaug.training.forward_pass import DomainBatch, watched_features
 from training.domain_runs import domain_trainer, rows
 
 

@@ -17,7 +17,6 @@ from hf_memaug.training.arguments import check_option_values
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.consolidation import diagonal_fisher, distillation
 from hf_memaug.training.continual.progressive import ProgressiveColumns
-from hf_memaug.training.continual.stage import adopt_state, named_state
 from hf_memaug.training.forward_pass import logits_of
 from training.continual_runs import growing, texts, word_tokenizer
 from training.domain_runs import tiny_model
@@ -241,40 +240,6 @@ class TestGrowth:
         for name, verb in {"f+m": "memory", "f+v": "vocabulary", "f+h": "hidden", "f+m+v": "memory"}.items():
             with pytest.raises(ValueError, match=re.escape(f'`strategy="{name}"` calls `model.grow_{verb}(...)`')):
                 strategy(name).check_model(tiny_model("bert"), word_tokenizer(), texts(4))
-
-
-class TestOptimizerState:
-    def step(self, model, optimizer):
-        (row,) = one_row_inputs(1)
-        model(**row).loss.backward()
-        optimizer.step()
-
-    def test_what_was_there_keeps_its_moments(self):
-        model = growing()
-        old = torch.optim.AdamW(model.parameters())
-        self.step(model, old)
-        stored = named_state(old, model)
-        model.grow_memory(2)
-        new = torch.optim.AdamW(model.parameters())
-        adopt_state(new, model, stored, appends_rows=True)
-        for key in ("exp_avg", "exp_avg_sq"):
-            assert torch.equal(new.state[model.out.weight][key], stored["out.weight"][key])
-            assert torch.equal(new.state[model.bank.weight][key][:5], stored["bank.weight"][key])
-            assert not new.state[model.bank.weight][key][5:].any() and stored["bank.weight"][key].any()
-        assert new.state[model.bank.weight]["step"] == 1
-        self.step(model, new)
-        assert new.state[model.bank.weight]["step"] == 2
-
-    def test_what_has_another_shape_begins_with_none(self):
-        model = growing()
-        old = torch.optim.AdamW(model.parameters())
-        self.step(model, old)
-        stored = named_state(old, model)
-        model.grow_hidden(2)
-        new = torch.optim.AdamW(model.parameters())
-        adopt_state(new, model, stored, appends_rows=False)
-        assert {id(parameter) for parameter in new.state} == {id(model.out.bias)}
-        self.step(model, new)
 
 
 class TestProgressive:

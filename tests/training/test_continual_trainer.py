@@ -12,7 +12,6 @@ from hf_memaug.data import DomainDataset
 from hf_memaug.evaluation import continual_scores
 from hf_memaug.training import STRATEGIES
 from hf_memaug.training.continual import FineTuning
-from hf_memaug.training.continual.stage import StageTrainer
 from hf_memaug.training.continual_trainer import SEEDS_APART
 from training.continual_runs import GrowingClassifier, continual_trainer, word_tokenizer
 from training.domain_runs import DOMAINS, domain_trainer, rows, tiny_model
@@ -193,24 +192,6 @@ def test_the_checkpoint_of_a_stage_is_chosen_on_its_own_dev_rows(seen, tmp_path)
         assert state["best_metric"] == max(scores) and len(scores) == 4
         best = folder / f"checkpoint-{state['best_global_step']}" / "model.safetensors"
         assert best.read_bytes() == (folder / "model.safetensors").read_bytes()
-
-
-def test_moments_of_the_domain_before_are_kept_on_request(tmp_path, monkeypatch):
-    steps = []
-    create = StageTrainer.create_optimizer
-
-    def noted(self, model=None):
-        optimizer = create(self, model)
-        steps.append(int(max((state["step"] for state in optimizer.state.values()), default=0)))
-        return optimizer
-
-    monkeypatch.setattr(StageTrainer, "create_optimizer", noted)
-    continual_trainer("f+m", tmp_path).train()
-    assert steps == [0, 0, 0], "a fresh optimizer for each domain"
-    steps.clear()
-    trainer = continual_trainer("f+m", tmp_path, keep_optimizer_state=True)
-    trainer.train()
-    assert steps == [0, 4, 8]
 
 
 def test_callbacks_hear_of_each_stage_and_stop_each_by_itself(tmp_path):

@@ -68,13 +68,6 @@ def test_vectors_that_do_not_fit_are_refused_and_nothing_grows(strategy, tmp_pat
     assert all(after[name] == before[name] for name in ("memory_slots", "vocab_size", "hidden_size"))
 
 
-def test_moments_of_another_shape_begin_anew(tmp_path):
-    """Adafactor's, of which those of vectors are kept, with all that is no tensor."""
-    trainer = run("f+m", tmp_path, max_steps=2, keep_optimizer_state=True, optim="adafactor")
-    trainer.train()
-    assert len(trainer.record.stages) == 3
-
-
 def test_columns_of_a_model_whose_memory_is_written(tmp_path):
     from tiny_backbones import tiny_tokenizer
 

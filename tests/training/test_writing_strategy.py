@@ -170,7 +170,6 @@ REFUSED = {
     "tokenizer": ({"processing_class": word_tokenizer([f"word{n}" for n in range(99)])}, "has 106 words, and `model`"),
     "guard": ({"train": of_columns(domain=["books"] * 6 + ["guard"] * 6)}, "rows called 'guard' already"),
     "class": ({"model": growing(num_labels=2)}, "needs a classifier that an `AutoModelFor"),
-    "moments": ({"keep_optimizer_state": True}, "trains on the first domain only"),
     "options": ({"strategy_kwargs": {"guard_rows": 0}}, "`guard_rows` is 0; it must be a whole number, 1 or more"),
 }
 

@@ -4,10 +4,11 @@
 What to minimise on a batch from several domains. An algorithm is one class, and one row in `ALGORITHMS`.
 """
 
-from hf_memaug.training.algorithms.base import ERM, DomainBatch
+from hf_memaug.training.algorithms.base import ERM
 from hf_memaug.training.algorithms.penalties import DANN, IRM, MMD, DeepCORAL, Fishr, GroupDRO, VREx
 from hf_memaug.training.algorithms.several_passes import MLDG, Mixup
 from hf_memaug.training.algorithms.weights import SWAD, Fish
+from hf_memaug.training.forward_pass import DomainBatch
 
 ALGORITHMS = {
     "erm": ERM,

@@ -4,67 +4,12 @@
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from hf_memaug.training.forward_pass import ForwardPass
-
-
-@dataclass
-class DomainBatch:
-    """
-    A batch after the forward pass.
-
-    Args:
-        task_loss: the model's own loss, the mean over the batch.
-        logits, labels: `(rows, labels)` and `(rows,)`. Of questions the logits are `(rows, 2, tokens)`, of where an
-            answer begins and where it ends, and labels there are none.
-        features: `(rows, width)`, what the head reads; `None` unless the algorithm has `needs_features`.
-        domain_ids: `(rows,)`, which domain each row comes from.
-        step: how many optimizer steps were made before this one.
-        head_inputs: `(rows, width)`, what the head's last layer reads; `None` unless the algorithm has
-            `needs_head_inputs`.
-        label_smoothing: that of `task_loss`.
-    """
-
-    task_loss: torch.Tensor
-    # Tensors, as far as the algorithm asks for them.
-    logits: Any
-    labels: Any
-    features: Any
-    domain_ids: torch.Tensor
-    step: int = 0
-    head_inputs: Any = None
-    label_smoothing: float = 0.0
-
-    def shares(self, domains: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """
-        `(domains, rows)`, each domain's row averaging over its own rows, and how many rows each domain has. A domain
-        that is not in the batch has zeros. Nothing here waits for the device, and no shape depends on the rows.
-        """
-        members = (self.domain_ids == torch.arange(domains, device=self.domain_ids.device).unsqueeze(-1)).float()
-        counts = members.sum(dim=-1)
-        return members / counts.clamp(min=1).unsqueeze(-1), counts
-
-    def row_losses(self, labels: torch.Tensor | None = None) -> torch.Tensor:
-        """The cross-entropy of each row, by its own label or another."""
-        if self.labels is None or self.labels.ndim != 1 or self.labels.is_floating_point():
-            numbers = self.labels is not None and self.labels.is_floating_point()
-            have = "no labels" if self.labels is None else "numbers for labels" if numbers else "a label for each token"
-            raise ValueError(
-                f"The algorithm looks at the loss of each row, and the rows have {have}. Choose one "
-                'that looks at the loss of the batch alone, such as "erm" or "swad".'
-            )
-        labels = self.labels if labels is None else labels
-        return F.cross_entropy(self.logits.float(), labels, reduction="none", label_smoothing=self.label_smoothing)
-
-    def rest_of_loss(self) -> torch.Tensor:
-        """What the model adds to the mean cross-entropy by itself, such as what keeps its experts busy."""
-        return self.task_loss - self.row_losses().mean()
+from hf_memaug.training.forward_pass import DomainBatch, ForwardPass
 
 
 @dataclass(frozen=True)
@@ -82,10 +27,6 @@ class Limits:
     def __str__(self) -> str:
         lower = f"{self.least} or more" if self.above is None else f"more than {self.above}"
         return lower if self.below == math.inf else f"{lower} and below {self.below}"
-
-
-# The model's inputs, and other weights to run it with, to the batch after the forward pass.
-Forward: TypeAlias = "ForwardPass"
 
 
 class ERM(nn.Module):
@@ -154,7 +95,9 @@ class ERM(nn.Module):
     def check_model(cls, model: nn.Module) -> None:
         """Refuses a model with which the algorithm would not do what it says."""
 
-    def train_loss(self, forward: Forward, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor) -> torch.Tensor:
+    def train_loss(
+        self, forward: ForwardPass, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor
+    ) -> torch.Tensor:
         return self.loss(forward(inputs, domain_ids))
 
     def loss(self, batch: DomainBatch) -> torch.Tensor:

@@ -10,7 +10,8 @@ from torch.nn import functional as F
 
 from hf_memaug.layers.discriminator import DomainDiscriminators, ReverseGradient
 from hf_memaug.layers.real_memory import has_processes
-from hf_memaug.training.algorithms.base import ERM, DomainBatch, Limits
+from hf_memaug.training.algorithms.base import ERM, Limits
+from hf_memaug.training.forward_pass import DomainBatch
 
 
 class IRM(ERM):

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from hf_memaug.modeling.modeling_utils import reads_last_token
-from hf_memaug.training.algorithms.base import ERM, DomainBatch, Forward, Limits
+from hf_memaug.training.algorithms.base import ERM, Limits
+from hf_memaug.training.forward_pass import DomainBatch, ForwardPass
 
 # Of torch's Adam.
 ADAM_EPSILON = 1e-8
@@ -45,7 +46,9 @@ class Mixup(ERM):
                 "Choose another algorithm."
             )
 
-    def train_loss(self, forward: Forward, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor) -> torch.Tensor:
+    def train_loss(
+        self, forward: ForwardPass, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor
+    ) -> torch.Tensor:
         partners, kept = self.draw(domain_ids)
         batch = forward(self.mixed(forward.model, inputs, partners, kept), domain_ids)
         both = kept * batch.row_losses() + (1 - kept) * batch.row_losses(batch.labels[partners])
@@ -105,7 +108,9 @@ class MLDG(ERM):
         self.seed = arguments.seed
         self.inner_rate = arguments.learning_rate if self.inner_rate is None else self.inner_rate
 
-    def train_loss(self, forward: Forward, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor) -> torch.Tensor:
+    def train_loss(
+        self, forward: ForwardPass, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor
+    ) -> torch.Tensor:
         there = sorted(set(domain_ids.tolist()))
         if self.penalty_weight == 0 or forward.step < self.anneal_steps or len(there) < 2:
             return forward(inputs, domain_ids).task_loss
@@ -126,5 +131,7 @@ def _adam_direction(gradient: torch.Tensor) -> torch.Tensor:
     return gradient / (gradient.abs() + ADAM_EPSILON)
 
 
-def _rows(forward: Forward, inputs: dict, domain_ids: torch.Tensor, kept: torch.Tensor, weights=None) -> DomainBatch:
+def _rows(
+    forward: ForwardPass, inputs: dict, domain_ids: torch.Tensor, kept: torch.Tensor, weights=None
+) -> DomainBatch:
     return forward({name: value[kept] for name, value in inputs.items()}, domain_ids[kept], weights=weights)

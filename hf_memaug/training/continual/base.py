@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 
 from hf_memaug.data import DomainDataset
-from hf_memaug.training.algorithms import DomainBatch
-from hf_memaug.training.algorithms.base import Limits
+from hf_memaug.training.algorithms.base import ERM, Limits
+from hf_memaug.training.forward_pass import DomainBatch, ForwardPass
 
 
 class FineTuning:
@@ -40,8 +40,6 @@ class FineTuning:
     needs_state: ClassVar[bool] = False
     # Where that lies; a name that begins with "_" is not pushed to the hub.
     state_file: ClassVar[str] = "strategy.pt"
-    # Whether new rows of a grown tensor stand behind the old ones, so that an optimizer's state fits the first rows.
-    appends_rows: ClassVar[bool] = True
     # False leaves the order of the rows to `train_sampling_strategy`; None leaves it to `balanced_batches`.
     balanced_batches: ClassVar[bool | None] = None
 
@@ -130,3 +128,14 @@ class MultiTask(FineTuning):
 
     def stages(self, domains: Sequence[str]) -> list[tuple[str, ...]]:
         return [tuple(domains)]
+
+
+class StageLoss(ERM):
+    """What a strategy minimises, as the algorithm of the trainer of a stage."""
+
+    def __init__(self, strategy: FineTuning, arguments, domains: list[str]):
+        super().__init__(arguments, domains, None)
+        self.strategy = strategy
+
+    def train_loss(self, forward: ForwardPass, inputs: dict, domain_ids: torch.Tensor) -> torch.Tensor:
+        return self.strategy.loss(forward(inputs, domain_ids), inputs, forward.model)

@@ -7,15 +7,15 @@ import random
 from typing import Any
 
 import torch
+from accelerate.utils import send_to_device
 from torch import nn
 from torch.nn import functional as F
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.data.spans import IGNORED
-from hf_memaug.training.algorithms import DomainBatch
 from hf_memaug.training.algorithms.base import Limits
 from hf_memaug.training.continual.base import FineTuning
-from hf_memaug.training.forward_pass import logits_of
+from hf_memaug.training.forward_pass import DomainBatch, logits_of
 
 # The labels of questions: the places of an answer.
 PLACES = ("start_positions", "end_positions")
@@ -64,7 +64,7 @@ class ElasticWeightConsolidation(FineTuning):
     def end(self, trainer, rows: DomainDataset, raw_rows: DomainDataset, seed: int) -> None:
         draw = random.Random(f"fisher {seed}")
         chosen = draw.sample(range(len(rows)), min(self.fisher_samples, len(rows)))
-        inputs = (trainer.one_row(rows[row]) for row in chosen)
+        inputs = (send_to_device(trainer.data_collator([rows[row]]), trainer.args.device) for row in chosen)
         self.fishers.append(diagonal_fisher(trainer.model, inputs, len(chosen), self.fisher, seed))
         self.anchors.append(_learners(trainer.model, lambda value: value.detach().clone()))
 
@@ -111,7 +111,7 @@ def diagonal_fisher(model: Any, inputs, count: int, kind: str, seed: int) -> dic
 
 def answers(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     """A model's logits. Of the labels, only a decoder reads the words before each position."""
-    given = {name: value for name, value in inputs.items() if name not in ("labels", *PLACES)}
+    given = {name: value for name, value in inputs.items() if name not in ("labels", "domain_ids", *PLACES)}
     if model.config.is_encoder_decoder and "decoder_input_ids" not in given:
         given["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(inputs["labels"])
     return logits_of(model(**given), 0)

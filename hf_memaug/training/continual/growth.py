@@ -106,8 +106,6 @@ class GrowHidden(_Growing):
 
     needs: ClassVar[tuple[str, ...]] = ("grow_hidden",)
     options = {"units": None, "slots": 500}
-    # The gates of a cell lie in one tensor, behind each other: new units are in its middle.
-    appends_rows = False
 
     def check_model(self, model: Any, processing_class, rows: DomainDataset) -> None:
         super().check_model(model, processing_class, rows)
