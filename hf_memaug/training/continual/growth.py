@@ -3,7 +3,7 @@
 """Strategies that make the model larger before each new domain, and then train all of it (Algorithm 1)."""
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any
 
 from transformers.utils import logging
 
@@ -17,42 +17,21 @@ logger = logging.get_logger(__name__)
 
 
 class _Growing(FineTuning):
+    """Calls the verbs in `needs` before each domain but the first."""
+
     limits = dict.fromkeys(("slots", "units", "min_word_count"), Limits(least=1, whole=True))
-
-    def rebuild(self, model: Any, folder: str) -> Any:
-        # The configuration in the folder knows the sizes.
-        return type(model).from_pretrained(folder)
-
-    def grow(self, model: Any, rows: DomainDataset, processing_class) -> dict[str, Any]:
-        return self.grow_network(model)
-
-    def grow_network(self, model: Any) -> dict[str, Any]:
-        """What grows, but words."""
-        return {}
-
-
-class GrowMemory(_Growing):
-    """`F+M`, the method of the paper: `slots` new slots of memory for each domain."""
-
-    needs: ClassVar[tuple[str, ...]] = ("grow_memory",)
-    options = {"slots": 500}
-
-    def grow_network(self, model: Any) -> dict[str, Any]:
-        model.grow_memory(self.slots)
-        return {"slots": self.slots}
-
-
-class GrowVocabulary(_Growing):
-    """
-    `F+V`: adds the words of the domain that are new to the tokenizer and occur at least `min_word_count` times in the
-    training rows, with the vectors of the file `word_vectors`, such as GloVe's. The tokenizer grows with the model.
-    """
-
-    needs: ClassVar[tuple[str, ...]] = ("grow_vocabulary",)
-    options = {"min_word_count": 1, "word_vectors": None}
 
     def check_model(self, model: Any, processing_class, rows: DomainDataset) -> None:
         super().check_model(model, processing_class, rows)
+        if "grow_hidden" in self.needs and self.units is None and not hasattr(model, "units_for"):
+            raise ValueError(
+                f'`strategy="{self.name}"` needs `strategy_kwargs={{"units": ...}}`: `{type(model).__name__}` has no '
+                "memory to match."
+            )
+        if "grow_vocabulary" in self.needs:
+            self._check_words(model, processing_class, rows)
+
+    def _check_words(self, model: Any, processing_class, rows: DomainDataset) -> None:
         if "text" not in rows.column_names and "tokens" not in rows.column_names:
             raise ValueError(
                 f'`strategy="{self.name}"` looks for new words, but `train_dataset` has no `text` or `tokens`. Pass '
@@ -76,25 +55,55 @@ class GrowVocabulary(_Growing):
                     f"`model` {wanted}. Build the model with `embedding_size={found}`, or use another file."
                 )
 
-    def find_words(self, rows: DomainDataset, processing_class) -> tuple[list[str], dict | None]:
-        """New words and their vectors. It may fail, and runs before anything grows."""
-        words = new_words(processing_class, _texts(rows), min_count=self.min_word_count)
-        if not words:
-            logger.warning(f"No word of {', '.join(rows.domains)} is new to the tokenizer: the vocabulary stays.")
-        return words, read_word_vectors(self.word_vectors, words) if words and self.word_vectors is not None else None
-
     def grow(self, model: Any, rows: DomainDataset, processing_class) -> dict[str, Any]:
-        words, vectors = self.find_words(rows, processing_class)
-        more = self.grow_network(model)
+        grown: dict[str, Any] = {}
+        words: list[str] = []
+        vectors = None
+        if "grow_vocabulary" in self.needs:
+            # This may fail, and so comes before anything grows.
+            words = new_words(processing_class, _texts(rows), min_count=self.min_word_count)
+            if words and self.word_vectors is not None:
+                vectors = read_word_vectors(self.word_vectors, words)
+        if "grow_memory" in self.needs:
+            grown["slots"] = self.slots
+            model.grow_memory(self.slots)
+        if "grow_hidden" in self.needs:
+            grown["units"] = model.units_for(self.slots) if self.units is None else self.units
+            model.grow_hidden(grown["units"])
         if words:
             model.grow_vocabulary(words, vectors, tokenizer=processing_class)
-        return {**more, "words": len(words)}
+        if "grow_vocabulary" in self.needs:
+            grown["words"] = len(words)
+            if not words:
+                logger.warning(f"No word of {', '.join(rows.domains)} is new to the tokenizer: the vocabulary stays.")
+        return grown
+
+    def rebuild(self, model: Any, folder: str) -> Any:
+        # The configuration in the folder knows the sizes.
+        return type(model).from_pretrained(folder)
 
 
-class GrowMemoryAndVocabulary(GrowMemory, GrowVocabulary):
+class GrowMemory(_Growing):
+    """`F+M`, the method of the paper: `slots` new slots of memory for each domain."""
+
+    needs = ("grow_memory",)
+    options = {"slots": 500}
+
+
+class GrowVocabulary(_Growing):
+    """
+    `F+V`: adds the words of the domain that are new to the tokenizer and occur at least `min_word_count` times in the
+    training rows, with the vectors of the file `word_vectors`, such as GloVe's. The tokenizer grows with the model.
+    """
+
+    needs = ("grow_vocabulary",)
+    options = {"min_word_count": 1, "word_vectors": None}
+
+
+class GrowMemoryAndVocabulary(_Growing):
     """`F+M+V`: both."""
 
-    needs = ("grow_memory", "grow_vocabulary")
+    needs = (*GrowMemory.needs, *GrowVocabulary.needs)
     options = {**GrowMemory.options, **GrowVocabulary.options}
 
 
@@ -104,27 +113,14 @@ class GrowHidden(_Growing):
     slots of memory, as in the paper's comparison.
     """
 
-    needs: ClassVar[tuple[str, ...]] = ("grow_hidden",)
+    needs = ("grow_hidden",)
     options = {"units": None, "slots": 500}
 
-    def check_model(self, model: Any, processing_class, rows: DomainDataset) -> None:
-        super().check_model(model, processing_class, rows)
-        if self.units is None and not hasattr(model, "units_for"):
-            raise ValueError(
-                f'`strategy="{self.name}"` needs `strategy_kwargs={{"units": ...}}`: `{type(model).__name__}` has no '
-                "memory to match."
-            )
 
-    def grow_network(self, model: Any) -> dict[str, Any]:
-        units = model.units_for(self.slots) if self.units is None else self.units
-        model.grow_hidden(units)
-        return {"units": units}
-
-
-class GrowHiddenAndVocabulary(GrowHidden, GrowVocabulary):
+class GrowHiddenAndVocabulary(_Growing):
     """`F+H+V`: both."""
 
-    needs = ("grow_hidden", "grow_vocabulary")
+    needs = (*GrowHidden.needs, *GrowVocabulary.needs)
     options = {**GrowHidden.options, **GrowVocabulary.options}
 
 

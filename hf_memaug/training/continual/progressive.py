@@ -19,7 +19,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.training.continual.base import FineTuning
-from hf_memaug.training.forward_pass import find_heads
+from hf_memaug.training.forward_pass import find_heads, watched_inputs
 
 
 class ProgressiveNetworks(FineTuning):
@@ -109,12 +109,14 @@ class ProgressiveColumns(PreTrainedModel):
     @classmethod
     def from_pretrained(cls, *args, **kwargs):
         found = super().from_pretrained(*args, **kwargs)
-        whole = found[0] if isinstance(found, tuple) else found
         # Loading makes fresh parameters, which all learn.
-        for column in whole.columns:
-            for name in whole.config.frozen or ():
-                column.get_parameter(name).requires_grad_(False)
+        (found[0] if isinstance(found, tuple) else found)._freeze()
         return found
+
+    def _freeze(self) -> None:
+        for column in self.columns:
+            for name in self.config.frozen or ():
+                column.get_parameter(name).requires_grad_(False)
 
     @classmethod
     def around(cls, model: PreTrainedModel) -> "ProgressiveColumns":
@@ -122,16 +124,16 @@ class ProgressiveColumns(PreTrainedModel):
         config = ProgressiveColumnsConfig(
             column=model.config.to_dict(),
             column_class=type(model).__name__,
+            frozen=[name for name, parameter in model.named_parameters() if not parameter.requires_grad],
+            run_facts=getattr(model.config, "run_facts", None),
             id2label=model.config.id2label,
             label2id=model.config.label2id,
         )
         config.is_encoder_decoder = model.config.is_encoder_decoder
-        config.frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
-        config.run_facts = getattr(model.config, "run_facts", None)
         whole: Any = cls(config)
         whole.to(model.device)
         whole.columns[0].load_state_dict(model.state_dict())
-        _learn_alike(whole.columns[0], model)
+        whole._freeze()
         return whole
 
     @property
@@ -145,8 +147,8 @@ class ProgressiveColumns(PreTrainedModel):
         new.to(device)
         if start == "previous":
             new.load_state_dict(self.column.state_dict())
-        _learn_alike(new, self.column)
         self.columns.append(new)
+        self._freeze()
         # Earlier columns no longer predict: their laterals are not needed.
         self.laterals = nn.ModuleList(_lateral(new).to(device) for _ in range(len(self.columns) - 1))
         for lateral in self.laterals:
@@ -210,12 +212,6 @@ def _lateral(column: Any) -> nn.Linear:
     return nn.Linear(head.in_features, head.out_features, bias=False)
 
 
-def _learn_alike(column: nn.Module, model: Any) -> None:
-    """What is frozen in the model, a memory for one, is frozen in the column."""
-    for ours, theirs in zip(column.parameters(), model.parameters(), strict=True):
-        ours.requires_grad_(theirs.requires_grad)
-
-
 def find_class(name: str) -> type[PreTrainedModel]:
     """A class of this library or of transformers, by its name."""
     import hf_memaug
@@ -235,10 +231,6 @@ def find_head(model: Any) -> nn.Linear:
 
 def _run(column: nn.Module, inputs: dict) -> tuple[torch.Tensor, torch.Tensor, Any]:
     """Logits, what the head read, and all outputs."""
-    read: list[torch.Tensor] = []
-    hook = find_head(column).register_forward_pre_hook(lambda _, given: read.append(given[0]))
-    try:
+    with watched_inputs([find_head(column)]) as read:
         outputs = column(**inputs)
-    finally:
-        hook.remove()
     return outputs["logits"], read[-1], outputs
