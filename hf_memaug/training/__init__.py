@@ -15,9 +15,8 @@ _EXPORTS = {
     "continual_trainer": ("ContinualTrainer",),
     "domain_trainer": ("DomainTrainer",),
     "growth": ("grow_optimizer",),
-    "callbacks": ("NonFiniteGradientError", "RunGuard"),
+    "callbacks": ("MemoryUpdateCallback", "NonFiniteGradientError", "RunGuard"),
     "masked_lm": ("MaskedLMTrainer", "fitting_length"),
-    "memory_updates": ("MemoryUpdateCallback",),
     "meta_trainer": ("MetaTrainer",),
     "model_cards": ("ModelCardCallback",),
 }

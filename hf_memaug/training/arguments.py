@@ -235,6 +235,13 @@ class ContinualTrainingArguments(DomainTrainingArguments):
             raise ValueError("`cuda_graphs=True` is not supported here: models grow. Leave it out.")
 
 
+def checked_arguments(args: Any, kind: type) -> Any:
+    """The arguments of a trainer that takes those of `kind`."""
+    if args is not None and not isinstance(args, kind):
+        raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `{kind.__name__}`.")
+    return kind(output_dir="trainer_output") if args is None else args
+
+
 def parsed_options(what: str, name: str, given, options: dict) -> dict | None:
     """`algorithm_kwargs` or `strategy_kwargs`, also from JSON; every name in it must be one of the options."""
     if isinstance(given, str):

@@ -15,8 +15,7 @@ from transformers.trainer import TRAINING_ARGS_NAME
 from transformers.trainer_utils import TrainOutput, seed_worker
 
 from hf_memaug.hub.provenance import record_run
-from hf_memaug.training.callbacks import EpochOrder
-from hf_memaug.training.memory_updates import MemoryUpdateCallback
+from hf_memaug.training.callbacks import EpochOrder, MemoryUpdateCallback
 from hf_memaug.training.model_cards import ModelCardCallback, facts_from_trainer, is_family, write_card
 from hf_memaug.training.resuming import last_complete_checkpoint
 
@@ -135,40 +134,28 @@ class BaseTrainer(Trainer):
 
     # Model card
 
-    def create_model_card(
-        self,
-        language=None,
-        license=None,
-        tags=None,
-        model_name=None,
-        finetuned_from=None,
-        tasks=None,
-        dataset_tags=None,
-        dataset=None,
-        dataset_args=None,
-    ) -> None:
+    def create_model_card(self, **kwargs) -> None:  # type: ignore[override]
         """
-        As in `Trainer`. For models of this library the card holds the facts of the run, so `tasks` and `dataset_args`
-        are not needed.
+        As in `Trainer`, with arguments by name. For models of this library the card holds the facts of the run, so
+        `tasks` and `dataset_args` are not needed.
         """
         model = self.accelerator.unwrap_model(self.model)
         if not is_family(model):
-            super().create_model_card(
-                language, license, tags, model_name, finetuned_from, tasks, dataset_tags, dataset, dataset_args
-            )
+            super().create_model_card(**kwargs)
         elif self.is_world_process_zero():
             facts_from_trainer(self)
+            dataset, tags = kwargs.get("dataset"), kwargs.get("tags")
             if dataset is not None:
                 record_run(model, data=dataset if isinstance(dataset, str) else ", ".join(dataset))
             write_card(
                 model,
                 self.args,
-                self.hub_model_id or model_name,
-                language=language,
-                license=license,
+                self.hub_model_id or kwargs.get("model_name"),
+                language=kwargs.get("language"),
+                license=kwargs.get("license"),
                 tags=[tags] if isinstance(tags, str) else tags,
-                base_model=finetuned_from,
-                datasets=dataset_tags,
+                base_model=kwargs.get("finetuned_from"),
+                datasets=kwargs.get("dataset_tags"),
             )
             if not hasattr(model, "peft_config"):
                 # The weights were saved before the facts were known.

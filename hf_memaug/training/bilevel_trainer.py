@@ -20,7 +20,7 @@ from transformers import EarlyStoppingCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, TrainOutput, set_seed
 
 from hf_memaug.data.sampling import OneDomainSampler
-from hf_memaug.training.arguments import BilevelTrainingArguments
+from hf_memaug.training.arguments import BilevelTrainingArguments, checked_arguments
 from hf_memaug.training.callbacks import trainer_of_phase
 from hf_memaug.training.checks import refuse_for_phases
 from hf_memaug.training.collation import domains_of
@@ -59,9 +59,7 @@ class BilevelTrainer(DomainTrainer):
     )  # fmt: skip
 
     def __init__(self, model=None, args: BilevelTrainingArguments | None = None, **kwargs):
-        args = BilevelTrainingArguments(output_dir="trainer_output") if args is None else args
-        if not isinstance(args, BilevelTrainingArguments):
-            raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `BilevelTrainingArguments`.")
+        args = checked_arguments(args, BilevelTrainingArguments)
         refuse_for_phases(kwargs, "the second phase begins with the memory of the first, and a fresh optimizer")
         self.given_to_phases = {name: kwargs.get(name) for name in ("data_collator", "optimizer_cls_and_kwargs")}
         super().__init__(model=model, args=args, **kwargs)
@@ -191,19 +189,15 @@ class BilevelTrainer(DomainTrainer):
         args.eval_on_start = False
         # Loggers are among the callbacks.
         args.report_to = []
-        episode = args.episode_steps * args.inner_steps
         # There are no epochs here: an episode takes their place.
+        episode = args.episode_steps * args.inner_steps
         if args.save_strategy in (SaveStrategy.EPOCH, SaveStrategy.BEST):
             args.save_strategy, args.save_steps = SaveStrategy.STEPS, episode
-        for name in ("save_steps", "logging_steps"):
-            if getattr(args, name) < 1:
-                # A share of all steps, as `Trainer` counts it.
-                setattr(args, name, math.ceil(getattr(args, name) * args.max_steps))
-        if args.save_strategy == SaveStrategy.STEPS:
-            # A run can only be resumed after an outer step.
-            args.save_steps = -(-int(args.save_steps) // args.inner_steps) * args.inner_steps
         if args.logging_strategy == IntervalStrategy.EPOCH:
             args.logging_strategy, args.logging_steps = IntervalStrategy.STEPS, episode
+        if args.logging_steps < 1:
+            # A share of all steps, as `Trainer` counts it.
+            args.logging_steps = math.ceil(args.logging_steps * args.max_steps)
         args.logging_steps = min(args.logging_steps, episode)
         # There are no evaluations to choose by.
         return trainer_of_phase(

@@ -19,7 +19,7 @@ from transformers.trainer_utils import TrainOutput, set_seed
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.hub.publishing import complete_folder
-from hf_memaug.training.arguments import ContinualTrainingArguments
+from hf_memaug.training.arguments import ContinualTrainingArguments, checked_arguments
 from hf_memaug.training.callbacks import trainer_of_phase
 from hf_memaug.training.checks import check_labelled, refuse_for_phases
 from hf_memaug.training.continual import STRATEGIES
@@ -59,8 +59,6 @@ class ContinualTrainer(DomainTrainer):
             `load_best_model_at_end` is set.
         test_dataset (*optional*):
             The rows of all domains that R is scored on. By default `eval_dataset`.
-        label_map (`dict`, *optional*):
-            `{domain: {its label: the label}}`, if domains name their labels differently.
         history (`str`, `dict` or `ContinualRecord`, *optional*):
             The folder of a checkpoint, its `continual.json`, or the content of that file. By default the record in the
             model's configuration. `{}` starts a new matrix.
@@ -81,25 +79,22 @@ class ContinualTrainer(DomainTrainer):
         train_dataset=None,
         eval_dataset=None,
         test_dataset=None,
-        label_map: Mapping[str, Mapping[str, str]] | None = None,
         history: "str | os.PathLike | Mapping | ContinualRecord | None" = None,
         **kwargs,
     ):
-        args = ContinualTrainingArguments(output_dir="trainer_output") if args is None else args
-        if not isinstance(args, ContinualTrainingArguments):
-            raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `ContinualTrainingArguments`.")
+        args = checked_arguments(args, ContinualTrainingArguments)
         if model is None or train_dataset is None:
             raise ValueError("`model` and `train_dataset` are required.")
         refuse_for_phases(kwargs, "each stage has a trainer of its own")
         if history is None:
             history = (getattr(model.config, "run_facts", None) or {}).get("continual", {})
         self.record = ContinualRecord.load(history)
-        self.train_rows = rows_by_domain(train_dataset, "train_dataset", label_map, self.record.labels, model.config)
+        self.train_rows = rows_by_domain(train_dataset, "train_dataset", self.record.labels, model.config)
         labels = next((rows.label_names for rows in self.train_rows.values()), [])
-        self.dev_rows = rows_by_domain(eval_dataset, "eval_dataset", label_map, labels)
-        self.test_rows = rows_by_domain(test_dataset, "test_dataset", label_map, labels) or self.dev_rows
+        self.dev_rows = rows_by_domain(eval_dataset, "eval_dataset", labels)
+        self.test_rows = rows_by_domain(test_dataset, "test_dataset", labels) or self.dev_rows
         self.plan = list(args.domains or self.train_rows)
-        check_domains(self.plan, self.record.trained, self.train_rows, self.test_rows, label_map)
+        check_domains(self.plan, self.record.trained, self.train_rows, self.test_rows)
         parts = {"train_dataset": self.train_rows, "eval_dataset": self.dev_rows, "test_dataset": self.test_rows}
         check_labelled(model, data_collator, **parts)
         check_all_labels({name: self.train_rows[name] for name in self.plan}, getattr(model.config, "num_labels", None))

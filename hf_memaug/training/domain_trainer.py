@@ -21,9 +21,9 @@ from hf_memaug.evaluation.scores import accuracy, auroc, macro_f1, matthews_corr
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.registry import row_name
 from hf_memaug.training.algorithms import ALGORITHMS
-from hf_memaug.training.arguments import DomainTrainingArguments
+from hf_memaug.training.arguments import DomainTrainingArguments, checked_arguments
 from hf_memaug.training.base_trainer import BaseTrainer
-from hf_memaug.training.callbacks import AlgorithmCallback, RunGuard
+from hf_memaug.training.callbacks import AlgorithmCallback, RunGuard, modules_with_pending_rows
 from hf_memaug.training.checks import (
     check_precision,
     check_resumable,
@@ -35,7 +35,6 @@ from hf_memaug.training.checks import (
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, domains_of, joined
 from hf_memaug.training.forward_pass import ForwardPass, feature_size, loss_of
 from hf_memaug.training.guard_rows import check_guard_rows, save_guard_rows
-from hf_memaug.training.memory_updates import modules_with_pending_rows
 
 
 class DomainTrainer(BaseTrainer):
@@ -80,9 +79,7 @@ class DomainTrainer(BaseTrainer):
         callbacks: Sequence | None = None,
         **kwargs,
     ):
-        args = DomainTrainingArguments(output_dir="trainer_output") if args is None else args
-        if not isinstance(args, DomainTrainingArguments):
-            raise TypeError(f"`args` is a `{type(args).__name__}`. Give a `DomainTrainingArguments`.")
+        args = checked_arguments(args, DomainTrainingArguments)
         if args.batch_eval_metrics or not args.eval_do_concat_batches:
             name = "batch_eval_metrics" if args.batch_eval_metrics else "eval_do_concat_batches=False"
             raise ValueError(f"`{name}` is not supported with scores per domain. Leave it out.")

@@ -312,7 +312,7 @@ class _OuterSteps(TrainerCallback):
     """Line 9: the outer step comes when the optimizer has made `theta_g'`."""
 
     def __init__(self, trainer: MetaTrainer):
-        self.trainer = trainer
+        self.trainer, self.save_is_due = trainer, False
 
     def on_optimizer_step(self, args, state, control, **kwargs):
         if self.trainer.is_outer_step:
@@ -320,5 +320,7 @@ class _OuterSteps(TrainerCallback):
 
     def on_step_end(self, args, state, control, **kwargs):
         # Between the inner steps that lead to one outer step there is nothing to resume from.
-        control.should_save = control.should_save and state.global_step % args.inner_steps == 0
+        self.save_is_due |= control.should_save
+        control.should_save = self.save_is_due and state.global_step % args.inner_steps == 0
+        self.save_is_due &= not control.should_save
         return control

@@ -11,7 +11,9 @@ from transformers import TrainerCallback
 from hf_memaug.hub.card import is_ours_to_write, model_card
 from hf_memaug.hub.provenance import FRACTIONS, config_of, library_versions, record_run
 from hf_memaug.registry import FAMILIES
-from hf_memaug.training.memory_updates import INFERENCE_MODE
+
+# The key under which an evaluation's log entry names the inference mode of a model that has several.
+INFERENCE_MODE = "eval_inference"
 
 
 class ModelCardCallback(TrainerCallback):
@@ -149,24 +151,18 @@ def _split_names(names: Iterable[str], eval_dataset) -> dict[str, tuple[str, str
     and otherwise the score of all rows.
     """
     parts = eval_dataset if isinstance(eval_dataset, dict) else {}
-    domains = {part: _domains_of(rows) or () for part, rows in {**parts, None: eval_dataset}.items()}
+    known = {f"{part}_": part for part in parts}
+    for part, rows in (parts or {None: eval_dataset}).items():
+        for domain in _domains_of(rows) or ():
+            words = [word for word in (part, domain) if word is not None]
+            # A dictionary with a part for each domain, scored by domain, names each of them twice.
+            known["_".join([*words, ""])] = "/".join(dict.fromkeys(words))
     found = {}
     for name in names:
-        part, rest = _cut(name, parts)
-        domain, metric = _cut(rest, domains[part])
-        # A dictionary with a part for each domain, scored by domain, names each of them twice.
-        known = [word for word in dict.fromkeys((part, domain)) if word is not None]
-        found[name] = "/".join(known), metric
+        prefix = max((one for one in known if name.startswith(one)), key=len, default="")
+        found[name] = known.get(prefix), name.removeprefix(prefix)
     by_domain = {metric for domain, metric in found.values() if domain and not parts}
     return {
         name: (domain or ("average" if metric in by_domain else "all"), metric)
         for name, (domain, metric) in found.items()
     }
-
-
-def _cut(name: str, prefixes: Iterable[str]) -> tuple[str | None, str]:
-    """`books_f1` is `books` and `f1`, the longest of the prefixes that fit."""
-    for prefix in sorted(prefixes, key=len, reverse=True):
-        if name.startswith(f"{prefix}_"):
-            return prefix, name.removeprefix(f"{prefix}_")
-    return None, name

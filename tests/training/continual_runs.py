@@ -126,7 +126,7 @@ def continual_trainer(strategy: str, output, *, model=None, train=None, test=Non
         processing_class = processing_class or word_tokenizer()
         model = growing(vocab_size=len(processing_class)) if model.config.vocab_size == 99 else model
         train, test = texts(24, 1), test or texts(12, 2)
-    names = ("callbacks", "compute_metrics", "history", "label_map", "eval_dataset", "data_collator")
+    names = ("callbacks", "compute_metrics", "history", "eval_dataset", "data_collator")
     of_trainer = {name: kwargs.pop(name) for name in names if name in kwargs}
     if processing_class is None:
         from tiny_backbones import tiny_tokenizer

@@ -70,13 +70,13 @@ def test_meta_training_that_was_stopped_leaves_no_memory_and_goes_on(tmp_path):
         assert torch.equal(weights_of(again)[name], value), name
 
 
-def test_a_share_of_the_steps_is_rounded_to_outer_steps(tmp_path):
+def test_saves_wait_for_the_outer_step(tmp_path):
     kwargs = {"inner_steps": 2, "save_strategy": "steps", "save_steps": 0.25, "logging_steps": 0.5}
     trainer = make_trainer(tmp_path, hypergradient="exact", **kwargs)
     trainer.meta_train()
     # A quarter of twelve steps is three.
     found = {path.name for path in (tmp_path / "meta_train").glob("checkpoint-*")}
-    assert found == {"checkpoint-4", "checkpoint-8", "checkpoint-12"}
+    assert found == {"checkpoint-4", "checkpoint-6", "checkpoint-10", "checkpoint-12"}
     # Half of them is more than an episode.
     assert [log["step"] for log in trainer.meta_log if "loss" in log] == [4, 8, 12]
 

@@ -116,21 +116,9 @@ class TestLabels:
             **kwargs,
         )
 
-    def test_other_names_are_refused_with_the_mend(self, tmp_path):
-        with pytest.raises(ValueError, match="other labels in 'films'.*label_map={'films': {label: new_label}}"):
+    def test_other_names_are_refused(self, tmp_path):
+        with pytest.raises(ValueError, match="other labels in 'films'.*Use the same label names"):
             self.make(tmp_path, ["poor", "so-so", "great"])
-
-    def test_and_mapped_on_request(self, tmp_path):
-        mapping = {"films": {"great": "low", "so-so": "middle", "poor": "high"}}
-        trainer = self.make(tmp_path, ["poor", "so-so", "great"], label_map=mapping)
-        given = texts(24).domain("films")["label"]
-        assert trainer.train_rows["films"]["label"] == [2 - label for label in given]
-        assert trainer.train_rows["films"].label_names == ["low", "middle", "high"]
-        with pytest.raises(ValueError, match="maps 'grate', which is no label there. Did you mean 'great'"):
-            self.make(tmp_path, ["poor", "so-so", "great"], label_map={"films": {"grate": "high"}})
-
-        with pytest.raises(ValueError, match="the domain 'filmz', which no dataset has. Did you mean 'films'"):
-            self.make(tmp_path, ["low", "middle", "high"], label_map={"filmz": {"low": "high", "high": "low"}})
 
     def test_domains_of_one_dataset_without_a_label_in_common(self, tmp_path):
         data, tokenizer = texts(24), word_tokenizer()

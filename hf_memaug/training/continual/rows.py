@@ -13,16 +13,8 @@ from hf_memaug.training.checks import check_labels
 
 logger = logging.get_logger(__name__)
 
-LabelMap = Mapping[str, Mapping[str, str]]
 
-
-def rows_by_domain(
-    dataset,
-    argument: str,
-    label_map: LabelMap | None = None,
-    labels: Sequence[str] = (),
-    config=None,
-) -> dict[str, DomainDataset]:
+def rows_by_domain(dataset, argument: str, labels: Sequence[str] = (), config=None) -> dict[str, DomainDataset]:
     """
     Rows of each domain, from rows with a `domain` column or from `{domain: rows}`. The label ids of all domains are
     those of `labels`; without `labels`, those of the model if its `config` has the same names, else those of the first
@@ -39,7 +31,7 @@ def rows_by_domain(
             raise ValueError(f"`{argument}` has no row of the domain {name!r}. Add rows, or leave the domain out.")
     id2label = getattr(config, "id2label", None) or {}
     own = [id2label[number] for number in sorted(id2label)]
-    return _with_common_labels(named, argument, label_map or {}, list(labels), own)
+    return _with_common_labels(named, argument, list(labels), own)
 
 
 def _as_rows(dataset, argument: str, domain: str | None = None) -> DomainDataset:
@@ -61,28 +53,20 @@ def _as_rows(dataset, argument: str, domain: str | None = None) -> DomainDataset
 
 
 def _with_common_labels(
-    named: dict[str, DomainDataset], argument: str, label_map: LabelMap, wanted: list[str], own: list[str]
+    named: dict[str, DomainDataset], argument: str, wanted: list[str], own: list[str]
 ) -> dict[str, DomainDataset]:
     found = {}
     for name, rows in named.items():
         if rows.labels is None or not rows.label_names:
             found[name] = rows
             continue
-        renamed = label_map.get(name, {})
-        for label in renamed:
-            if label not in rows.label_names:
-                raise ValueError(
-                    f"`label_map[{name!r}]` maps {label!r}, which is no label there. "
-                    f"{did_you_mean(label, rows.label_names)}"
-                )
-        names = [renamed.get(label, label) for label in rows.label_names]
+        names = rows.label_names
         if not wanted:
-            wanted = own if set(own) == set(names) else list(dict.fromkeys(names))
-        if set(names) - set(wanted) or (set(wanted) - set(names) and not renamed):
+            wanted = own if set(own) == set(names) else names
+        if set(names) != set(wanted):
             raise ValueError(
-                f"`{argument}` has other labels in {name!r} ({listed(dict.fromkeys(names))}) than in the domains "
-                f"before ({listed(wanted)}). Load the rows with the same `labels`, or rename the labels with "
-                f"`label_map={{{name!r}: {{label: new_label}}}}`."
+                f"`{argument}` has other labels in {name!r} ({listed(names)}) than in the domains before "
+                f"({listed(wanted)}). Use the same label names in all domains."
             )
         column = "label" if "label" in rows.column_names else "labels"
         ids = [wanted.index(names[label]) for label in rows.labels]
@@ -96,13 +80,8 @@ def check_domains(
     trained: Sequence[str],
     train: Mapping[str, DomainDataset],
     test: Mapping[str, DomainDataset],
-    label_map: LabelMap | None = None,
 ) -> None:
     """Checks that each domain has rows to train and score on, and comes once."""
-    for name in label_map or ():
-        if name not in train and name not in test:
-            known = did_you_mean(name, dict.fromkeys([*train, *test]))
-            raise ValueError(f"`label_map` has the domain {name!r}, which no dataset has. {known}")
     for place, name in enumerate(domains):
         if name in domains[:place]:
             raise ValueError(f"`domains` has {name!r} twice.")
