@@ -5,7 +5,11 @@ How a model takes in one domain after another. A strategy is one class, and one 
 """
 
 from hf_memaug.training.continual.base import FineTuning, InDomain, MultiTask
-from hf_memaug.training.continual.consolidation import ElasticWeightConsolidation, LearningWithoutForgetting
+from hf_memaug.training.continual.consolidation import (
+    ElasticWeightConsolidation,
+    ExperienceReplay,
+    LearningWithoutForgetting,
+)
 from hf_memaug.training.continual.growth import (
     GrowHidden,
     GrowHiddenAndVocabulary,
@@ -14,7 +18,6 @@ from hf_memaug.training.continual.growth import (
     GrowVocabulary,
 )
 from hf_memaug.training.continual.progressive import ProgressiveNetworks
-from hf_memaug.training.continual.replay import ExperienceReplay
 from hf_memaug.training.continual.writing import WriteRows
 
 # The paper's letters where it has some.
