@@ -42,17 +42,6 @@ class DomainBalancedSampler(_EpochSampler):
         return _in_turn(rows_of, generator)
 
 
-class OneDomainSampler(_EpochSampler):
-    """
-    Algorithm 3, lines 2 to 4, of MIL as printed: a domain is drawn, and the next `rows` rows (`T` steps of a batch)
-    come from it.
-    """
-
-    def endless(self, rows_of, generator):
-        while True:
-            yield from islice(rows_of[generator.choice(list(rows_of))], self.rows)
-
-
 class DomainAfterDomainSampler(_EpochSampler):
     """
     Rounds through all domains, each round in a new order and with `rows` rows (one optimizer step) of each domain. An

@@ -156,19 +156,12 @@ class BilevelTrainingArguments(DomainTrainingArguments):
         default=None,
         metadata={"help": "Rows of the meta-target beside each batch (default: per_device_train_batch_size)."},
     )
-    meta_test_batches: str = field(
-        default="balanced",
-        metadata={
-            "help": "balanced: equal shares of the source domains; one_domain: episode_steps batches of one at a time."
-        },
-    )
 
     def __post_init__(self):
         if self.hypergradient == "exact" and self.fp16:
             raise ValueError('`hypergradient="exact"` does not support `fp16`, whose gradients are scaled. Use `bf16`.')
         super().__post_init__()
         _one_of("`hypergradient`", self.hypergradient, ("first_order", "exact"))
-        _one_of("`meta_test_batches`", self.meta_test_batches, ("balanced", "one_domain"))
         for name in ("episodes", "episode_steps", "inner_steps", "meta_target_batch_size"):
             value = getattr(self, name)
             if value is not None and value < 1:

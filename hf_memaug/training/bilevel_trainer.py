@@ -15,15 +15,12 @@ from pathlib import Path
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, TrainOutput, set_seed
 
-from hf_memaug.data.sampling import OneDomainSampler
 from hf_memaug.training.arguments import BilevelTrainingArguments, checked_arguments
 from hf_memaug.training.callbacks import trainer_of_phase
 from hf_memaug.training.checks import refuse_for_phases
-from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.meta_trainer import MetaTrainer, check_memory_is_last
 from hf_memaug.training.resuming import last_complete_checkpoint
@@ -159,14 +156,6 @@ class BilevelTrainer(DomainTrainer):
         self.optimizer = self.lr_scheduler = None
         set_seed(self.args.seed)
         return super().train(resume_from_checkpoint=last, **kwargs)
-
-    def get_train_dataloader(self) -> DataLoader:
-        args = self.args
-        if args.meta_test_batches == "balanced":
-            return super().get_train_dataloader()
-        rows = args.train_batch_size * args.gradient_accumulation_steps * args.world_size * args.episode_steps
-        sampler = OneDomainSampler(domains_of(self.train_dataset, "train_dataset"), rows, self.data_seed)
-        return self.train_loader(self.train_dataset, sampler, self._train_batch_size)
 
     def _checkpoint_of(self, memory: Path, resume: str | os.PathLike | bool | None) -> str | None:
         """The checkpoint of the meta-test to resume from. It must have been trained with this memory."""

@@ -6,7 +6,7 @@ import copy
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,17 +101,16 @@ class ContinualTrainer(DomainTrainer):
         check_dev_rows(args, self.plan, self.dev_rows, test_dataset is not None)
         for_stages = ("compute_metrics", "optimizer_cls_and_kwargs")
         self.given_to_phases = {"data_collator": data_collator, **{name: kwargs.get(name) for name in for_stages}}
-        dev = [self.dev_rows[name] for name in self.plan if name in self.dev_rows]
         super().__init__(
             model=model,
             args=args,
             data_collator=data_collator,
-            train_dataset=DomainDataset.concatenate([self.train_rows[name] for name in self.plan]),
-            eval_dataset=DomainDataset.concatenate(dev) if dev else None,
+            train_dataset=_rows_of(self.train_rows, self.plan),
+            eval_dataset=_rows_of(self.dev_rows, self.plan),
             **kwargs,
         )
         # This trainer scores test rows; the trainers of the stages score dev rows.
-        self.eval_dataset = DomainDataset.concatenate(list(self.test_rows.values()))
+        self.eval_dataset = _rows_of(self.test_rows, self.test_rows)
         self.scored_split = "dev" if test_dataset is None else "test"
         if args.max_length is not None and isinstance(self.processing_class, PreTrainedTokenizerBase):
             # It is saved with the tokenizer, so that a checkpoint reads texts as in training.
@@ -185,19 +184,16 @@ class ContinualTrainer(DomainTrainer):
         before = len(self.record.stages) - done
         quiet = self.args.disable_tqdm or not self.is_world_process_zero()
         loss = 0.0
-        with tqdm(total=len(stages), initial=done, desc="Domains", unit="domain", disable=quiet) as bar:
-            for index in range(done, len(stages)):
-                bar.set_postfix_str(", ".join(stages[index]))
-                resume = bool(resume_from_checkpoint) and index == done
-                # 0 where nothing was trained.
-                loss = self._run_stage(before + index, stages[index], resume) or loss
-                bar.update()
+        for index in tqdm(range(done, len(stages)), desc="Domains", unit="domain", disable=quiet):
+            resume = bool(resume_from_checkpoint) and index == done
+            # 0 where nothing was trained.
+            loss = self._run_stage(before + index, stages[index], resume) or loss
         metrics = {name: value for name, value in self.figures().items() if value is not None}
         return TrainOutput(self.state.global_step, loss, metrics)
 
     def _run_stage(self, number: int, domains: tuple[str, ...], resume: bool) -> float:
         seed = self.args.seed + SEEDS_APART * number
-        rows = DomainDataset.concatenate([self.train_rows[name] for name in domains])
+        rows = _rows_of(self.train_rows, domains)
         if self.strategy.restarts:
             self._load(self._folder(START))
         # With one seed for all stages, the new slots of all stages would be equal.
@@ -238,14 +234,13 @@ class ContinualTrainer(DomainTrainer):
             args.data_seed += seed - self.args.seed
         if self.strategy.balanced_batches is not None:
             args.balanced_batches = self.strategy.balanced_batches
-        dev = [self.dev_rows[name] for name in domains if name in self.dev_rows]
         trainer = trainer_of_phase(
             self.stage_class,
             self,
             args,
             without=tuple(get_reporting_integration_callbacks(self.args.report_to)),
             train_dataset=self._prepared(rows),
-            eval_dataset=self._prepared(DomainDataset.concatenate(dev)) if dev else None,
+            eval_dataset=self._prepared(_rows_of(self.dev_rows, domains)),
         )
         trainer.algorithm = StageLoss(self.strategy, args, trainer.domains)
         return trainer
@@ -372,6 +367,11 @@ class ContinualTrainer(DomainTrainer):
         file = folder / self.strategy.state_file
         if file.is_file():
             self.strategy.load_state(torch.load(file, map_location="cpu", weights_only=True))
+
+
+def _rows_of(parts: Mapping[str, DomainDataset], domains: Iterable[str]) -> Any:
+    found = [parts[name] for name in domains if name in parts]
+    return DomainDataset.concatenate(found) if found else None
 
 
 def _slug(domains: Sequence[str]) -> str:

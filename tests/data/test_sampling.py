@@ -121,23 +121,6 @@ class TestEpisodeSampler:
             EpisodeSampler(["books"] * 9, episodes=1, episode_steps=1, source_rows=2, target_rows=2)
 
 
-def test_one_domain_stays_for_its_rows_and_all_take_turns():
-    from hf_memaug.data.sampling import OneDomainSampler
-
-    domains = [name for name in "abc" for _ in range(20)]
-    sampler = OneDomainSampler(domains, rows=6, seed=1)
-    order = list(sampler)
-    assert len(order) == len(sampler) == 60
-    stays = [{domains[row] for row in order[start : start + 6]} for start in range(0, 60, 6)]
-    assert all(len(stay) == 1 for stay in stays) and len(set.union(*stays)) > 1
-    for name in "abc":
-        rows = [row for row in order if domains[row] == name]
-        assert len(set(rows)) == min(len(rows), 20), "no row comes again before the others have come"
-    assert order == list(sampler)
-    sampler.set_epoch(1)
-    assert order != list(sampler)
-
-
 def test_a_stream_begins_again_with_other_seeds_whoever_reads_it():
     rows = [{"input_ids": [number]} for number in range(5)]
 

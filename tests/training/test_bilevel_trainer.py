@@ -227,21 +227,6 @@ def test_phases_alone_are_both_in_one_call(tmp_path):
     assert second.meta_log == first.meta_log
 
 
-def test_algorithm_3_as_printed_draws_one_domain_at_a_time(tmp_path):
-    trainer = make_trainer(tmp_path, meta_test_batches="one_domain", episode_steps=2)
-    seen = []
-    step = trainer.training_step
-
-    def watched(model, inputs, *args, **kwargs):
-        seen.append(sorted(set(inputs["domain_ids"].tolist())))
-        return step(model, inputs, *args, **kwargs)
-
-    trainer.training_step = watched
-    trainer.train()
-    assert len(seen) == 8 and all(len(domains) == 1 for domains in seen)
-    assert all(seen[number] == seen[number + 1] for number in range(0, 8, 2))
-
-
 class TestOtherDomains:
     """A run that goes on with other sources would score as unseen what it has trained on."""
 
