@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from hf_memaug.suggestions import nearest
+from hf_memaug.suggestions import of_these
 from hf_memaug.training.algorithms.base import Limits
 
 
@@ -278,6 +278,4 @@ def _check_number(what: str, value, default, limits: Limits) -> None:
 
 def _one_of(what: str, value, allowed) -> None:
     if value not in allowed:
-        guess = nearest(str(value), allowed)
-        hint = f" Did you mean {guess!r}?" if guess else ""
-        raise ValueError(f"{what} is {value!r}; it can be {', '.join(map(repr, allowed))}.{hint}")
+        raise ValueError(f"{what} is {value!r}. {of_these(value, list(allowed))}")

@@ -37,8 +37,7 @@ class BaseTrainer(Trainer):
     eval_dataset: Any
 
     def __init__(self, *args, callbacks=None, **kwargs):
-        self._sums: dict[str, torch.Tensor] = {}
-        self._counts: dict[str, int] = {}
+        self._logged: dict[str, list[torch.Tensor]] = {}
         # The order of the training rows, where it is our own.
         self.train_sampler: Sampler | None = None
         given = [one for one in callbacks or () if not isinstance(one, (MemoryUpdateCallback, ModelCardCallback))]
@@ -168,15 +167,13 @@ class BaseTrainer(Trainer):
         Logs the mean of `value`, over the steps since the last log and over all processes, beside `loss`. Does not wait
         for the device. All processes must log the same names.
         """
-        self._sums[name] = self._sums.get(name, 0.0) + value.detach()
-        self._counts[name] = self._counts.get(name, 0) + 1
+        self._logged.setdefault(name, []).append(value.detach())
 
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
-        if self._sums and "loss" in logs:
-            means = self.mean_over_processes({name: self._sums[name] / self._counts[name] for name in self._sums})
-            logs.update({name: float(value) for name, value in means.items()})
-            self._sums.clear()
-            self._counts.clear()
+        if "loss" in logs:
+            means = {name: torch.stack(values).mean() for name, values in self._logged.items()}
+            logs.update({name: float(value) for name, value in self.mean_over_processes(means).items()})
+            self._logged.clear()
         super().log(logs, *args, **kwargs)
 
     def mean_over_processes(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:

@@ -22,7 +22,7 @@ from hf_memaug.training.arguments import BilevelTrainingArguments, checked_argum
 from hf_memaug.training.callbacks import trainer_of_phase
 from hf_memaug.training.checks import refuse_for_phases
 from hf_memaug.training.domain_trainer import DomainTrainer
-from hf_memaug.training.meta_trainer import MetaTrainer, check_memory_is_last
+from hf_memaug.training.meta_trainer import MetaTrainer, check_memory_is_last, memory_of
 from hf_memaug.training.resuming import last_complete_checkpoint
 
 META_TRAIN = "meta_train"
@@ -197,10 +197,9 @@ class BilevelTrainer(DomainTrainer):
         """Writes the memory's parameters, or all others. A kill leaves no incomplete file."""
         if not self.is_world_process_zero():
             return
-        names = self._memory_names()
-        tensors = {name: p for name, p in self.model.named_parameters() if (name in names) == memory}
-        if not memory:
-            tensors |= dict(self.model.named_buffers())
+        learned = memory_of(self.model)
+        others = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        tensors = learned if memory else {name: value for name, value in others.items() if name not in learned}
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_suffix(".half")
         tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
@@ -219,10 +218,6 @@ class BilevelTrainer(DomainTrainer):
         with torch.no_grad():
             for name, value in tensors.items():
                 own[name].copy_(value)
-
-    def _memory_names(self) -> set[str]:
-        is_memory = {id(parameter) for parameter in self.model.memory_parameters()}
-        return {name for name, parameter in self.model.named_parameters() if id(parameter) in is_memory}
 
 
 def _learned_on(memory: Path) -> list[str]:

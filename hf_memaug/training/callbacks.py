@@ -4,7 +4,6 @@
 
 import copy
 import os
-from contextlib import suppress
 
 import torch
 from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback, TrainerCallback
@@ -84,11 +83,8 @@ class RunGuard(TrainerCallback):
         self._compared: set[str] = set()
 
     def on_train_begin(self, args, state, control, model=None, train_dataloader=None, processing_class=None, **kwargs):
-        if args.should_save:
-            with suppress(OSError):
-                os.makedirs(args.output_dir, exist_ok=True)
-            if not os.path.isdir(args.output_dir) or not os.access(args.output_dir, os.W_OK):
-                raise PermissionError(f"`output_dir` ({args.output_dir}) is not writable. Choose another folder.")
+        if args.should_save and not (os.path.isdir(args.output_dir) and os.access(args.output_dir, os.W_OK)):
+            raise PermissionError(f"`output_dir` ({args.output_dir}) is not writable. Choose another folder.")
         rows = getattr(train_dataloader, "dataset", None)
         algorithm = ALGORITHMS.get(getattr(args, "algorithm", None))
         every_row = args.algorithm if algorithm is not None and algorithm.reads_labels else None

@@ -182,11 +182,20 @@ def share_label_names(model, *datasets) -> None:
 # Texts
 
 
-def check_texts(model: torch.nn.Module, *datasets) -> None:
+def check_texts(model: Any, *datasets) -> None:
     """Refuses tokens that the model could not read; of rows on a disk, among the first of them."""
     texts = tokens_of(*datasets)
     check_positions(model, texts)
-    _check_vocabulary(model, texts)
+    try:
+        words = model.get_input_embeddings() if texts and hasattr(model, "get_input_embeddings") else None
+    except NotImplementedError:
+        words = None  # several models in one, each with its own
+    highest = max((max(ids) for ids in texts if len(ids)), default=0)
+    if isinstance(words, torch.nn.Embedding) and highest >= words.num_embeddings:
+        raise ValueError(
+            f"A text has the token {highest}, and the model knows {words.num_embeddings} (0 to "
+            f"{words.num_embeddings - 1}). Tokenize the rows with the tokenizer of the model's own backbone."
+        )
     # A prompted model reads its answer at the mask token.
     config: Any = getattr(model, "config", None)
     mask = config.mask_token_id if getattr(config, "memory_pooling", None) == "mask" else None
@@ -206,20 +215,6 @@ def check_positions(model: torch.nn.Module, texts: Sequence) -> None:
         raise ValueError(
             f"A text has {longest} tokens, and the model has places for {min(positions)}. Set `max_length` to "
             f"{min(positions)} or less."
-        )
-
-
-def _check_vocabulary(model: Any, texts: Sequence) -> None:
-    """Refuses tokens that the model has no vector for: another tokenizer made them."""
-    try:
-        words = model.get_input_embeddings() if texts and hasattr(model, "get_input_embeddings") else None
-    except NotImplementedError:
-        return  # several models in one, each with its own
-    highest = max((max(ids) for ids in texts if len(ids)), default=0)
-    if isinstance(words, torch.nn.Embedding) and highest >= words.num_embeddings:
-        raise ValueError(
-            f"A text has the token {highest}, and the model knows {words.num_embeddings} (0 to "
-            f"{words.num_embeddings - 1}). Tokenize the rows with the tokenizer of the model's own backbone."
         )
 
 

@@ -126,8 +126,7 @@ class DomainTrainer(BaseTrainer):
         with self.seeded():
             algorithm = ALGORITHMS[args.algorithm](args, self.domains, feature_size(self.model))
         self.algorithm = algorithm.to(args.device)
-        algorithm.check_domains(args, self.domains)
-        algorithm.check_model(self.model)
+        algorithm.check_run(args, self.domains, self.model)
         if self.optimizer is not None and (args.memory_learning_rate is not None or list(algorithm.parameters())):
             raise ValueError(
                 "`optimizers` is not supported with `memory_learning_rate` or discriminators. Give "
@@ -177,24 +176,20 @@ class DomainTrainer(BaseTrainer):
     def training_step(self, model, inputs, num_items_in_batch=None):
         if not self.args.cuda_graphs:
             loss = super().training_step(model, inputs, num_items_in_batch)
-            self._log_own_loss(self._own_loss)
-            return loss
-        if not model.training:
+        else:
             model.train()
-        # The penalty sets in at a step that Python knows of and the graph does not.
-        has_penalty = self.state.global_step >= self.args.penalty_anneal_steps
-        found = self._graphed_loss(self._prepare_inputs(inputs), key=has_penalty)
-        loss, gradients, waiting, own_loss = found
-        self._log_own_loss(own_loss)
-        for parameter, gradient in zip(self._learners, gradients, strict=True):
-            parameter.grad = gradient
-        for memory, rows in zip(self._written, waiting, strict=True):
-            memory.set_pending(rows)
-        return loss.clone()
-
-    def _log_own_loss(self, loss: torch.Tensor | None) -> None:
-        if loss is not None:
-            self.log_mean("task_loss", loss)
+            # The penalty sets in at a step that Python knows of and the graph does not.
+            has_penalty = self.state.global_step >= self.args.penalty_anneal_steps
+            found = self._graphed_loss(self._prepare_inputs(inputs), key=has_penalty)
+            loss, gradients, waiting, self._own_loss = found
+            for parameter, gradient in zip(self._learners, gradients, strict=True):
+                parameter.grad = gradient
+            for memory, rows in zip(self._written, waiting, strict=True):
+                memory.set_pending(rows)
+            loss = loss.clone()
+        if self._own_loss is not None:
+            self.log_mean("task_loss", self._own_loss)
+        return loss
 
     @cached_property
     def _learners(self) -> list[torch.nn.Parameter]:
@@ -287,9 +282,6 @@ class DomainTrainer(BaseTrainer):
     def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
         if eval_dataset is not None and not isinstance(eval_dataset, str):
             self._check_rows(eval_dataset=eval_dataset)
-        if self.is_in_train and (eval_dataset is self.eval_dataset or isinstance(eval_dataset, str)):
-            # Others may have been put there since.
-            check_selection(self.args, self.domains, self.eval_dataset, self.callback_handler.callbacks)
         rows: Any = self.eval_dataset if eval_dataset is None else eval_dataset
         rows = self.eval_dataset[rows] if isinstance(rows, str) else rows
         if rows is None:

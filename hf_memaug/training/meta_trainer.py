@@ -53,10 +53,11 @@ class MetaTrainer(DomainTrainer):
         args = self.args
         self.exact = args.hypergradient == "exact"
         self.encoder = self.model.base_model
+        self.source_rows = args.train_batch_size
+        self.target_rows = args.meta_target_batch_size or args.train_batch_size
         # The task loss must not teach the memory (line 6 to 8), and its gradients need not be computed.
         self.model.freeze_memory()
-        is_memory = {id(parameter) for parameter in self.model.memory_parameters()}
-        self.memory = {name: value for name, value in self.model.named_parameters() if id(value) in is_memory}
+        self.memory = memory_of(self.model)
         with self.seeded():
             self.discriminators = DomainDiscriminators(
                 self.domains, self.model.config.hidden_size, args.discriminator_hidden_size
@@ -91,14 +92,6 @@ class MetaTrainer(DomainTrainer):
         self.add_callback(_OuterSteps(self))
 
     # Rows
-
-    @property
-    def source_rows(self) -> int:
-        return self._train_batch_size
-
-    @property
-    def target_rows(self) -> int:
-        return self.args.meta_target_batch_size or self._train_batch_size
 
     def get_train_dataloader(self) -> DataLoader:
         args = self.args
@@ -290,6 +283,11 @@ class MetaTrainer(DomainTrainer):
         self.outer_scheduler.load_state_dict(state["outer_scheduler"])
         self.discriminators.load_state_dict(state["discriminators"])
         self.slots_ever_used = state["slots_ever_used"]
+
+
+def memory_of(model) -> dict[str, torch.nn.Parameter]:
+    is_memory = {id(parameter) for parameter in model.memory_parameters()}
+    return {name: value for name, value in model.named_parameters() if id(value) in is_memory}
 
 
 def check_memory_is_last(model) -> None:

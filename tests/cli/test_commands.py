@@ -132,7 +132,7 @@ def test_options_of_strategies_and_labels_are_looked_at_before_the_first_job(com
     code, _, error = command(*several, '{"slotz": 3}')
     assert code == 2 and "`--strategy-kwargs` is 'slotz'" in error and "Did you mean 'slots'?" in error
     code, _, error = command(*several[:-1], "--replay.strategy-kwargs", '{"slots": 3}')
-    assert code == 2 and "it can be 'rows_per_domain'" in error
+    assert code == 2 and "Choose 'rows_per_domain'" in error
     code, _, error = command(*several, '{"slots": 0}')
     assert code == 2 and "slots" in error
     rows = [("a good film", "pos", "films"), ("a bad film", "neg", "films")] * 8

@@ -43,7 +43,7 @@ def test_wrong_usage(command, columns, words, said):
     "words, said",
     [
         (["--methods", "erm,mil", "--inner-steps", "0"], "`mil`: `--inner-steps` is 0; it must be 1 or more."),
-        (["--methods", "mil", "--hypergradient", "second"], "`--hypergradient` is 'second'; it can be 'first_order'"),
+        (["--methods", "mil", "--hypergradient", "second"], "`--hypergradient` is 'second'. Choose 'first_order'"),
         (["--methods", "+memory", "--memory-heads", "5"], "`+memory`: `--memory-heads` (5) must divide"),
         (["--methods", "erm", "--penalty-weight", "3"], '`erm`: `algorithm="erm"` has no penalty'),
         (

@@ -8,7 +8,6 @@ import pytest
 from transformers import HfArgumentParser, TrainingArguments
 
 from hf_memaug import BilevelTrainingArguments, DomainTrainingArguments
-from hf_memaug.training import ALGORITHMS
 
 both = pytest.mark.parametrize("arguments_class", [DomainTrainingArguments, BilevelTrainingArguments])
 
@@ -36,8 +35,7 @@ def test_an_unknown_algorithm_is_refused_and_the_nearest_suggested(given, meant)
     with pytest.raises(ValueError) as refusal:
         make(DomainTrainingArguments, algorithm=given)
     message = str(refusal.value)
-    assert message.startswith(f"`algorithm` is {given!r}; it can be {', '.join(map(repr, ALGORITHMS))}.")
-    assert message.endswith(f"Did you mean {meant!r}?")
+    assert message.startswith(f"`algorithm` is {given!r}. Did you mean {meant!r}? Choose 'erm', 'irm', ")
 
 
 @both

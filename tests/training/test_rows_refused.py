@@ -11,7 +11,7 @@ from tiny_backbones import tiny_tokenizer
 from transformers import AutoModel, DataCollatorWithPadding
 
 from hf_memaug.data import load_domains
-from training.domain_runs import DOMAINS, domain_trainer, rows, tiny_model
+from training.domain_runs import domain_trainer, rows, tiny_model
 
 
 def arrow(**changed) -> datasets.Dataset:
@@ -112,12 +112,3 @@ class TestTexts:
         data = arrow(input_ids=ids, attention_mask=[[1] * len(row) for row in ids])
         with pytest.raises(ValueError, match=r"Row 5 has no mask token \(98\)"):
             domain_trainer("kv", tmp_path, config=asked, train=data).train()
-
-
-def test_rows_to_choose_by_that_were_put_there_later(tmp_path):
-    best = {"eval_strategy": "steps", "eval_steps": 4, "save_strategy": "steps", "save_steps": 4}
-    best |= {"load_best_model_at_end": True, "max_steps": 8}
-    trainer = domain_trainer("kv", tmp_path, evaluate=rows(12, 2), **best)
-    trainer.eval_dataset = rows(16, domains=(*DOMAINS, "hotels"))
-    with pytest.raises(ValueError, match="`eval_dataset` has rows of hotels.*`load_best_model_at_end` chooses"):
-        trainer.train()

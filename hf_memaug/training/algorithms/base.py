@@ -83,17 +83,13 @@ class ERM(nn.Module):
         """Refuses arguments with which the algorithm would not be what it is called."""
 
     @classmethod
-    def check_domains(cls, arguments, domains: list[str]) -> None:
-        """Refuses domains to train on that give the algorithm nothing to do."""
+    def check_run(cls, arguments, domains: list[str], model: nn.Module) -> None:
+        """Refuses domains and models with which the algorithm would not do what it says."""
         if len(domains) == 1 and cls.compares_domains:
             raise ValueError(
                 f'`train_dataset` has the one domain {domains}; `algorithm="{arguments.algorithm}"` compares several. '
                 'Use `algorithm="erm"`.'
             )
-
-    @classmethod
-    def check_model(cls, model: nn.Module) -> None:
-        """Refuses a model with which the algorithm would not do what it says."""
 
     def train_loss(
         self, forward: ForwardPass, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor

@@ -6,6 +6,7 @@ from itertools import combinations
 from typing import Any
 
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 from hf_memaug.layers.discriminator import DomainDiscriminators, ReverseGradient
@@ -79,8 +80,8 @@ class DeepCORAL(ERM):
     compares_domains = True
 
     @classmethod
-    def check_domains(cls, arguments, domains: list[str]) -> None:
-        super().check_domains(arguments, domains)
+    def check_run(cls, arguments, domains: list[str], model: nn.Module) -> None:
+        super().check_run(arguments, domains, model)
         # Enough for two rows of two domains, where shares are equal within one row.
         if arguments.balanced_batches and arguments.train_batch_size < min(len(domains) + 2, 2 * len(domains)):
             raise ValueError(

@@ -32,7 +32,8 @@ class Mixup(ERM):
     can_be_graphed = False
 
     @classmethod
-    def check_model(cls, model: nn.Module) -> None:
+    def check_run(cls, arguments, domains: list[str], model: nn.Module) -> None:
+        super().check_run(arguments, domains, model)
         writes = any(hasattr(type(one), "update_memory") for one in model.modules())
         if writes and getattr(model.config, "writes_memory", True):
             raise ValueError(

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Algorithms that minimise the task loss and choose their weights from those on the way."""
 
-from collections import deque
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import nn
@@ -71,7 +71,7 @@ class SWAD(ERM):
         super().__init__(arguments, domains, feature_size)
         # The mean weights since the last evaluation, those of the last evaluations, and those from `t_s` on.
         self.segment, self.average = _Mean(), _Mean()
-        self.waiting: deque[tuple[float, _Mean]] = deque()
+        self.waiting: list[tuple[float, _Mean]] = []
         self.limit: float | None = None
         self.is_over = False
 
@@ -103,19 +103,18 @@ class SWAD(ERM):
             if len(first) == self.start_patience and first[0] == min(first):
                 self.limit = self.tolerance * sum(first) / len(first)
             # What comes before `t_s` is not averaged.
-            while len(self.waiting) > self.start_patience - (self.limit is None):
-                self.waiting.popleft()
+            kept = self.start_patience - (self.limit is None)
+            self.waiting = self.waiting[-kept:] if kept else []
             return
+        self._settle(len(self.waiting) - self.end_patience)
         if len(losses) >= self.end_patience and min(losses[-self.end_patience :]) > self.limit:
             self.is_over = True
-            # All but those of the rise.
-            self._settle(len(self.waiting) - self.end_patience)
+            # Those of the rise are not averaged.
             self.waiting.clear()
-        self._settle(len(self.waiting) - self.end_patience)
 
     def _settle(self, count: int) -> None:
         for _ in range(count):
-            self.average.join(self.waiting.popleft()[1])
+            self.average.join(self.waiting.pop(0)[1])
 
     def after_training(self, model: nn.Module) -> None:
         if self.limit is not None:
@@ -136,15 +135,17 @@ class SWAD(ERM):
 
     def set_extra_state(self, state: dict) -> None:
         self.segment, self.average = _Mean(**state["segment"]), _Mean(**state["average"])
-        self.waiting = deque((loss, _Mean(**segment)) for loss, segment in state["waiting"])
+        self.waiting = [(loss, _Mean(**segment)) for loss, segment in state["waiting"]]
         self.limit, self.is_over = state["limit"], state["is_over"]
 
 
+@dataclass
 class _Mean:
     """A mean of weights, and what has none as it was last: whole numbers, and the `records`, by their names."""
 
-    def __init__(self, values: State | None = None, count: int = 0, records: tuple[str, ...] = ()):
-        self.values, self.count, self.records = values or {}, count, records
+    values: State = field(default_factory=dict)
+    count: int = 0
+    records: tuple[str, ...] = ()
 
     @torch.no_grad()
     def add(self, values: State, count: int = 1, records: tuple[str, ...] = ()) -> None:

@@ -81,11 +81,11 @@ class ContinualRecord:
         stages = self.stages if self.kind == "diagonal" else [{**self.stages[-1], "domains": self.trained}]
         return {name: stage["scores"].get(name, math.nan) for stage in stages for name in stage["domains"]}
 
-    def table(self, style: str = "text", points: bool = True, digits: int = 1) -> str:
+    def table(self, style: str = "text", points: bool = True) -> str:
         """R, a row for each stage, as a table. `points` shows fractions times 100."""
 
         def cell(value: float) -> str:
-            return "-" if math.isnan(value) else f"{value * (100 if points else 1):.{digits}f}"
+            return "-" if math.isnan(value) else f"{value * (100 if points else 1):.1f}"
 
         lines = [["after training on", *self.domains]]
         if self.baseline:
