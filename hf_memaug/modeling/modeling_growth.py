@@ -37,8 +37,7 @@ class GrownParameter:
 
 class GrowingModelMixin(MemoryModelMixin):
     """
-    The verb that every model with a bank of slots has. Call it on the whole model, before an optimizer is made, or give
-    what it returns to [`~training.growth.grow_optimizer`].
+    The verb that every model with a bank of slots has. Call it on the whole model, before an optimizer is made.
     """
 
     # Whether this is the encoder, say, of a model that can grow itself.

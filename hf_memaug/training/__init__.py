@@ -14,7 +14,6 @@ _EXPORTS = {
     "continual.record": ("ContinualRecord",),
     "continual_trainer": ("ContinualTrainer",),
     "domain_trainer": ("DomainTrainer",),
-    "growth": ("grow_optimizer",),
     "callbacks": ("MemoryUpdateCallback", "NonFiniteGradientError", "RunGuard"),
     "masked_lm": ("MaskedLMTrainer", "fitting_length"),
     "meta_trainer": ("MetaTrainer",),

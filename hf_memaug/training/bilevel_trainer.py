@@ -61,11 +61,6 @@ class BilevelTrainer(DomainTrainer):
         self.given_to_phases = {name: kwargs.get(name) for name in ("data_collator", "optimizer_cls_and_kwargs")}
         super().__init__(model=model, args=args, **kwargs)
         check_memory_is_last(self.model)
-        if any(one.dtype == torch.bfloat16 for one in self.model.memory_parameters()):
-            raise ValueError(
-                "`model` is in bfloat16, in which small steps of the memory are lost. Load it with "
-                '`dtype="float32"`, and set `bf16` in `args` to compute in half precision.'
-            )
         if self.train_dataset is not None and len(self.domains) < 2:
             raise ValueError(f"`train_dataset` has the domains {self.domains}; MIL needs two or more.")
         self.meta_log: list[dict] = []

@@ -327,8 +327,7 @@ class DomainTrainer(BaseTrainer):
         return metrics
 
     def _default_scores(self, prediction: Any) -> dict[str, float]:
-        logits = prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
-        labels = prediction.label_ids
+        logits, labels = first_of(prediction.predictions), prediction.label_ids
         if labels.dtype.kind == "f":
             raise ValueError("There is no default score for float labels: give `compute_metrics`.")
         kept = labels != IGNORED
@@ -350,8 +349,13 @@ class DomainTrainer(BaseTrainer):
         return found
 
 
+def first_of(predictions: Any) -> Any:
+    """The logits, which may have other outputs behind them."""
+    return predictions[0] if isinstance(predictions, tuple) else predictions
+
+
 def _likeliest(logits, labels) -> torch.Tensor:
-    return (logits[0] if isinstance(logits, tuple) else logits).argmax(dim=-1)
+    return first_of(logits).argmax(dim=-1)
 
 
 def _rows(prediction: EvalPrediction, kept: np.ndarray) -> EvalPrediction:

@@ -81,7 +81,6 @@ class MetaTrainer(DomainTrainer):
             num_training_steps=args.meta_steps // args.inner_steps,
             scheduler_specific_kwargs=args.lr_scheduler_kwargs,
         )
-        self.slots_ever_used: torch.Tensor | None = None
         self._outer_batches: list[dict] = []
         # One for all targets: they share the memory of their graphs.
         self._graphed_gradients = GraphedFunction(lambda batch: self.discriminator_gradients(batch, self.meta_target))
@@ -156,8 +155,7 @@ class MetaTrainer(DomainTrainer):
                 self.log_mean(f"domain_loss_{target}", seen["domain_loss"])
                 self.log_mean(f"discriminator_accuracy_{target}", seen["accuracy"])
                 self.log_mean("slot_entropy", seen["slot_entropy"])
-                used = seen["slots_used"]
-                self.slots_ever_used = used.clone() if self.slots_ever_used is None else self.slots_ever_used | used
+                self.log_mean("slots_used", seen["slots_used"])
         gradients = self.mean_over_processes(gradients)
         learners = self._learners_of_outer_step(target)
         for name, parameter in learners.items():
@@ -206,13 +204,13 @@ class MetaTrainer(DomainTrainer):
             loss = F.binary_cross_entropy_with_logits(logits, is_target)
             gradients = torch.autograd.grad(loss, list(learners.values()), retain_graph=updated is not None)
         weights = weights.detach()
-        used = torch.zeros(weights.shape[-1], dtype=torch.bool, device=weights.device)
+        used = torch.zeros(weights.shape[-1], device=weights.device)
         seen = {
             "domain_loss": loss.detach(),
             "accuracy": ((logits.detach() > 0) == (is_target > 0)).float().mean(),
             # 1 for even attention to all slots.
             "slot_entropy": slot_entropy(weights).mean(),
-            "slots_used": used.index_fill(0, weights.argmax(dim=-1).flatten(), True),
+            "slots_used": used.index_fill(0, weights.argmax(dim=-1).flatten(), 1.0).sum(),
         }
         return dict(zip(learners, gradients, strict=True)), seen
 
@@ -257,15 +255,6 @@ class MetaTrainer(DomainTrainer):
         self.model.train()
         return unroll(task_loss, steps, parameters, states, self.args.max_grad_norm, mean)
 
-    # Logs
-
-    def log(self, logs: dict, *args, **kwargs) -> None:
-        # Each process has drawn rows of the same meta-targets, so all have the same names of means.
-        if "loss" in logs and self.slots_ever_used is not None:
-            used = self.mean_over_processes({"used": self.slots_ever_used.float()})["used"]
-            logs["slots_used"] = int((used > 0).sum())
-        super().log(logs, *args, **kwargs)
-
     # Checkpoints
 
     def method_state(self) -> dict:
@@ -274,7 +263,6 @@ class MetaTrainer(DomainTrainer):
             "outer_optimizer": self.outer_optimizer.state_dict(),
             "outer_scheduler": self.outer_scheduler.state_dict(),
             "discriminators": self.discriminators.state_dict(),
-            "slots_ever_used": self.slots_ever_used,
         }
 
     def load_method_state(self, state: dict) -> None:
@@ -282,7 +270,6 @@ class MetaTrainer(DomainTrainer):
         self.outer_optimizer.load_state_dict(state["outer_optimizer"])
         self.outer_scheduler.load_state_dict(state["outer_scheduler"])
         self.discriminators.load_state_dict(state["discriminators"])
-        self.slots_ever_used = state["slots_ever_used"]
 
 
 def memory_of(model) -> dict[str, torch.nn.Parameter]:

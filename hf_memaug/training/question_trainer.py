@@ -12,7 +12,7 @@ from transformers import EvalPrediction
 from hf_memaug.data.spans import IGNORED, answers_from_logits, tags_from_logits
 from hf_memaug.evaluation.text_scores import answer_scores, entity_f1
 from hf_memaug.training.continual_trainer import ContinualTrainer
-from hf_memaug.training.domain_trainer import DomainTrainer
+from hf_memaug.training.domain_trainer import DomainTrainer, first_of
 from hf_memaug.training.masked_lm import share_of_step
 
 
@@ -23,12 +23,8 @@ class RowTrainer(DomainTrainer):
 
     def _score_by_domain(self, prediction: EvalPrediction) -> dict[str, float]:
         # The numbers of the rows, of which each domain's stay with its predictions.
-        prediction.inputs = np.arange(len(_logits(prediction)))
+        prediction.inputs = np.arange(len(first_of(prediction.predictions)))
         return super()._score_by_domain(prediction)
-
-
-def _logits(prediction: EvalPrediction) -> np.ndarray:
-    return prediction.predictions[0] if isinstance(prediction.predictions, tuple) else prediction.predictions
 
 
 class TagTrainer(RowTrainer):
@@ -52,7 +48,7 @@ class TagTrainer(RowTrainer):
     def _default_scores(self, prediction: Any) -> dict[str, float]:
         names = [self.model.config.id2label[number] for number in range(self.model.config.num_labels)]
         rows = [self._scored_rows[int(number)] for number in prediction.inputs]
-        predicted, true = tags_from_logits(_logits(prediction), rows, names)
+        predicted, true = tags_from_logits(first_of(prediction.predictions), rows, names)
         right = [mine == theirs for two in zip(predicted, true, strict=True) for mine, theirs in zip(*two, strict=True)]
         return {"f1": entity_f1(predicted, true)["f1"], "accuracy": float(np.mean(right))}
 

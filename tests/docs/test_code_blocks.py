@@ -107,7 +107,6 @@ tokenizer = trainer.processing_class
         "prompt_tokenizer": "from transformers import AutoTokenizer",
     },
     "docs/memory_rnn.md": {
-        "grow_optimizer": "import torch\noptimizer = torch.optim.Adam(model.parameters())",
         "num_beams": """
 texts, questions, labels = ["how are you", "i am fine"], ["how are you"], torch.tensor([[4, 5, 3]])
 """,

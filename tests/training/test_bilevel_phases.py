@@ -120,10 +120,6 @@ class TestRefusals:
         with pytest.raises(TypeError, match="Give a `BilevelTrainingArguments`"):
             BilevelTrainer(model=adapted, args=TrainingArguments(output_dir=str(tmp_path)))
 
-    def test_steps_that_would_be_lost(self, tmp_path):
-        with pytest.raises(ValueError, match='`model` is in bfloat16.*`dtype="float32"`, and set `bf16`'):
-            make_trainer(tmp_path, dtype=torch.bfloat16)
-
     def test_no_rows(self, tmp_path):
         with pytest.raises(ValueError, match=r"`train_dataset` has the domains \[\]; MIL needs two or more"):
             self.trainer(tmp_path, train_dataset=rows(0))

@@ -5,8 +5,6 @@ Progressive networks (Rusu et al., 2016) for any classifier, and for encoder-dec
 earlier ones frozen.
 """
 
-import json
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -53,8 +51,7 @@ class ProgressiveNetworks(FineTuning):
         return model.freeze_earlier()
 
     def rebuild(self, model: Any, folder: str) -> Any:
-        config = json.loads((Path(folder) / "config.json").read_text())
-        if config["model_type"] != ProgressiveColumnsConfig.model_type:
+        if PreTrainedConfig.get_config_dict(folder)[0]["model_type"] != ProgressiveColumnsConfig.model_type:
             return None
         return ProgressiveColumns.from_pretrained(folder)
 

@@ -2,10 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first domain is trained on, and later domains are written to a memory."""
 
-import json
 import random
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hf_memaug.configuration.configuration_writable_memory import WritableMemoryConfig
@@ -98,8 +96,7 @@ class WriteRows(FineTuning):
         return whole.select(sorted(draw.sample(range(len(whole)), min(self.guard_rows, len(whole)))))
 
     def rebuild(self, model: Any, folder: str) -> Any:
-        config = json.loads((Path(folder) / "config.json").read_text())
-        if config["model_type"] != WritableMemoryConfig.model_type:
+        if WritableMemoryConfig.get_config_dict(folder)[0]["model_type"] != WritableMemoryConfig.model_type:
             return None
         return memory_class_of(model, self.name).from_pretrained(folder)
 
