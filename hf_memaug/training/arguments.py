@@ -168,12 +168,11 @@ class BilevelTrainingArguments(DomainTrainingArguments):
                 raise ValueError(f"`{name}` is {value}; it must be 1 or more.")
         if self.algorithm != "erm":
             raise ValueError(f'`BilevelTrainer` requires `algorithm="erm"`, not "{self.algorithm}". Leave it out.')
-        for name in ("gradient_checkpointing", "cuda_graphs"):
-            if self.hypergradient == "exact" and getattr(self, name):
-                raise ValueError(f'`hypergradient="exact"` does not support `{name}`. Leave one of them out.')
-        for name in ("ignore_data_skip", "auto_find_batch_size"):
+        fixed = dict.fromkeys(("ignore_data_skip", "auto_find_batch_size"), "an episode has a fixed order of rows")
+        exact = dict.fromkeys(("gradient_checkpointing", "cuda_graphs"), '`hypergradient="exact"` differentiates twice')
+        for name, reason in (fixed | exact if self.hypergradient == "exact" else fixed).items():
             if getattr(self, name):
-                raise ValueError(f"`{name}` is not supported: an episode has a fixed order of rows. Leave it out.")
+                raise ValueError(f"`{name}` is not supported: {reason}. Leave it out.")
 
     @property
     def meta_steps(self) -> int:

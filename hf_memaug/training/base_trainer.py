@@ -57,11 +57,9 @@ class BaseTrainer(Trainer):
 
     def train_loader(self, dataset, sampler: Sampler | None, batch_size: int) -> DataLoader:
         """Training rows in the order of `sampler`."""
-        self.train_sampler = sampler
-        more = {} if sampler is None else {"sampler": sampler, "drop_last": self.args.dataloader_drop_last}
-        return self.ordered_loader(
-            dataset, batch_size, persistent_workers=self.args.dataloader_persistent_workers, **more
-        )
+        self.train_sampler, args = sampler, self.args
+        more = {} if sampler is None else {"sampler": sampler, "drop_last": args.dataloader_drop_last}
+        return self.ordered_loader(dataset, batch_size, persistent_workers=args.dataloader_persistent_workers, **more)
 
     def ordered_loader(self, dataset, batch_size: int, **kwargs) -> DataLoader:
         """Rows in their order, or that of a `sampler`, by the data-loader settings of `args`."""

@@ -14,14 +14,16 @@ from pathlib import Path
 
 import torch
 from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file, save
 from transformers import EarlyStoppingCallback
 from transformers.trainer_utils import IntervalStrategy, SaveStrategy, TrainOutput, set_seed
 
+from hf_memaug.files import write_atomically
 from hf_memaug.training.arguments import BilevelTrainingArguments, checked_arguments
 from hf_memaug.training.callbacks import trainer_of_phase
 from hf_memaug.training.checks import refuse_for_phases
 from hf_memaug.training.domain_trainer import DomainTrainer
+from hf_memaug.training.hypergradient import Tensors
 from hf_memaug.training.meta_trainer import MetaTrainer, check_memory_is_last, memory_of
 from hf_memaug.training.resuming import last_complete_checkpoint
 
@@ -100,7 +102,7 @@ class BilevelTrainer(DomainTrainer):
             # Files of an earlier run must not be resumed from.
             if self.is_world_process_zero():
                 shutil.rmtree(self.meta_folder, ignore_errors=True)
-            self._write(start, memory=False)
+            self._write(start, _tensors(self.model))
         self.accelerator.wait_for_everyone()
         trainer = self._meta_trainer()
         # A phase's random numbers depend on the seed alone, not on what ran before it in the process.
@@ -116,9 +118,11 @@ class BilevelTrainer(DomainTrainer):
                 stacklevel=2,
             )
         else:
-            self._write(self.meta_folder / MEMORY, memory=True)
+            self._write(self.meta_folder / MEMORY, memory_of(self.model))
         self.accelerator.wait_for_everyone()
         self._read(start)
+        if (self.meta_folder / MEMORY).is_file():
+            self._read(self.meta_folder / MEMORY)
         # The trainer is in a reference cycle with its optimizer states.
         del trainer
         gc.collect()
@@ -188,22 +192,14 @@ class BilevelTrainer(DomainTrainer):
             MetaTrainer, self, args, without=(EarlyStoppingCallback,), train_dataset=self.train_dataset
         )
 
-    def _write(self, path: Path, memory: bool) -> None:
-        """Writes the memory's parameters, or all others. A kill leaves no incomplete file."""
-        if not self.is_world_process_zero():
-            return
-        learned = memory_of(self.model)
-        others = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        tensors = learned if memory else {name: value for name, value in others.items() if name not in learned}
-        path.parent.mkdir(parents=True, exist_ok=True)
-        half = path.with_suffix(".half")
-        tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        save_file(tensors, half, metadata={"domains": json.dumps(self.domains)})
-        os.replace(half, path)
+    def _write(self, path: Path, tensors: Tensors) -> None:
+        if self.is_world_process_zero():
+            tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+            write_atomically(path, save(tensors, metadata={"domains": json.dumps(self.domains)}))
 
     def _read(self, path: Path) -> None:
         tensors = load_file(path)
-        own = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
+        own = _tensors(self.model)
         wrong = [name for name, value in tensors.items() if name not in own or own[name].shape != value.shape]
         if wrong:
             raise ValueError(
@@ -213,6 +209,10 @@ class BilevelTrainer(DomainTrainer):
         with torch.no_grad():
             for name, value in tensors.items():
                 own[name].copy_(value)
+
+
+def _tensors(model) -> Tensors:
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
 
 
 def _learned_on(memory: Path) -> list[str]:

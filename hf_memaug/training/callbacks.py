@@ -159,7 +159,7 @@ class AlgorithmCallback(TrainerCallback):
         if trainer.is_in_train:
             if algorithm.chooses_by_evaluation:
                 reason = f'`algorithm="{args.algorithm}"`'
-                checks.refuse_unseen_domains(trainer.domains, trainer.evaluated_domains, reason)
+                checks.refuse_unseen_domains(trainer.domains, trainer.scored_domains(), reason)
             algorithm.after_evaluation(metrics)
 
     def on_train_end(self, args, state, control, **kwargs):

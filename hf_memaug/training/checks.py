@@ -119,23 +119,22 @@ def check_labels(dataset, num_labels: int | None, every_row: str | None = None) 
         )
     if column is None or num_labels is None or num_labels < 2:
         return
-    labels = []
+    ids: dict[int, int] = {}
     for row, label in enumerate(_column(dataset, column)):
         if label is None:
             raise ValueError(f"`train_dataset` has no label in row {row}. Leave such rows out, or label them.")
-        is_id = hasattr(label, "__index__") and getattr(label, "ndim", 0) == 0
-        labels.append(operator.index(label) if is_id else None)
-    if every_row is not None and -100 in labels:
+        if hasattr(label, "__index__") and getattr(label, "ndim", 0) == 0:
+            ids.setdefault(operator.index(label), row)
+    if every_row is not None and -100 in ids:
         raise ValueError(
-            f'`train_dataset` has no label (-100) in row {labels.index(-100)}, and `algorithm="{every_row}"` looks at '
-            'the label of each row. Leave such rows out, or use `algorithm="erm"`.'
+            f'`train_dataset` has no label (-100) in row {ids[-100]}, and `algorithm="{every_row}"` looks at the label '
+            'of each row. Leave such rows out, or use `algorithm="erm"`.'
         )
-    for row, label in enumerate(labels):
-        if label not in (None, -100) and not 0 <= label < num_labels:
-            most = max(other for other in labels if other is not None)
+    for label, row in ids.items():
+        if label != -100 and not 0 <= label < num_labels:
             raise ValueError(
                 f"`train_dataset` has label {label} in row {row}, and the model has `num_labels={num_labels}` "
-                f"(0 to {num_labels - 1}). Load the model with `num_labels={most + 1}` or fix the data."
+                f"(0 to {num_labels - 1}). Load the model with `num_labels={max(ids) + 1}` or fix the data."
             )
 
 

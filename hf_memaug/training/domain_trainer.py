@@ -116,10 +116,8 @@ class DomainTrainer(BaseTrainer):
         # Losses here are means over a batch: `Trainer` must divide them by the accumulation steps.
         self.model_accepts_loss_kwargs = False
         self._score = compute_metrics or self._default_scores
-        # While they are scored.
+        # Of the last evaluation.
         self._scored_rows: Any = None
-        # Those of the last evaluation.
-        self.evaluated_domains: set[str] = set()
         keeps_columns = is_given and not self.removes_columns
         columns = columns_to_collate(self.model, self.data_collator, keeps_columns)
         self.data_collator = DomainCollator(self.data_collator, self.domains, columns)
@@ -241,10 +239,9 @@ class DomainTrainer(BaseTrainer):
         return loss_of(outputs, self.model, inputs)
 
     def create_optimizer(self, model=None):
-        created = self.optimizer is None
+        if self.optimizer is not None:
+            return super().create_optimizer(model)
         optimizer = super().create_optimizer(model)
-        if not created:
-            return optimizer
         rate = self.args.memory_learning_rate
         if rate is not None:
             memory = {id(parameter) for parameter in getattr(self.model, "memory_parameters", tuple)()}
@@ -280,42 +277,36 @@ class DomainTrainer(BaseTrainer):
         return super().prediction_step(model, inputs, *args, **kwargs)
 
     def get_eval_dataloader(self, eval_dataset=None) -> DataLoader:
-        if eval_dataset is not None and not isinstance(eval_dataset, str):
-            self._check_rows(eval_dataset=eval_dataset)
         rows: Any = self.eval_dataset if eval_dataset is None else eval_dataset
         rows = self.eval_dataset[rows] if isinstance(rows, str) else rows
         if rows is None:
             raise ValueError("`eval_dataset` is missing: give the rows to score.")
+        return self._loader_to_score(eval_dataset=rows)
+
+    def get_test_dataloader(self, test_dataset) -> DataLoader:
+        return self._loader_to_score(test_dataset=test_dataset)
+
+    def _loader_to_score(self, **named) -> DataLoader:
+        (rows,) = named.values()
+        if not self._reads_texts:
+            check_tokenized(**named)
+        if is_known(self.data_collator):
+            check_texts(self.accelerator.unwrap_model(self.model), rows)
         # In the order of the rows, so that the domain of each prediction is known.
         return self.ordered_loader(rows, self.args.eval_batch_size)
 
-    def get_test_dataloader(self, test_dataset) -> DataLoader:
-        self._check_rows(test_dataset=test_dataset)
-        return self.ordered_loader(test_dataset, self.args.eval_batch_size)
-
-    def _check_rows(self, **datasets) -> None:
-        """Checks rows that are passed to `evaluate` or `predict`."""
-        if not self._reads_texts:
-            check_tokenized(**datasets)
-        if is_known(self.data_collator):
-            check_texts(self.accelerator.unwrap_model(self.model), *datasets.values())
-
     def evaluation_loop(self, dataloader, *args, **kwargs):
         self._scored_rows = getattr(dataloader, "dataset", None)
-        self.evaluated_domains = set(self._domains_to_score())
-        try:
-            return super().evaluation_loop(dataloader, *args, **kwargs)
-        finally:
-            self._scored_rows = None
+        return super().evaluation_loop(dataloader, *args, **kwargs)
 
-    def _domains_to_score(self) -> list[str]:
-        """The domain of each row; empty where rows have none."""
+    def scored_domains(self) -> list[str]:
+        """The domain of each row of the last evaluation; empty where rows have none."""
         has_domains = "domain" in (getattr(self._scored_rows, "column_names", None) or ())
         return list(self._scored_rows["domain"]) if has_domains else []
 
     def _score_by_domain(self, prediction: EvalPrediction) -> dict[str, float]:
         """Every score for each domain, and its mean over the domains under the score's own name."""
-        of_rows = self._domains_to_score()
+        of_rows = self.scored_domains()
         if not of_rows:
             return score_numbers(self._score(prediction))
         domains, names = np.asarray(of_rows), list(dict.fromkeys(of_rows))

@@ -7,25 +7,13 @@ the inner steps are repeated here with a graph, so that autograd differentiates 
 
 from collections.abc import Callable
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import torch
 
 Tensors = dict[str, torch.Tensor]
-
-
-@dataclass
-class InnerStep:
-    """
-    One step of encoder and head.
-
-    Args:
-        groups: the optimizer's settings (`lr`, `weight_decay`, `betas`, `eps`), by name of the parameter.
-        batches: the inputs of its forward passes, each with the random states before it. `L_t` is their mean loss.
-    """
-
-    groups: dict[str, dict]
-    batches: list[tuple[Tensors, tuple]]
+# One step of encoder and head: the optimizer's settings (`lr`, `weight_decay`, `betas`, `eps`) by name of the
+# parameter, and the inputs of its forward passes, each with the random states before it. `L_t` is their mean loss.
+InnerStep = tuple[dict[str, dict], list[tuple[Tensors, tuple]]]
 
 
 def unroll(
@@ -47,9 +35,9 @@ def unroll(
         mean_over_processes: averages gradients and can be differentiated.
     """
     parameters = {name: value.requires_grad_() for name, value in parameters.items()}
-    for step in steps:
+    for groups, batches in steps:
         losses = []
-        for inputs, random_state in step.batches:
+        for inputs, random_state in batches:
             device = next(iter(parameters.values())).device
             with replayed(random_state, device):
                 losses.append(task_loss(parameters, inputs))
@@ -62,7 +50,7 @@ def unroll(
             scale = (max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
             gradients = {name: value * scale for name, value in gradients.items()}
         for name, gradient in gradients.items():
-            parameters[name], states[name] = _updated(parameters[name], gradient, states[name], step.groups[name])
+            parameters[name], states[name] = _updated(parameters[name], gradient, states[name], groups[name])
     return parameters
 
 

@@ -232,7 +232,7 @@ class MetaTrainer(DomainTrainer):
             self._before = copies, optimizer_states(optimizer, live)
         self._inner_batches.append((inputs, random_states(self.args.device)))
         if self.accelerator.sync_gradients:
-            self._inner_steps.append(InnerStep(optimizer_groups(optimizer, live), self._inner_batches))
+            self._inner_steps.append((optimizer_groups(optimizer, live), self._inner_batches))
             self._inner_batches = []
 
     def _updated_parameters(self) -> Tensors:

@@ -82,7 +82,8 @@ def facts_from_trainer(trainer) -> dict:
     training = {
         "learning_rate": args.learning_rate,
         "train_batch_size": args.train_batch_size * args.gradient_accumulation_steps * args.world_size,
-        "epochs": _epochs(trainer),
+        # Of stages that had trainers of their own, those of each, if they are known.
+        "epochs": round(trainer.state.epoch or 0, 2) or (None if args.max_steps > 0 else args.num_train_epochs),
         "steps": trainer.state.global_step,
         "optimizer": str(getattr(args.optim, "value", args.optim)),
         "lr_scheduler": str(getattr(args.lr_scheduler_type, "value", args.lr_scheduler_type)),
@@ -98,13 +99,6 @@ def facts_from_trainer(trainer) -> dict:
     facts = record_run(model, domains=domains, method=method, scores=scores, training=training)
     facts["versions"] = library_versions()
     return facts
-
-
-def _epochs(trainer) -> float | None:
-    """Passes over the rows; of stages that had trainers of their own, those of each, if they are known."""
-    if trainer.state.epoch:
-        return round(trainer.state.epoch, 2)
-    return None if trainer.args.max_steps > 0 else trainer.args.num_train_epochs
 
 
 def _domains_of(dataset) -> list[str] | None:

@@ -102,9 +102,9 @@ def gradients_at_outer_step(setting: dict, tmp_path):
     setting = {"episodes": 2, "episode_steps": 3, "lr_scheduler_type": "linear", **setting}
     trainer = make_trainer(tmp_path, dtype=torch.float64, hypergradient="exact", **setting)
     meta, before, _ = run_until_outer_step(trainer, 2)
-    replays = [step.batches for step in meta._inner_steps]
+    replays = [batches for _, batches in meta._inner_steps]
     # One rate for all parameters: that of the step.
-    rates = [[next(iter(step.groups.values()))["lr"]] * 2 for step in meta._inner_steps]
+    rates = [[next(iter(groups.values()))["lr"]] * 2 for groups, _ in meta._inner_steps]
     memory = {name: value.detach().clone() for name, value in meta.memory.items()}
     batches = list(meta._outer_batches)
 

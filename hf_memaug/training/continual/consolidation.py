@@ -50,9 +50,7 @@ class ElasticWeightConsolidation(FineTuning):
         weights = dict(model.named_parameters())
         for anchor, fisher in zip(self.anchors, self.fishers, strict=True):
             for name, value in fisher.items():
-                weight = weights[name]
-                moved = weight - anchor[name].to(weight.device)
-                total = total + (value.to(weight.device) * moved.square()).sum()
+                total = total + (value * (weights[name] - anchor[name]).square()).sum()
         return 0.5 * self.fisher_weight * total
 
     def begin(self, model: Any, number: int) -> Any:
