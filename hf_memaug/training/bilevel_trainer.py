@@ -9,6 +9,7 @@ import math
 import os
 import shutil
 import warnings
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
@@ -192,7 +193,7 @@ class BilevelTrainer(DomainTrainer):
             MetaTrainer, self, args, without=(EarlyStoppingCallback,), train_dataset=self.train_dataset
         )
 
-    def _write(self, path: Path, tensors: Tensors) -> None:
+    def _write(self, path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
         if self.is_world_process_zero():
             tensors = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
             write_atomically(path, save(tensors, metadata={"domains": json.dumps(self.domains)}))

@@ -39,10 +39,9 @@ class MemoryUpdateCallback(TrainerCallback):
         self.writer, self.with_pending_rows = None, []
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
-        modules = [] if model is None else list(model.modules())
         # The outermost one: PEFT and other wrappers hide the method.
-        self.writer = next((module for module in modules if hasattr(type(module), "update_memory")), None)
-        self.with_pending_rows = [] if model is None else modules_with_pending_rows(model)
+        self.writer = next((module for module in model.modules() if hasattr(type(module), "update_memory")), None)
+        self.with_pending_rows = modules_with_pending_rows(model)
 
     def on_step_begin(self, args, state, control, **kwargs):
         # A step that ran out of memory is repeated with a smaller batch: drop what it had collected.
@@ -58,9 +57,6 @@ class MemoryUpdateCallback(TrainerCallback):
         inference = getattr(getattr(model, "config", None), "inference_mode", None)
         if inference is not None and state.log_history:
             state.log_history[-1][INFERENCE_MODE] = inference
-
-    def on_train_end(self, args, state, control, **kwargs):
-        self.writer, self.with_pending_rows = None, []
 
 
 class NonFiniteGradientError(RuntimeError):

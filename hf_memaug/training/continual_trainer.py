@@ -242,7 +242,8 @@ class ContinualTrainer(DomainTrainer):
             train_dataset=self._prepared(rows),
             eval_dataset=self._prepared(_rows_of(self.dev_rows, domains)),
         )
-        trainer.algorithm = StageLoss(self.strategy, args, trainer.domains)
+        trainer.algorithm = StageLoss(args, trainer.domains, None)
+        trainer.algorithm.strategy = self.strategy
         return trainer
 
     def _set_model(self, model) -> None:

@@ -134,6 +134,10 @@ class ForwardPass:
         return self.trainer.accelerator.reduce(gradient, reduction="mean")
 
 
+def learners(model: nn.Module) -> dict[str, nn.Parameter]:
+    return {name: value for name, value in model.named_parameters() if value.requires_grad}
+
+
 def linear_heads(model: Any) -> list[nn.Linear]:
     """The layers that could give a classifier's logits, in their order."""
     labels = model.config.num_labels

@@ -27,12 +27,8 @@ def unroll(
     """
     Returns `theta_g'` as a function of the memory.
 
-    Args:
-        task_loss: `L_t` of parameters and the inputs of one forward pass.
-        steps: the inner steps in their order.
-        parameters, states: encoder and head before the first step, and the optimizer's state of each.
-        max_grad_norm: what the gradients are clipped to; 0 for no clipping.
-        mean_over_processes: averages gradients and can be differentiated.
+    `task_loss` is `L_t` of parameters and the inputs of one forward pass. `parameters` and `states` are encoder and
+    head before the first step, and the optimizer's state of each. `mean_over_processes` can be differentiated.
     """
     parameters = {name: value.requires_grad_() for name, value in parameters.items()}
     for groups, batches in steps:

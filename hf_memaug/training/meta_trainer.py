@@ -22,6 +22,7 @@ from hf_memaug.training.arguments import BilevelTrainingArguments
 from hf_memaug.training.callbacks import RunGuard
 from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
+from hf_memaug.training.forward_pass import learners
 from hf_memaug.training.hypergradient import (
     InnerStep,
     Tensors,
@@ -157,16 +158,16 @@ class MetaTrainer(DomainTrainer):
                 self.log_mean("slot_entropy", seen["slot_entropy"])
                 self.log_mean("slots_used", seen["slots_used"])
         gradients = self.mean_over_processes(gradients)
-        learners = self._learners_of_outer_step(target)
-        for name, parameter in learners.items():
+        players = self._learners_of_outer_step(target)
+        for name, parameter in players.items():
             parameter.grad = gradients[name]
         guard = next((one for one in self.callback_handler.callbacks if isinstance(one, RunGuard)), None)
         if guard is not None:
             # Before it is in the memory, and in the next checkpoint.
-            guard.check([gradients[name] for name in learners], self.args, self.state)
+            guard.check([gradients[name] for name in players], self.args, self.state)
         self.outer_optimizer.step()
         self.outer_scheduler.step()
-        for parameter in learners.values():
+        for parameter in players.values():
             parameter.grad = None
         self._outer_batches.clear()
 
@@ -194,7 +195,7 @@ class MetaTrainer(DomainTrainer):
                 of_encoder = {n.removeprefix(prefix): value for n, value in updated.items() if n.startswith(prefix)}
                 features = functional_call(self.encoder, of_encoder, kwargs=batch).features
         self.model.train(was_training)
-        learners = self._learners_of_outer_step(target)
+        players = self._learners_of_outer_step(target)
         with self._memory_learns():
             augmented, _, weights = self.encoder.augment(features)
             logits = self.discriminators(augmented, target)
@@ -202,7 +203,7 @@ class MetaTrainer(DomainTrainer):
             is_target[self.source_rows :] = 1.0
             # The mean: as a sum, the steps would depend on the size of the batch.
             loss = F.binary_cross_entropy_with_logits(logits, is_target)
-            gradients = torch.autograd.grad(loss, list(learners.values()), retain_graph=updated is not None)
+            gradients = torch.autograd.grad(loss, list(players.values()), retain_graph=updated is not None)
         weights = weights.detach()
         used = torch.zeros(weights.shape[-1], device=weights.device)
         seen = {
@@ -212,7 +213,7 @@ class MetaTrainer(DomainTrainer):
             "slot_entropy": slot_entropy(weights).mean(),
             "slots_used": used.index_fill(0, weights.argmax(dim=-1).flatten(), 1.0).sum(),
         }
-        return dict(zip(learners, gradients, strict=True)), seen
+        return dict(zip(players, gradients, strict=True)), seen
 
     @contextmanager
     def _memory_learns(self):
@@ -225,7 +226,7 @@ class MetaTrainer(DomainTrainer):
     # The exact hyper-gradient
 
     def _remember_batch(self, inputs: dict) -> None:
-        live = {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+        live: Any = learners(self.model)
         optimizer: Any = getattr(self.optimizer, "optimizer", self.optimizer)
         if self._before is None:
             copies = {name: value.detach().clone() for name, value in live.items()}

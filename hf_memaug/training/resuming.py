@@ -10,7 +10,6 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 
 def last_complete_checkpoint(
@@ -24,14 +23,11 @@ def last_complete_checkpoint(
         folder (`str`): the `output_dir` of the run.
         accept (`Callable`, *optional*): further condition on the path of a checkpoint.
     """
-    found = {}
-    for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
-        step = path.name.removeprefix(f"{PREFIX_CHECKPOINT_DIR}-")
-        if step.isdigit():
-            found[int(step)] = path
-    for number in sorted(found, reverse=True):
-        if _is_complete(found[number], number) and accept(str(found[number])):
-            return str(found[number])
+    found = {path.name.removeprefix("checkpoint-"): path for path in Path(folder).glob("checkpoint-*")}
+    for step in sorted(map(int, filter(str.isdigit, found)), reverse=True):
+        path = found[str(step)]
+        if _is_complete(path, step) and accept(str(path)):
+            return str(path)
     return None
 
 
@@ -50,9 +46,4 @@ def _is_complete(checkpoint: Path, step: int) -> bool:
         return False
     # Each process writes its own, and process 0 may be ahead of the others.
     processes = int(os.environ.get("WORLD_SIZE", "1"))
-    has_random_states = any(checkpoint.glob("rng_state*.pth"))
-    return (
-        not has_random_states
-        or processes == 1
-        or all((checkpoint / f"rng_state_{rank}.pth").is_file() for rank in range(processes))
-    )
+    return processes == 1 or len(list(checkpoint.glob("rng_state*.pth"))) in (0, processes)

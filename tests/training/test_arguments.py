@@ -138,7 +138,7 @@ def test_what_meta_training_cannot_do_is_refused():
         ({"auto_find_batch_size": True}, "`auto_find_batch_size` is not supported"),
         (
             {"hypergradient": "exact", "gradient_checkpointing": True},
-            "`gradient_checkpointing` is not supported: `hypergradient",
+            "`gradient_checkpointing` is not supported: `hyper",
         ),
     ):
         with pytest.raises(ValueError, match=reason):

@@ -91,9 +91,7 @@ class ERM(nn.Module):
                 'Use `algorithm="erm"`.'
             )
 
-    def train_loss(
-        self, forward: ForwardPass, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor
-    ) -> torch.Tensor:
+    def train_loss(self, forward: ForwardPass, inputs: dict, domain_ids: torch.Tensor) -> torch.Tensor:
         return self.loss(forward(inputs, domain_ids))
 
     def loss(self, batch: DomainBatch) -> torch.Tensor:

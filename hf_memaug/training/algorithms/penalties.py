@@ -64,7 +64,9 @@ class GroupDRO(ERM):
         shares, counts = batch.shares(len(self.domains))
         losses = shares @ batch.row_losses()
         with torch.no_grad():
-            told = _over_processes(torch.stack([losses * counts, counts]))
+            told = torch.stack([losses * counts, counts])
+            if has_processes():
+                torch.distributed.all_reduce(told)
             grown = self.weights * (self.rate * told[0] / told[1].clamp(min=1)).exp()
             self.weights.copy_(grown / grown.sum())
             # Those of the domains that are there.
@@ -212,9 +214,3 @@ def _mean_square(values: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     number = there.sum().clamp(min=1)
     distances = there * (values - (there * values).sum(dim=0) / number)
     return distances.square().sum() / number / values.shape[-1]
-
-
-def _over_processes(values: torch.Tensor) -> torch.Tensor:
-    if has_processes():
-        torch.distributed.all_reduce(values)
-    return values

@@ -10,7 +10,7 @@ from torch import nn
 
 from hf_memaug.modeling.modeling_utils import reads_last_token
 from hf_memaug.training.algorithms.base import ERM, Limits
-from hf_memaug.training.forward_pass import DomainBatch, ForwardPass
+from hf_memaug.training.forward_pass import ForwardPass, learners
 
 # Of torch's Adam.
 ADAM_EPSILON = 1e-8
@@ -47,9 +47,7 @@ class Mixup(ERM):
                 "Choose another algorithm."
             )
 
-    def train_loss(
-        self, forward: ForwardPass, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor
-    ) -> torch.Tensor:
+    def train_loss(self, forward: ForwardPass, inputs: dict, domain_ids: torch.Tensor) -> torch.Tensor:
         partners, kept = self.draw(domain_ids)
         batch = forward(self.mixed(forward.model, inputs, partners, kept), domain_ids)
         both = kept * batch.row_losses() + (1 - kept) * batch.row_losses(batch.labels[partners])
@@ -109,30 +107,22 @@ class MLDG(ERM):
         self.seed = arguments.seed
         self.inner_rate = arguments.learning_rate if self.inner_rate is None else self.inner_rate
 
-    def train_loss(
-        self, forward: ForwardPass, inputs: dict[str, torch.Tensor], domain_ids: torch.Tensor
-    ) -> torch.Tensor:
+    def train_loss(self, forward: ForwardPass, inputs: dict, domain_ids: torch.Tensor) -> torch.Tensor:
         there = sorted(set(domain_ids.tolist()))
         if self.penalty_weight == 0 or forward.step < self.anneal_steps or len(there) < 2:
             return forward(inputs, domain_ids).task_loss
         is_unseen = domain_ids == there[random.Random(f"{self.seed} {forward.step}").randrange(len(there))]
         seen = _rows(forward, inputs, domain_ids, ~is_unseen)
-        learners = {name: value for name, value in forward.model.named_parameters() if value.requires_grad}
-        gradients = torch.autograd.grad(seen.task_loss, list(learners.values()), retain_graph=True, allow_unused=True)
-        moved = {
-            # What the step was is taken as given, so that the gradient by the moved weight is that by the weight.
-            name: value if gradient is None else value - self.inner_rate * _adam_direction(forward.averaged(gradient))
-            for (name, value), gradient in zip(learners.items(), gradients, strict=True)
-        }
+        moved: dict[str, torch.Tensor] = dict(learners(forward.model))
+        gradients = torch.autograd.grad(seen.task_loss, list(moved.values()), retain_graph=True, allow_unused=True)
+        for name, gradient in zip(moved, gradients, strict=True):
+            if gradient is not None:
+                # What the step was is taken as given, so that the gradient by the moved weight is that by the weight.
+                gradient = forward.averaged(gradient)
+                moved[name] = moved[name] - self.inner_rate * (gradient / (gradient.abs() + ADAM_EPSILON))
         unseen = _rows(forward, inputs, domain_ids, is_unseen, weights=moved)
         return seen.task_loss + self.penalty_weight * unseen.task_loss
 
 
-def _adam_direction(gradient: torch.Tensor) -> torch.Tensor:
-    return gradient / (gradient.abs() + ADAM_EPSILON)
-
-
-def _rows(
-    forward: ForwardPass, inputs: dict, domain_ids: torch.Tensor, kept: torch.Tensor, weights=None
-) -> DomainBatch:
+def _rows(forward: ForwardPass, inputs: dict, domain_ids: torch.Tensor, kept: torch.Tensor, weights=None) -> Any:
     return forward({name: value[kept] for name, value in inputs.items()}, domain_ids[kept], weights=weights)

@@ -10,6 +10,7 @@ from torch import nn
 
 from hf_memaug.layers.real_memory import RealMemory
 from hf_memaug.training.algorithms.base import ERM, Limits
+from hf_memaug.training.forward_pass import learners
 
 State = Mapping[str, torch.Tensor]
 
@@ -32,14 +33,14 @@ class Fish(ERM):
 
     def before_step(self, model: nn.Module) -> None:
         if not self.start:
-            self.start = _copied(_learners(model))
+            self.start = _copied(learners(model))
 
     @torch.no_grad()
     def after_step(self, model: nn.Module, is_last: bool) -> None:
         self.steps += 1
         if self.steps < len(self.domains) and not is_last:
             return
-        now = _learners(model)
+        now = learners(model)
         names = [name for name in now if name in self.start]
         values: list[torch.Tensor] = [now[name] for name in names]
         start = [self.start[name] for name in names]
@@ -172,10 +173,6 @@ def _records(model: nn.Module) -> tuple[str, ...]:
     """Rows that a real memory holds: the mean of two is none that training has seen."""
     queues = tuple(f"{name}." for name, module in model.named_modules() if isinstance(module, RealMemory))
     return tuple(name for name, _ in model.named_buffers() if name.startswith(queues))
-
-
-def _learners(model: nn.Module) -> dict[str, nn.Parameter]:
-    return {name: value for name, value in model.named_parameters() if value.requires_grad}
 
 
 def _copied(values: State) -> State:

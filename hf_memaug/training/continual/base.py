@@ -133,9 +133,7 @@ class MultiTask(FineTuning):
 class StageLoss(ERM):
     """What a strategy minimises, as the algorithm of the trainer of a stage."""
 
-    def __init__(self, strategy: FineTuning, arguments, domains: list[str]):
-        super().__init__(arguments, domains, None)
-        self.strategy = strategy
+    strategy: FineTuning
 
     def train_loss(self, forward: ForwardPass, inputs: dict, domain_ids: torch.Tensor) -> torch.Tensor:
         return self.strategy.loss(forward(inputs, domain_ids), inputs, forward.model)

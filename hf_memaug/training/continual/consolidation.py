@@ -15,7 +15,7 @@ from hf_memaug.data import DomainDataset
 from hf_memaug.data.spans import IGNORED
 from hf_memaug.training.algorithms.base import Limits
 from hf_memaug.training.continual.base import FineTuning
-from hf_memaug.training.forward_pass import DomainBatch, logits_of
+from hf_memaug.training.forward_pass import DomainBatch, learners, logits_of
 
 # The labels of questions: the places of an answer.
 PLACES = ("start_positions", "end_positions")
@@ -64,7 +64,7 @@ class ElasticWeightConsolidation(FineTuning):
         chosen = draw.sample(range(len(rows)), min(self.fisher_samples, len(rows)))
         inputs = (send_to_device(trainer.data_collator([rows[row]]), trainer.args.device) for row in chosen)
         self.fishers.append(diagonal_fisher(trainer.model, inputs, len(chosen), self.fisher, seed))
-        self.anchors.append(_learners(trainer.model, lambda value: value.detach().clone()))
+        self.anchors.append({name: value.detach().clone() for name, value in learners(trainer.model).items()})
 
     def state(self) -> dict[str, Any]:
         return {"anchors": self.anchors, "fishers": self.fishers}
@@ -80,8 +80,8 @@ def diagonal_fisher(model: Any, inputs, count: int, kind: str, seed: int) -> dic
     """
     was_training = model.training
     model.eval()
-    fisher = _learners(model, torch.zeros_like)
-    learners = {name: parameter for name, parameter in model.named_parameters() if name in fisher}
+    learned = learners(model)
+    fisher = {name: torch.zeros_like(value, requires_grad=False) for name, value in learned.items()}
     generator = torch.Generator().manual_seed(seed)
     # cuDNN has no backward pass of recurrent layers in evaluation mode.
     with torch.backends.cudnn.flags(enabled=False):
@@ -99,8 +99,8 @@ def diagonal_fisher(model: Any, inputs, count: int, kind: str, seed: int) -> dic
                 drawn = torch.multinomial(likelihoods.detach().exp().cpu(), 1, generator=generator)
                 labels = drawn.squeeze(-1).to(logits.device)
             likelihood = likelihoods[kept].gather(-1, labels.flatten()[kept].unsqueeze(-1)).sum()
-            gradients = torch.autograd.grad(likelihood, list(learners.values()), allow_unused=True)
-            for name, gradient in zip(learners, gradients, strict=True):
+            gradients = torch.autograd.grad(likelihood, list(learned.values()), allow_unused=True)
+            for name, gradient in zip(learned, gradients, strict=True):
                 if gradient is not None:
                     fisher[name] += gradient.detach().square() / count
     model.train(was_training)
@@ -113,10 +113,6 @@ def answers(model: Any, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
     if model.config.is_encoder_decoder and "decoder_input_ids" not in given:
         given["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(inputs["labels"])
     return logits_of(model(**given), 0)
-
-
-def _learners(model: Any, change) -> dict[str, torch.Tensor]:
-    return {name: change(value.detach()) for name, value in model.named_parameters() if value.requires_grad}
 
 
 class LearningWithoutForgetting(FineTuning):

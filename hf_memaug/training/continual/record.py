@@ -103,9 +103,10 @@ class ContinualRecord:
     @classmethod
     def load(cls, source: "ContinualRecord | Mapping | str | os.PathLike") -> "ContinualRecord":
         """From a `continual.json`, a folder that has one, or a dictionary."""
+        facts: Any = source
         if isinstance(source, ContinualRecord):
-            return cls(**json.loads(json.dumps(source.to_dict())))
-        if not isinstance(source, Mapping):
+            facts = source.to_dict()
+        elif not isinstance(source, Mapping):
             path = Path(source)
             path = path / RECORD_FILE if path.is_dir() else path
             if not path.is_file():
@@ -114,10 +115,8 @@ class ContinualRecord:
                     "that `ContinualTrainer` has left or pushed."
                 )
             facts = json.loads(path.read_text(encoding="utf-8"))
-        else:
-            facts = copy.deepcopy(dict(source))
         try:
-            return cls(**facts)
+            return cls(**copy.deepcopy(dict(facts)))
         except TypeError as error:
             raise ValueError(f"`history` is not a record of `ContinualTrainer`: {error}.") from None
 

@@ -31,7 +31,23 @@ def rows_by_domain(dataset, argument: str, labels: Sequence[str] = (), config=No
             raise ValueError(f"`{argument}` has no row of the domain {name!r}. Add rows, or leave the domain out.")
     id2label = getattr(config, "id2label", None) or {}
     own = [id2label[number] for number in sorted(id2label)]
-    return _with_common_labels(named, argument, list(labels), own)
+    wanted, found = list(labels), {}
+    for name, rows in named.items():
+        names = rows.label_names
+        if rows.labels is None or not names:
+            found[name] = rows
+            continue
+        if not wanted:
+            wanted = own if set(own) == set(names) else names
+        if set(names) != set(wanted):
+            raise ValueError(
+                f"`{argument}` has other labels in {name!r} ({listed(names)}) than in the domains before "
+                f"({listed(wanted)}). Use the same label names in all domains."
+            )
+        column = "label" if "label" in rows.column_names else "labels"
+        columns = {one: rows[one] for one in rows.column_names}
+        found[name] = DomainDataset({**columns, column: [wanted.index(names[label]) for label in rows.labels]}, wanted)
+    return found
 
 
 def _as_rows(dataset, argument: str, domain: str | None = None) -> DomainDataset:
@@ -47,32 +63,7 @@ def _as_rows(dataset, argument: str, domain: str | None = None) -> DomainDataset
             dataset = DomainDataset({"domain": [domain] * len(dataset), **columns})
         else:
             dataset = load_domains({domain: dataset} if domain is not None and "domain" not in names else dataset)
-    if domain is None:
-        return dataset
-    return dataset.with_columns(domain=[domain] * len(dataset)) if dataset.domains != [domain] else dataset
-
-
-def _with_common_labels(
-    named: dict[str, DomainDataset], argument: str, wanted: list[str], own: list[str]
-) -> dict[str, DomainDataset]:
-    found = {}
-    for name, rows in named.items():
-        if rows.labels is None or not rows.label_names:
-            found[name] = rows
-            continue
-        names = rows.label_names
-        if not wanted:
-            wanted = own if set(own) == set(names) else names
-        if set(names) != set(wanted):
-            raise ValueError(
-                f"`{argument}` has other labels in {name!r} ({listed(names)}) than in the domains before "
-                f"({listed(wanted)}). Use the same label names in all domains."
-            )
-        column = "label" if "label" in rows.column_names else "labels"
-        ids = [wanted.index(names[label]) for label in rows.labels]
-        columns = {one: rows[one] for one in rows.column_names}
-        found[name] = DomainDataset({**columns, column: ids}, wanted)
-    return found
+    return dataset if domain is None else dataset.with_columns(domain=[domain] * len(dataset))
 
 
 def check_domains(

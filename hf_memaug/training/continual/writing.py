@@ -67,12 +67,11 @@ class WriteRows(FineTuning):
             facts = getattr(model.config, "run_facts", None)
             model = memory_class_of(model, self.name).from_classifier(model)
             model.config.run_facts = facts
-        has_guard = not model.memory.written.all()
         model.write(
             labelled(rows, model.config),
             rows.domains[0],
             trainer.processing_class,
-            guard=None if has_guard else self.guard(trainer),
+            guard=self.guard(trainer) if model.memory.written.all() else None,
             max_length=trainer.args.max_length,
             batch_size=trainer.args.per_device_eval_batch_size,
         )
