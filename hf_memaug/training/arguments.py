@@ -214,17 +214,13 @@ class ContinualTrainingArguments(DomainTrainingArguments):
         strategy = STRATEGIES[self.strategy]
         self.strategy_kwargs = parsed_options("strategy", self.strategy, self.strategy_kwargs, strategy.options)
         check_option_values("strategy_kwargs", self.strategy_kwargs or {}, strategy)
-        if self.algorithm != "erm":
-            raise ValueError(
-                f'`ContinualTrainer` requires `algorithm="erm"`, not "{self.algorithm}": `strategy` sets the loss.'
-            )
-        if self.guard_rows:
-            raise ValueError(
-                "`guard_rows` is for `DomainTrainer`. Leave it out, or use "
-                '`strategy="write", strategy_kwargs={"guard_rows": ...}`.'
-            )
-        if self.cuda_graphs:
-            raise ValueError("`cuda_graphs=True` is not supported here: models grow. Leave it out.")
+        for name, given, reason in (
+            ("algorithm", self.algorithm != "erm", "`strategy` sets the loss"),
+            ("guard_rows", self.guard_rows, '`strategy="write"` has them in `strategy_kwargs`'),
+            ("cuda_graphs", self.cuda_graphs, "models grow"),
+        ):
+            if given:
+                raise ValueError(f"`{name}` is not supported by `ContinualTrainer`: {reason}. Leave it out.")
 
 
 def checked_arguments(args: Any, kind: type) -> Any:

@@ -185,9 +185,7 @@ def trainer_of_phase(kind: type, whole, args, without: tuple[type, ...] = (), **
 
 
 class EpochOrder(TrainerCallback):
-    """
-    Tells the sampler the epoch. accelerate (1.15) does not when several processes resume within an epoch.
-    """
+    """Tells the sampler the epoch. accelerate (1.15) does not when several processes resume within an epoch."""
 
     def __init__(self, trainer):
         self.trainer = trainer

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import create_branch, upload_folder
+from torch.utils.data import DataLoader
 from tqdm.auto import tqdm
 from transformers import PreTrainedTokenizerBase
 from transformers.integrations import get_reporting_integration_callbacks
@@ -140,12 +141,10 @@ class ContinualTrainer(DomainTrainer):
                         "folder that has it as `history`, or start a new matrix with `history={}`."
                     )
                 strategy.load_state(torch.load(file, map_location="cpu", weights_only=True))
-        record.metric, record.kind, record.labels = self.args.matrix_metric, strategy.kind, labels
-        record.plan = self.plan
-        record.strategy = {
-            "name": strategy.name,
-            "options": {name: getattr(strategy, name) for name in strategy.options},
-        }
+        record.metric, record.kind = self.args.matrix_metric, strategy.kind
+        record.labels, record.plan = labels, self.plan
+        options = {name: getattr(strategy, name) for name in strategy.options}
+        record.strategy = {"name": strategy.name, "options": options}
 
     def _state_of(self, history) -> Path | None:
         """The strategy's state in the folder of a checkpoint or of a whole run."""
@@ -267,11 +266,8 @@ class ContinualTrainer(DomainTrainer):
             return rows
         return rows.tokenize(self.processing_class, self.args.max_length, replies=self.model.config.is_encoder_decoder)
 
-    def get_eval_dataloader(self, eval_dataset=None):
-        return super().get_eval_dataloader(self._prepared(self.eval_dataset if eval_dataset is None else eval_dataset))
-
-    def get_test_dataloader(self, test_dataset):
-        return super().get_test_dataloader(self._prepared(test_dataset))
+    def loader_to_score(self, rows, argument: str) -> DataLoader:
+        return super().loader_to_score(self._prepared(rows), argument)
 
     def _scores(self) -> dict[str, float]:
         """The current score on every domain of `test_dataset`."""

@@ -281,15 +281,14 @@ class DomainTrainer(BaseTrainer):
         rows = self.eval_dataset[rows] if isinstance(rows, str) else rows
         if rows is None:
             raise ValueError("`eval_dataset` is missing: give the rows to score.")
-        return self._loader_to_score(eval_dataset=rows)
+        return self.loader_to_score(rows, "eval_dataset")
 
     def get_test_dataloader(self, test_dataset) -> DataLoader:
-        return self._loader_to_score(test_dataset=test_dataset)
+        return self.loader_to_score(test_dataset, "test_dataset")
 
-    def _loader_to_score(self, **named) -> DataLoader:
-        (rows,) = named.values()
+    def loader_to_score(self, rows, argument: str) -> DataLoader:
         if not self._reads_texts:
-            check_tokenized(**named)
+            check_tokenized(**{argument: rows})
         if is_known(self.data_collator):
             check_texts(self.accelerator.unwrap_model(self.model), rows)
         # In the order of the rows, so that the domain of each prediction is known.

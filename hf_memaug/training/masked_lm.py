@@ -46,23 +46,20 @@ class MaskedLMTrainer(BaseTrainer):
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
         if not model.training or return_outputs or "labels" not in inputs:
             return super().compute_loss(model, inputs, return_outputs)
+        chosen = (inputs["labels"] != -100).nonzero(as_tuple=True)
         if self.args.n_gpu > 1:
             # `DataParallel`: each device has its own part of the batch.
             loss = super().compute_loss(model, inputs)
-            return loss if num_items_in_batch is None else loss * share_of_step(self, None, num_items_in_batch)
-        chosen = (inputs["labels"] != -100).nonzero(as_tuple=True)
-        hook = self._head.register_forward_pre_hook(lambda head, given: (given[0][chosen], *given[1:]))
-        try:
-            loss = super().compute_loss(model, {**inputs, "labels": inputs["labels"][chosen]})
-        finally:
-            hook.remove()
-        count = len(chosen[0])
-        if count == 0:
-            # The mean over no tokens is NaN.
-            return loss.nan_to_num()
-        if num_items_in_batch is None:
-            return loss
-        return loss * share_of_step(self, count, num_items_in_batch)
+        else:
+            hook = self._head.register_forward_pre_hook(lambda head, given: (given[0][chosen], *given[1:]))
+            try:
+                loss = super().compute_loss(model, {**inputs, "labels": inputs["labels"][chosen]})
+            finally:
+                hook.remove()
+            if not len(chosen[0]):
+                # The mean over no tokens is NaN.
+                return loss.nan_to_num()
+        return loss if num_items_in_batch is None else loss * share_of_step(self, len(chosen[0]), num_items_in_batch)
 
 
 def share_of_step(trainer: Trainer, count, in_step):

@@ -289,7 +289,6 @@ class TestProgressive:
         labels = torch.tensor([[5, 6, 3], [8, 3, -100]])
         whole = ProgressiveColumns.around(model).eval()
         whole.add_column("previous")
-        whole.freeze_earlier()
         assert torch.equal(whole.generate(**asked, max_new_tokens=7), model.generate(**asked, max_new_tokens=7))
         loss = whole(**asked, labels=labels).loss
         assert loss.item() == pytest.approx(model(**asked, labels=labels).loss.item(), rel=1e-6)

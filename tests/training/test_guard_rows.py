@@ -136,5 +136,5 @@ def test_refused_before_training(tmp_path):
     ):
         with pytest.raises(ValueError, match=said):
             domain_trainer("bert", tmp_path, **{"guard_rows": 5, **given})
-    with pytest.raises(ValueError, match="`guard_rows` is for `DomainTrainer`"):
+    with pytest.raises(ValueError, match="`guard_rows` is not supported by `ContinualTrainer`"):
         ContinualTrainingArguments(str(tmp_path), guard_rows=5)

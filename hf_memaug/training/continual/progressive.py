@@ -48,7 +48,8 @@ class ProgressiveNetworks(FineTuning):
             model = ProgressiveColumns.around(model)
         if number:
             model.add_column(self.column_start)
-        return model.freeze_earlier()
+        model.columns[:-1].requires_grad_(False)
+        return model
 
     def rebuild(self, model: Any, folder: str) -> Any:
         if PreTrainedConfig.get_config_dict(folder)[0]["model_type"] != ProgressiveColumnsConfig.model_type:
@@ -151,10 +152,6 @@ class ProgressiveColumns(PreTrainedModel):
         for lateral in self.laterals:
             nn.init.zeros_(lateral.weight)
         self.config.columns = len(self.columns)
-
-    def freeze_earlier(self) -> "ProgressiveColumns":
-        self.columns[:-1].requires_grad_(False)
-        return self
 
     def update_memory(self) -> None:
         """For columns whose memory is written in training: the newest is."""
