@@ -11,7 +11,9 @@ from typing import Any
 from transformers import TrainingArguments
 
 from hf_memaug.suggestions import of_these
+from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.algorithms.base import Limits
+from hf_memaug.training.continual import STRATEGIES
 
 
 @dataclass
@@ -68,8 +70,6 @@ class DomainTrainingArguments(TrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        from hf_memaug.training.algorithms import ALGORITHMS
-
         if self.algorithm == "mil":
             raise ValueError('`algorithm="mil"` is a trainer of its own: use `BilevelTrainer`, without `algorithm`.')
         _one_of("`algorithm`", self.algorithm, ALGORITHMS)
@@ -116,8 +116,6 @@ class DomainTrainingArguments(TrainingArguments):
             raise ValueError("`fp16=True` needs a GPU, and there is a CPU. Leave it out.")
 
     def _check_cuda_graphs(self):
-        from hf_memaug.training.algorithms import ALGORITHMS
-
         reasons = {
             f'`algorithm="{self.algorithm}"` does other things at each step': (
                 not ALGORITHMS[self.algorithm].can_be_graphed
@@ -208,8 +206,6 @@ class ContinualTrainingArguments(DomainTrainingArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        from hf_memaug.training.continual import STRATEGIES
-
         _one_of("`strategy`", self.strategy, STRATEGIES)
         strategy = STRATEGIES[self.strategy]
         self.strategy_kwargs = parsed_options("strategy", self.strategy, self.strategy_kwargs, strategy.options)

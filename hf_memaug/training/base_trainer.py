@@ -41,9 +41,8 @@ class BaseTrainer(Trainer):
         # The order of the training rows, where it is our own.
         self.train_sampler: Sampler | None = None
         given = [one for one in callbacks or () if not isinstance(one, (MemoryUpdateCallback, ModelCardCallback))]
-        super().__init__(*args, callbacks=[MemoryUpdateCallback(), *given], **kwargs)
-        self.add_callback(ModelCardCallback(self))
-        self.add_callback(EpochOrder(self))
+        own = [ModelCardCallback(self), EpochOrder(self)]
+        super().__init__(*args, callbacks=[MemoryUpdateCallback(), *given, *own], **kwargs)
 
     @property
     def output_folder(self) -> Path:
@@ -165,7 +164,8 @@ class BaseTrainer(Trainer):
         Logs the mean of `value`, over the steps since the last log and over all processes, beside `loss`. Does not wait
         for the device. All processes must log the same names.
         """
-        self._logged.setdefault(name, []).append(value.detach())
+        # A copy, as the next replay of a CUDA graph writes to the same memory.
+        self._logged.setdefault(name, []).append(value.detach().clone())
 
     def log(self, logs: dict[str, float], *args, **kwargs) -> None:
         if "loss" in logs:

@@ -69,10 +69,8 @@ def check_tokenized(**datasets) -> None:
             )
 
 
-def columns_to_collate(model, data_collator: Callable, keeps_all: bool) -> list[str] | None:
-    """The columns of a row that the collator sees: those that the model takes; `None` for all of them."""
-    if keeps_all:
-        return None
+def columns_to_collate(model, data_collator: Callable) -> list[str]:
+    """The columns of a row that the collator sees: those that the model takes."""
     model = model.get_base_model() if hasattr(model, "get_base_model") else model
     # Progressive networks take what their columns take.
     of_model = [*inspect.signature(getattr(model, "column", model).forward).parameters]

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 from transformers import EvalPrediction
 
 from hf_memaug.data.collators import DomainCollator
+from hf_memaug.data.messages import listed
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
 from hf_memaug.data.spans import IGNORED
 from hf_memaug.evaluation.checks import score_numbers
@@ -33,7 +34,7 @@ from hf_memaug.training.checks import (
     share_label_names,
 )
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, domains_of, joined
-from hf_memaug.training.forward_pass import ForwardPass, feature_size, loss_of
+from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard_rows import check_guard_rows, save_guard_rows
 
 
@@ -118,8 +119,8 @@ class DomainTrainer(BaseTrainer):
         self._score = compute_metrics or self._default_scores
         # Of the last evaluation.
         self._scored_rows: Any = None
-        keeps_columns = is_given and not self.removes_columns
-        columns = columns_to_collate(self.model, self.data_collator, keeps_columns)
+        keeps_all = is_given and not self.removes_columns
+        columns = None if keeps_all else columns_to_collate(self.model, self.data_collator)
         self.data_collator = DomainCollator(self.data_collator, self.domains, columns)
         with self.seeded():
             algorithm = ALGORITHMS[args.algorithm](args, self.domains, feature_size(self.model))
@@ -236,7 +237,13 @@ class DomainTrainer(BaseTrainer):
             more = outputs.get("aux_loss") if isinstance(outputs, dict) else None
             weight = getattr(self.model.config, "aux_loss_weight", None)
             return smoothed if more is None or weight is None else smoothed + weight * more
-        return loss_of(outputs, self.model, inputs)
+        if isinstance(outputs, dict) and "loss" not in outputs:
+            raise ValueError(
+                f"`{type(self.model).__name__}` returns no loss for {listed(inputs)}. Rows need `labels`, also those "
+                "that a `data_collator` makes, and the model a head, such as that of "
+                "`AutoModelForSequenceClassification`."
+            )
+        return outputs["loss"] if isinstance(outputs, dict) else outputs[0]
 
     def create_optimizer(self, model=None):
         if self.optimizer is not None:

@@ -68,16 +68,6 @@ class DomainBatch:
         return self.task_loss - self.row_losses().mean()
 
 
-def loss_of(outputs, model: nn.Module, inputs: dict) -> torch.Tensor:
-    if isinstance(outputs, dict) and "loss" not in outputs:
-        names = ", ".join(map(repr, inputs))
-        raise ValueError(
-            f"`{type(model).__name__}` returns no loss for {names}. Rows need `labels`, also those that a "
-            "`data_collator` makes, and the model a head, such as that of `AutoModelForSequenceClassification`."
-        )
-    return outputs["loss"] if isinstance(outputs, dict) else outputs[0]
-
-
 class ForwardPass:
     """
     Runs a model for an algorithm.

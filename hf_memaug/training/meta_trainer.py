@@ -62,10 +62,9 @@ class MetaTrainer(DomainTrainer):
         with self.seeded():
             self.discriminators = DomainDiscriminators(
                 self.domains, self.model.config.hidden_size, args.discriminator_hidden_size
-            ).to(args.device)
+            )
         # float64 models are for checks of the arithmetic; all others have discriminators in float32.
-        if self.model.dtype == torch.float64:
-            self.discriminators.double()
+        self.discriminators.to(args.device, torch.promote_types(self.model.dtype, torch.float32))
         self.outer_optimizer = torch.optim.AdamW(
             [
                 {"params": list(self.memory.values()), "lr": args.memory_learning_rate, "maximize": True},
@@ -151,20 +150,18 @@ class MetaTrainer(DomainTrainer):
                 else:
                     found, seen = self.discriminator_gradients(batch, target, updated)
                 for name, gradient in found.items():
-                    share = gradient / len(self._outer_batches) if len(self._outer_batches) > 1 else gradient
+                    share = gradient / len(self._outer_batches)
                     gradients[name] = gradients[name] + share if name in gradients else share
-                self.log_mean(f"domain_loss_{target}", seen["domain_loss"])
-                self.log_mean(f"discriminator_accuracy_{target}", seen["accuracy"])
-                self.log_mean("slot_entropy", seen["slot_entropy"])
-                self.log_mean("slots_used", seen["slots_used"])
+                for name, value in seen.items():
+                    self.log_mean(name, value)
         gradients = self.mean_over_processes(gradients)
         players = self._learners_of_outer_step(target)
         for name, parameter in players.items():
             parameter.grad = gradients[name]
-        guard = next((one for one in self.callback_handler.callbacks if isinstance(one, RunGuard)), None)
-        if guard is not None:
-            # Before it is in the memory, and in the next checkpoint.
-            guard.check([gradients[name] for name in players], self.args, self.state)
+        for callback in self.callback_handler.callbacks:
+            if isinstance(callback, RunGuard):
+                # Before it is in the memory, and in the next checkpoint.
+                callback.check([gradients[name] for name in players], self.args, self.state)
         self.outer_optimizer.step()
         self.outer_scheduler.step()
         for parameter in players.values():
@@ -207,8 +204,8 @@ class MetaTrainer(DomainTrainer):
         weights = weights.detach()
         used = torch.zeros(weights.shape[-1], device=weights.device)
         seen = {
-            "domain_loss": loss.detach(),
-            "accuracy": ((logits.detach() > 0) == (is_target > 0)).float().mean(),
+            f"domain_loss_{target}": loss.detach(),
+            f"discriminator_accuracy_{target}": ((logits.detach() > 0) == (is_target > 0)).float().mean(),
             # 1 for even attention to all slots.
             "slot_entropy": slot_entropy(weights).mean(),
             "slots_used": used.index_fill(0, weights.argmax(dim=-1).flatten(), 1.0).sum(),

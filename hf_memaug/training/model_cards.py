@@ -115,9 +115,8 @@ _BOOKKEEPING = ("_runtime", "_per_second", "_time", "_loss", "_preparation_time"
 
 def _logged_scores(trainer) -> list[dict]:
     """The metrics of the weights that are published: the best evaluation where that is loaded, or else the last."""
-    logs = [entry for entry in trainer.state.log_history if any(name.startswith("eval_") for name in entry)]
     best = trainer.state.best_global_step if trainer.args.load_best_model_at_end else None
-    logs = [entry for entry in logs if best is None or entry.get("step") == best]
+    logs = [entry for entry in trainer.state.log_history if best is None or entry.get("step") == best]
     latest = {
         (name.removeprefix("eval_"), entry.get(INFERENCE_MODE)): value
         for entry in logs
@@ -132,9 +131,8 @@ def _logged_scores(trainer) -> list[dict]:
         value = 100 * value if metric in FRACTIONS and abs(value) <= 1 else value
         if metric == "f1" and scores_by_default:
             metric = trainer.default_f1
-        split = getattr(trainer, "scored_split", "dev")
-        found = {"domain": domain, "split": split, "metric": metric, "value": value, "seed": trainer.args.seed}
-        scores.append({**found, "inference": inference})
+        found = {"domain": domain, "split": getattr(trainer, "scored_split", "dev"), "metric": metric, "value": value}
+        scores.append({**found, "seed": trainer.args.seed, "inference": inference})
     return scores
 
 

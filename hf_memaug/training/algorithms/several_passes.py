@@ -57,8 +57,7 @@ class Mixup(ERM):
         """The row that each row is mixed with, and how much of it stays: the domains in a ring, in a random order."""
         ids = domain_ids.tolist()
         rows_of = {domain: [row for row, one in enumerate(ids) if one == domain] for domain in sorted(set(ids))}
-        names = list(rows_of)
-        ring = [names[place] for place in torch.randperm(len(names)).tolist()]
+        ring = [list(rows_of)[place] for place in torch.randperm(len(rows_of)).tolist()]
         alpha = torch.tensor(float(self.alpha))
         partners, kept = [0] * len(ids), [1.0] * len(ids)
         for domain, other in zip(ring, ring[1:] + ring[:1], strict=True):
