@@ -129,10 +129,7 @@ class RunGuard(TrainerCallback):
 
 
 class AlgorithmCallback(TrainerCallback):
-    """
-    An algorithm's parameters are outside the model: what is done to a model's gradients is done to theirs here. It
-    also calls the algorithm's methods around steps, evaluations and training.
-    """
+    """Calls the algorithm's methods, and does to its gradients what is done to those of the model."""
 
     def __init__(self, trainer):
         self.trainer = trainer

@@ -60,7 +60,7 @@ class ContinualTrainer(DomainTrainer):
             `load_best_model_at_end` is set.
         test_dataset (*optional*):
             The rows of all domains that R is scored on. By default `eval_dataset`.
-        history (`str`, `dict` or `ContinualRecord`, *optional*):
+        history (`str` or `dict`, *optional*):
             The folder of a checkpoint, its `continual.json`, or the content of that file. By default the record in the
             model's configuration. `{}` starts a new matrix.
 
@@ -80,7 +80,7 @@ class ContinualTrainer(DomainTrainer):
         train_dataset=None,
         eval_dataset=None,
         test_dataset=None,
-        history: "str | os.PathLike | Mapping | ContinualRecord | None" = None,
+        history: str | os.PathLike | Mapping | None = None,
         **kwargs,
     ):
         args = checked_arguments(args, ContinualTrainingArguments)

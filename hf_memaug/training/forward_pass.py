@@ -69,13 +69,7 @@ class DomainBatch:
 
 
 class ForwardPass:
-    """
-    Runs a model for an algorithm.
-
-    Args:
-        trainer (`DomainTrainer`): knows the algorithm, the step and the processes.
-        model: as `Trainer` hands it to `compute_loss`, wrapped or not.
-    """
+    """Runs a model, as `Trainer` hands it to `compute_loss`, for the algorithm of a `DomainTrainer`."""
 
     # Of the first call: by the model's own weights.
     task_loss: torch.Tensor | None = None

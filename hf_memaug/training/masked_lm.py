@@ -73,11 +73,10 @@ def share_of_step(trainer: Trainer, count, in_step):
 
 
 def _masked_lm_head(model: nn.Module) -> nn.Module:
-    for name in ("lm_head", "cls"):
-        found = next((module for path, module in model.named_modules() if path.split(".")[-1] == name), None)
-        if found is not None:
-            return found
-    raise ValueError(
-        f"`model` is a {type(model).__name__} without a masked-LM head (`lm_head` or `cls`). Load it with "
-        "`AutoModelForMaskedLM`, or use `Trainer`."
-    )
+    heads = [module for path, module in model.named_modules() if path.split(".")[-1] in ("lm_head", "cls")]
+    if not heads:
+        raise ValueError(
+            f"`model` is a {type(model).__name__} without a masked-LM head (`lm_head` or `cls`). Load it with "
+            "`AutoModelForMaskedLM`, or use `Trainer`."
+        )
+    return heads[0]

@@ -32,8 +32,6 @@ from hf_memaug.training.hypergradient import (
     unroll,
 )
 
-_NOT_FOR_ENCODERS = ("labels", "domain_ids")
-
 
 class MetaTrainer(DomainTrainer):
     """
@@ -120,7 +118,7 @@ class MetaTrainer(DomainTrainer):
     def training_step(self, model, inputs, num_items_in_batch=None):
         inputs = self._prepare_inputs(inputs)
         if self.is_outer_step:
-            self._outer_batches.append({n: value for n, value in inputs.items() if n not in _NOT_FOR_ENCODERS})
+            self._outer_batches.append({n: inputs[n] for n in inputs if n not in ("labels", "domain_ids")})
         source = {
             name: value[: self.source_rows] if isinstance(value, torch.Tensor) else value
             for name, value in inputs.items()

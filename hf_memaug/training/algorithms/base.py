@@ -99,9 +99,6 @@ class ERM(nn.Module):
             return batch.task_loss
         return batch.task_loss + self.penalty_weight * self.penalty(batch)
 
-    def penalty(self, batch: DomainBatch) -> torch.Tensor:
-        return batch.task_loss.new_zeros(())
-
     def before_step(self, model: nn.Module) -> None:
         """Before the forward pass of each optimizer step."""
 

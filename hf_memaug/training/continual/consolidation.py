@@ -145,9 +145,6 @@ class LearningWithoutForgetting(FineTuning):
             learned, taught = learned[kept], taught[kept]
         return batch.task_loss + self.distillation_weight * distillation(learned, taught, self.temperature)
 
-    def end(self, trainer, rows: DomainDataset, raw_rows: DomainDataset, seed: int) -> None:
-        self.teacher = None
-
 
 def distillation(logits: torch.Tensor, taught: torch.Tensor, temperature: float) -> torch.Tensor:
     """−Σ p' log q', the mean over rows, with p' ∝ p^(1/T): Li and Hoiem's Eq. 2 and 3."""

@@ -59,19 +59,12 @@ class ProgressiveNetworks(FineTuning):
 
 @strict
 class ProgressiveColumnsConfig(PreTrainedConfig):
-    """
-    Args:
-        column (`dict`): the configuration of a column.
-        column_class (`str`): the class of a column.
-        columns (`int`): how many there are.
-        frozen (`list[str]`, *optional*): parameters of a column that do not learn, such as those of a general encoder.
-    """
-
     model_type = "progressive_columns"
 
     column: dict | None = None
     column_class: str = ""
     columns: int = 1
+    # Parameters of a column that do not learn, such as those of a general encoder.
     frozen: list[str] | None = None
     run_facts: dict | None = None
 

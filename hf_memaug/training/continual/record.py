@@ -101,12 +101,10 @@ class ContinualRecord:
         write_atomically(Path(folder) / RECORD_FILE, json.dumps(self.to_dict(), indent=1) + "\n")
 
     @classmethod
-    def load(cls, source: "ContinualRecord | Mapping | str | os.PathLike") -> "ContinualRecord":
+    def load(cls, source: "Mapping | str | os.PathLike") -> "ContinualRecord":
         """From a `continual.json`, a folder that has one, or a dictionary."""
         facts: Any = source
-        if isinstance(source, ContinualRecord):
-            facts = source.to_dict()
-        elif not isinstance(source, Mapping):
+        if not isinstance(source, Mapping):
             path = Path(source)
             path = path / RECORD_FILE if path.is_dir() else path
             if not path.is_file():
