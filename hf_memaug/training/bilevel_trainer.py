@@ -121,9 +121,8 @@ class BilevelTrainer(DomainTrainer):
         else:
             self._write(self.meta_folder / MEMORY, memory_of(self.model))
         self.accelerator.wait_for_everyone()
-        self._read(start)
-        if (self.meta_folder / MEMORY).is_file():
-            self._read(self.meta_folder / MEMORY)
+        for stored in filter(Path.is_file, (start, self.meta_folder / MEMORY)):
+            self._read(stored)
         # The trainer is in a reference cycle with its optimizer states.
         del trainer
         gc.collect()

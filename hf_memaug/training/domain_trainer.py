@@ -270,8 +270,8 @@ class DomainTrainer(BaseTrainer):
         super().save_model(output_dir, _internal_call)
 
     def method_state(self) -> dict:
-        state = {"algorithm": self.args.algorithm, "domains": self.domains}
-        return {**state, "algorithm_state": self.algorithm.state_dict()}
+        state = self.algorithm.state_dict()
+        return {"algorithm": self.args.algorithm, "domains": self.domains, "algorithm_state": state}
 
     def load_method_state(self, state: dict) -> None:
         check_resumable(state, self.args.algorithm, self.domains)

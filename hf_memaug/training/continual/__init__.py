@@ -1,8 +1,6 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""
-How a model takes in one domain after another. A strategy is one class, and one row in `STRATEGIES`.
-"""
+"""How a model takes in one domain after another. A strategy is one class, and one row in `STRATEGIES`."""
 
 from hf_memaug.training.continual.base import FineTuning, InDomain, MultiTask
 from hf_memaug.training.continual.consolidation import (

@@ -10,6 +10,7 @@ from transformers.utils import logging
 from hf_memaug.data import DomainDataset, load_domains
 from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.training.checks import check_labels
+from hf_memaug.training.collation import domains_of
 
 logger = logging.get_logger(__name__)
 
@@ -53,11 +54,8 @@ def rows_by_domain(dataset, argument: str, labels: Sequence[str] = (), config=No
 def _as_rows(dataset, argument: str, domain: str | None = None) -> DomainDataset:
     if not isinstance(dataset, DomainDataset):
         names = getattr(dataset, "column_names", None) or ()
-        if domain is None and names and "domain" not in names:
-            raise ValueError(
-                f"`{argument}` has no `domain` column. Load it with `load_domains(..., domain=...)`, give "
-                "`{domain: rows}`, or add the column to your `datasets.Dataset`."
-            )
+        if domain is None and names:
+            domains_of(dataset, argument)
         if "input_ids" in names or "pixel_values" in names:
             columns = {name: list(dataset[name]) for name in names}
             dataset = DomainDataset({"domain": [domain] * len(dataset), **columns})
