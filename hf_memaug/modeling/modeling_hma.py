@@ -15,6 +15,7 @@ from hf_memaug.layers.prompt_tokens import PromptTokens
 from hf_memaug.modeling.modeling_hma_backbones import (
     check_input,
     freeze,
+    is_sharded,
     keep_weights,
     make_backbone,
     paired,
@@ -130,6 +131,9 @@ class HMAForClassification(HMAPreTrainedModel):
             self.momentum_backbone.eval()
             # Every time, because adapters and loading create parameters that require gradients.
             self.momentum_backbone.requires_grad_(False)
+            # In a forward pass, FSDP2 would drop what is copied to parameters that it has gathered.
+            if mode and is_sharded(self):
+                self._begin_to_follow()
         return self
 
     def freeze_backbone(self, keep: tuple[str, ...] = ("cls_token",)):
@@ -191,6 +195,8 @@ class HMAForClassification(HMAPreTrainedModel):
         inputs = {**inputs, "return_dict": True}
         follows = self.training and self.momentum_backbone is not None and torch.is_grad_enabled()
         if follows:
+            if not self._follows_yet and is_sharded(self):
+                raise RuntimeError("`model` is sharded. Call `model.train()` after `fully_shard(model)`.")
             self._begin_to_follow()
         features, output = self._features(self.backbone, with_own_cache(inputs))
         momentum_features = None
@@ -207,6 +213,11 @@ class HMAForClassification(HMAPreTrainedModel):
         """Copies the backbone, adapters included, to the momentum encoder before the first row is written."""
         if not self._follows_yet:
             self._follows_yet = True
+            if any(hasattr(parameter, "ds_id") for parameter in self.parameters()):
+                raise ValueError(
+                    '`momentum_encoder="copy"` does not support DeepSpeed ZeRO-3, which leaves parts of the weights on '
+                    'each process. Choose ZeRO-2, FSDP2 or `momentum_encoder="none"`.'
+                )
             half = {p.dtype for p in self.backbone.parameters()} & {torch.bfloat16, torch.float16}
             if half and self.config.momentum > 0.5:
                 raise ValueError(
@@ -233,10 +244,11 @@ class HMAForClassification(HMAPreTrainedModel):
     def _follow(self, momentum: float) -> None:
         """`E_m = λ E_m + (1 - λ) E` (section 4.2), including running statistics."""
         pairs = paired(self.momentum_backbone, self.backbone)
-        floating = [(ours, theirs) for ours, theirs in pairs if ours.is_floating_point()]
-        if floating:
-            ours, theirs = zip(*floating, strict=True)
-            torch._foreach_lerp_(list(ours), [one.detach() for one in theirs], 1.0 - momentum)
+        floating = [(ours, theirs.detach()) for ours, theirs in pairs if ours.is_floating_point()]
+        # FSDP2 shards parameters and no buffers; one call takes one kind.
+        for kind in {type(theirs) for _, theirs in floating}:
+            ours, theirs = zip(*(pair for pair in floating if type(pair[1]) is kind), strict=True)
+            torch._foreach_lerp_(list(ours), list(theirs), 1.0 - momentum)
         for value, followed in pairs:
             if not value.is_floating_point():
                 value.copy_(followed)

@@ -27,6 +27,7 @@ from transformers.models.auto.modeling_auto import (
 
 from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
 from hf_memaug.configuration.configuration_hma import HMAConfig
+from hf_memaug.layers.processes import has_processes
 from hf_memaug.layers.prompt_tokens import PromptTokens, add_prompt_tokens
 from hf_memaug.modeling.modeling_graph_network import GraphNetworkModel
 from hf_memaug.modeling.modeling_utils import located, pool_tokens
@@ -214,6 +215,15 @@ def pooling_for(config: HMAConfig) -> str:
     model_type = getattr(config.backbone_config, "model_type", None)
     decodes = model_type in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES and model_type not in MODEL_FOR_MASKED_LM_MAPPING_NAMES
     return "last" if config.pooling == "auto" and decodes else config.pooling
+
+
+def is_sharded(model: nn.Module) -> bool:
+    """Whether parameters are distributed over processes, as by FSDP2."""
+    if not has_processes():
+        return False
+    from torch.distributed.tensor import DTensor
+
+    return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
 def paired(following: nn.Module, leading: nn.Module) -> list[tuple[torch.Tensor, torch.Tensor]]:
