@@ -26,6 +26,7 @@ EXTRAS["dev"] = [
     *EXTRAS["graph"],
     *EXTRAS["logs"],
     "build>=1.2",
+    "hypothesis>=6.100",
     "mypy>=1.15",
     "onnxruntime>=1.20",
     "onnxscript>=0.5",

@@ -5,8 +5,10 @@
 from typing import Any, ClassVar, cast
 
 from huggingface_hub.dataclasses import strict
+from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoConfig, PreTrainedConfig
 
+from hf_memaug.configuration.checks import check_fields
 from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
 
 _SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
@@ -66,12 +68,19 @@ class CompositeConfig(PreTrainedConfig):
 
     def _part(self, name: str, fields: dict[str, Any]) -> PreTrainedConfig:
         model_type = fields.pop("model_type", self.default_part)
-        if model_type is None:
+        if not isinstance(model_type, str):
             raise ValueError(f'`{name}` names no `model_type`, such as "bert".')
-        if model_type == GraphNetworkConfig.model_type:
-            # Directly, because a checkpoint that carries its code registers nothing.
-            return GraphNetworkConfig(**fields)
-        return AutoConfig.for_model(model_type, **fields)
+        check_fields(fields, f"{name}.")
+        try:
+            if model_type == GraphNetworkConfig.model_type:
+                # Directly, because a checkpoint that carries its code registers nothing.
+                return GraphNetworkConfig(**fields)
+            return AutoConfig.for_model(model_type, **fields)
+        except (TypeError, ValueError, StrictDataclassError) as error:
+            raise ValueError(f"`{name}` is no configuration: {error}") from error
+
+    def validate_fields(self):
+        check_fields(vars(self))
 
     @property
     def sizes(self) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import check_layers, refuse_misspelt_fields
+from hf_memaug.configuration.checks import check_encoder, check_layers, refuse_misspelt_fields
 from hf_memaug.configuration.composite import CompositeConfig, DelegatedField
 
 
@@ -107,6 +107,7 @@ class GMAPConfig(CompositeConfig):
 
     def check_encoders(self):
         """Called when a model is built, because fields of a configuration may be set one by one."""
+        check_encoder(self)
         for name in ("hidden_size", "num_hidden_layers", "vocab_size"):
             general, domain = getattr(self.general, name), getattr(self.domain, name)
             if general != domain:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from hf_memaug.configuration.checks import check_at_least, check_share, refuse_misspelt_fields
+from hf_memaug.configuration.checks import check_fields, refuse_misspelt_fields
 
 # What a network is called: its kind, `-v` or `-vn` where it has a virtual node, and its layers and width.
 _NAME = re.compile(r"(gin|gcn)(-vn?)?(?:-([1-9]\d*)x([1-9]\d*))?")
@@ -82,15 +82,9 @@ class GraphNetworkConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def validate_sizes(self):
-        check_at_least(self, 1, "num_hidden_layers", "hidden_size")
-        check_share(self, "dropout", below_one=True)
-
-    def validate_vocab_sizes(self):
+        check_fields(vars(self))
         if not self.node_vocab_sizes:
             raise ValueError(
                 "`node_vocab_sizes` is empty, so that nodes would have no features. Give `[1]` where all nodes are "
                 "alike, and a feature that is 0 everywhere."
             )
-        for name in ("node_vocab_sizes", "edge_vocab_sizes"):
-            if any(size < 1 for size in getattr(self, name)):
-                raise ValueError(f"`{name}` must hold sizes of at least 1; got {getattr(self, name)}.")

@@ -8,8 +8,9 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import check_at_least, check_share, refuse_misspelt_fields
+from hf_memaug.configuration.checks import ENCODERS, check_encoder, refuse_misspelt_fields
 from hf_memaug.configuration.composite import CompositeConfig
+from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
 
 # What backbones call the width of what they give, in the order in which they are asked.
 _WIDTHS = ("hidden_size", "hidden_sizes", "num_features", "d_model", "dim", "n_embd")
@@ -120,13 +121,6 @@ class HMAConfig(CompositeConfig):
         kwargs.pop("hidden_size", None)  # it follows from the other fields
         super().__post_init__(**kwargs)
 
-    def validate_memory(self):
-        sizes = ("real_memory_size", "synthetic_slots", "label_embedding_size", "memory_heads")
-        check_at_least(self, 1, *sizes, fix=" `augmentation` turns parts off.")
-        check_at_least(self, 1, "feature_size", "memory_intermediate_size")
-        check_at_least(self, 0, "prompt_tokens")
-        check_share(self, "momentum", "memory_dropout")
-
     def has(self, part: str) -> bool:
         """Whether the augmentation has a part of `AUGMENTATIONS`."""
         return part in AUGMENTATIONS[self.augmentation]
@@ -197,11 +191,15 @@ class HMAConfig(CompositeConfig):
 
     def check_memory(self):
         """Called when a model is built, because fields of a configuration may be set one by one."""
+        check_encoder(self)
         if self.num_labels < 2 or self.problem_type not in (None, "single_label_classification"):
             raise ValueError(
                 f"HMA embeds classes, of which a row has one: `num_labels` is {self.num_labels} and `problem_type` "
                 f"{self.problem_type!r}. Choose two labels or more, and leave `problem_type` out."
             )
+        known = isinstance(self.backbone_config, (*ENCODERS, GraphNetworkConfig))
+        if known and self.feature_size not in (None, self.backbone_config.hidden_size):
+            raise ValueError(f"`feature_size` ({self.feature_size}) is not the width of the backbone. Leave it out.")
         if self.prompt_tokens and self.backbone_config is None:
             raise ValueError(
                 f"`prompt_tokens={self.prompt_tokens}` go into an encoder of transformers, and there is no "

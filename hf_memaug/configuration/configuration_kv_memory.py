@@ -9,9 +9,8 @@ from huggingface_hub.dataclasses import strict
 from transformers import BertConfig, PreTrainedConfig, RobertaConfig
 
 from hf_memaug.configuration.checks import (
-    check_at_least,
-    check_not_negative,
-    check_share,
+    check_encoder,
+    check_fields,
     inherited_fields,
     refuse_misspelt_fields,
 )
@@ -88,14 +87,12 @@ class KVMemoryFields:
         super().__post_init__(**kwargs)
 
     def validate_memory(self):
-        check_at_least(self, 1, "memory_slots", "memory_key_size", "memory_heads")
-        if any(slots < 1 for slots in self.slots_per_domain) or sum(self.slots_per_domain) != self.memory_slots:
+        check_fields(vars(self))
+        if sum(self.slots_per_domain) != self.memory_slots:
             raise ValueError(
                 f"`memory_slots_per_domain={self.memory_slots_per_domain}` does not add up to "
                 f"`memory_slots={self.memory_slots}`. Leave it out: `grow_memory` writes it."
             )
-        check_not_negative(self, "memory_initializer_range", "memory_key_initializer_range")
-        check_share(self, "memory_weight")
 
     @property
     def slots_per_domain(self) -> list[int]:
@@ -116,12 +113,12 @@ class KVMemoryFields:
 
     def check_heads(self):
         """Called when a model is built, because fields of a configuration may be set one by one."""
-        for name in ("memory_heads", "num_attention_heads"):
-            if self.hidden_size % getattr(self, name):
-                raise ValueError(
-                    f"`{name}` ({getattr(self, name)}) must divide `hidden_size` ({self.hidden_size}). "
-                    f"Choose one of {[n for n in range(1, 33) if self.hidden_size % n == 0]}."
-                )
+        check_encoder(self)
+        if self.hidden_size % self.memory_heads:
+            raise ValueError(
+                f"`memory_heads` ({self.memory_heads}) must divide `hidden_size` ({self.hidden_size}). "
+                f"Choose one of {[n for n in range(1, 33) if self.hidden_size % n == 0]}."
+            )
 
     def check_pooling(self):
         """Called when a model is built."""
@@ -145,8 +142,11 @@ class KVMemoryFields:
                 f"`num_labels={self.num_labels}`. Give one row for each label."
             )
         for row in self.verbalizer_token_ids or ():
-            if not row or min(row) < 0:
-                raise ValueError(f"`verbalizer_token_ids` has the row {row}. A row holds at least one vocabulary id.")
+            if not row or min(row) < 0 or max(row) >= self.vocab_size:
+                raise ValueError(
+                    f"`verbalizer_token_ids` has the row {row}. A row holds at least one vocabulary id, each from 0 to "
+                    f"{self.vocab_size - 1} (`vocab_size` is {self.vocab_size})."
+                )
         words = [len(words) for words in (self.verbalizer or {}).values()]
         if words and self.verbalizer_token_ids and words != [len(row) for row in self.verbalizer_token_ids]:
             raise ValueError(

@@ -7,12 +7,7 @@ from typing import Any, Literal, cast
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from hf_memaug.configuration.checks import (
-    check_at_least,
-    check_not_negative,
-    check_share,
-    refuse_misspelt_fields,
-)
+from hf_memaug.configuration.checks import check_encoder, refuse_misspelt_fields
 
 
 @strict
@@ -89,16 +84,9 @@ class MemoryRNNConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def validate_sizes(self):
-        check_at_least(self, 1, "vocab_size", "hidden_size", "embedding_size", "classifier_size", "memory_value_size")
-        check_not_negative(self, "initializer_range", "memory_initializer_range", "memory_key_initializer_range")
-        check_share(self, "hidden_dropout_prob", below_one=True)
+        check_encoder(self)
         if self.tie_word_embeddings:
             raise ValueError("`tie_word_embeddings=True` is refused: words and what is said have vectors of their own.")
-        if any(slots < 1 for slots in self.slots_per_domain):
-            raise ValueError(
-                f"`memory_slots` gives the slots of each domain, at least 1; got {self.memory_slots}. Leave out the "
-                "domains that bring none; `[]` is the network without a memory."
-            )
 
     @property
     def total_slots(self) -> int:

@@ -8,9 +8,8 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig, ViTConfig
 
 from hf_memaug.configuration.checks import (
-    check_at_least,
+    check_fields,
     check_layers,
-    check_not_negative,
     inherited_fields,
     refuse_misspelt_fields,
 )
@@ -31,7 +30,7 @@ class ViTGMoEConfig(ViTConfig):
             `k` of TOP_k, how many of them read a token.
         moe_placement (`str`, *optional*, defaults to `"last_two"`):
             Which layers have experts: `"last_two"` of the even layers, or `"every_two"`, all even layers. Layers are
-            counted from 0, as in the paper: 8 and 10 of 12, 0 and 2 of 4.
+            counted from 0, as in the paper: 8 and 10 of 12. Of fewer than 6, `"last_two"` are 2 and 3 of 4.
         moe_layers (`list[int]`, *optional*):
             The layers by number, from 0, where neither is wanted.
         router (`str`, *optional*, defaults to `"cosine"`):
@@ -91,9 +90,26 @@ class ViTGMoEConfig(ViTConfig):
         """`moe_layers`, or what stands in for them, counted from 0."""
         if self.moe_layers is not None:
             return list(self.moe_layers)
-        # Section 4.3 and C.1
-        even = list(range(0, self.num_hidden_layers, 2))
-        return even if self.moe_placement == "every_two" else even[-2:]
+        # Section 4.3 and C.1. Of fewer than 6 layers, the last two of the even ones would be early layers, or all.
+        layers = list(range(0, self.num_hidden_layers, 1 if self._ends_in_experts else 2))
+        return layers if self.moe_placement == "every_two" else layers[-2:]
+
+    @property
+    def _ends_in_experts(self) -> bool:
+        return self.moe_placement == "last_two" and self.num_hidden_layers < 6
+
+    def to_dict(self) -> dict[str, Any]:
+        # Files of before 0.2.0 have no layers where these follow from the placement.
+        return super().to_dict() | ({"moe_layers": self.expert_layers} if self._ends_in_experts else {})
+
+    @classmethod
+    def from_dict(cls, config_dict, **kwargs):
+        """As in transformers. Configurations saved before 0.2.0 keep their layers."""
+        found = super().from_dict(config_dict, **kwargs)
+        config = found[0] if isinstance(found, tuple) else found
+        if config.moe_layers is None and config._ends_in_experts:
+            config.moe_layers = list(range(0, config.num_hidden_layers, 2))[-2:]
+        return found
 
     @property
     def noise(self) -> float:
@@ -101,16 +117,15 @@ class ViTGMoEConfig(ViTConfig):
         return 1 / self.num_experts if self.router_noise is None else float(self.router_noise)
 
     def validate_experts(self):
-        check_at_least(self, 1, "num_experts", "num_experts_per_tok", "router_dim")
+        check_fields(vars(self))
         if self.num_experts_per_tok > self.num_experts:
             raise ValueError(
                 f"`num_experts_per_tok` ({self.num_experts_per_tok}) is more than `num_experts` ({self.num_experts}). "
                 f"Choose 1 to {self.num_experts}."
             )
-        check_not_negative(self, "router_noise", "aux_loss_weight", fix=" `0` turns it off.")
-        if not 0 < self.router_scale <= self.router_max_scale:
+        if self.router_scale > self.router_max_scale:
             raise ValueError(
-                f"`router_scale` ({self.router_scale}) must be above 0 and no more than `router_max_scale` "
+                f"`router_scale` ({self.router_scale}) must be no more than `router_max_scale` "
                 f"({self.router_max_scale})."
             )
         if self.moe_layers is not None:

@@ -7,7 +7,7 @@ from typing import Any
 from huggingface_hub.dataclasses import strict
 from transformers import AutoConfig, PreTrainedConfig
 
-from hf_memaug.configuration.checks import check_at_least, refuse_misspelt_fields
+from hf_memaug.configuration.checks import ENCODERS, check_encoder, check_layers, refuse_misspelt_fields
 from hf_memaug.configuration.composite import CompositeConfig
 
 # Beside the weights of a classifier: features of rows that it was trained for.
@@ -71,10 +71,22 @@ class WritableMemoryConfig(CompositeConfig):
         super().__post_init__(**kwargs)
 
     def validate_memory(self):
-        check_at_least(self, 0, "memory_rows", "memory_landmarks")
-        check_at_least(self, 2, "max_landmarks")
         if self.key_layers == []:
             raise ValueError("`key_layers` is empty. Name at least one layer, or leave it out.")
+        if self.key_shape is not None and len(self.key_shape) != 2:
+            raise ValueError(f"`key_shape` is a number of parts and a width; got {self.key_shape}. `write` sets it.")
+        if self.memory_landmarks > (self.memory_rows if self.key_shape else 0):
+            raise ValueError(
+                f"`memory_landmarks` ({self.memory_landmarks}) needs as many `memory_rows`, and `key_shape`. `write` "
+                "sets all three."
+            )
+
+    def check_classifier(self):
+        """Called when a model is built, because fields of a configuration may be set one by one."""
+        check_encoder(self)
+        if self.key_layers and isinstance(self.classifier_config, ENCODERS):
+            last = self.classifier_config.num_hidden_layers
+            check_layers("key_layers", self.key_layers, "the classifier has", 0, last, "Leave it out.")
 
     @property
     def has_memory(self) -> bool:

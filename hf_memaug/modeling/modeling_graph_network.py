@@ -74,6 +74,7 @@ class GraphNetworkPreTrainedModel(PreTrainedModel):
 @auto_docstring
 class GraphNetworkModel(GraphNetworkPreTrainedModel):
     def __init__(self, config: GraphNetworkConfig):
+        config.validate_sizes()
         super().__init__(config)
         self.node_encoder = CategoricalEncoder(config.node_vocab_sizes, config.hidden_size)
         last = config.num_hidden_layers - 1

@@ -141,7 +141,6 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
 
     def __init__(self, config: HMAConfig, *args, **kwargs):
         # Assignments to a configuration are not validated by transformers, and would surface as a shape error later.
-        config.validate_memory()
         config.check_memory()
         super().__init__(config, *args, **kwargs)
 

@@ -20,6 +20,7 @@ from transformers.utils import ModelOutput, auto_docstring, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
+from hf_memaug.configuration.checks import check_encoder
 from hf_memaug.configuration.configuration_vit_gmoe import PLAIN_TYPES, ViTGMoEConfig
 from hf_memaug.kernels.grouped_experts import grouped_experts
 from hf_memaug.layers.experts import Experts
@@ -167,6 +168,7 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
     def __init__(self, config: ViTGMoEConfig, *args, **kwargs):
         # transformers does not validate assignments to a configuration.
         config.validate_experts()
+        check_encoder(config)
         super().__init__(config, *args, **kwargs)
 
     def memory_reads(self, inputs, outputs) -> list[MemoryRead]:

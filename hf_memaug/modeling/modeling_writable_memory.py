@@ -82,6 +82,7 @@ class WritableMemoryForClassification(WritingMixin, PreTrainedModel):
         general (`PreTrainedModel`, *optional*):
             The general encoder. Default: a new one of `config.general_config`, if there is one.
         """
+        config.check_classifier()
         super().__init__(config)
         if config.classifier_config is None:
             raise ValueError(f"`classifier_config` is missing. Use `{type(self).__name__}.from_classifier(...)`.")

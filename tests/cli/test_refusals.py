@@ -346,7 +346,7 @@ def test_a_memory_that_does_not_fit_its_backbone_is_refused_before_other_methods
             "is built on roberta, bert, and `--backbone` is a `distilbert`",
         ),
         ("mil", [*known, "--memory-slots", "0"], "`mil`: `--memory-slots`"),
-        ("hma", [*known, "--real-memory-size", "0"], "`hma`: `--real-memory-size` must be at least 1; got 0."),
+        ("hma", [*known, "--real-memory-size", "0"], "`hma`: `--real-memory-size` must be between 1 and 16777216"),
         ("hma", [*known, "--memory-heads", "7"], "`hma`: `--memory-heads` (7) must divide the width of a row"),
     ]
     for method, words, said in cases:

@@ -48,7 +48,7 @@ def test_the_whole_answers_for_the_domain_encoder():
         ({"memory_layers": [2, 2]}, "names a layer twice"),
         ({"memory_layers": [2]}, "makes 2 memory representations.*Name 2 layers"),
         ({"strategy": "gated", "memory_layers": [2, 4]}, "makes 1 memory representation, .*Name 1 layer"),
-        ({"num_attention_heads": 5}, "multiple of the number of attention heads"),
+        ({"num_attention_heads": 5}, "`general.num_attention_heads` is 5. It must divide `hidden_size` .32."),
         ({"strategy": "multiple", "memory_layers": []}, "`memory_layers` is empty.*Name a layer, or leave it out"),
         ({"num_hidden_layers": 1}, 'reads in two layers, and the domain encoder has 1. Choose "single"'),
         ({"is_decoder": True}, "`general` is a `roberta` with `is_decoder=True`.*Load it with `is_decoder=False`"),

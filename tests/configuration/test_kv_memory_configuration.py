@@ -66,8 +66,8 @@ def test_a_verbalizer_in_any_order_comes_back(model_type, tmp_path):
         ({"hiden_size": 3}, r"`hiden_size`.*`hidden_size`"),
         ({"verbaliser": {}}, r"`verbaliser`.*`verbalizer`"),
         ({"memory_slots": "many"}, "memory_slots.*int"),
-        ({"memory_slots": 0}, r"`memory_slots` must be at least 1"),
-        ({"memory_weight": 1.5}, r"`memory_weight`.*between 0 and 1"),
+        ({"memory_slots": 0}, "`memory_slots` must be between 1 and 16777216; got 0"),
+        ({"memory_weight": 1.5}, r"`memory_weight` must be between 0 and 1; got 1.5"),
         ({"template": "{text} It was good."}, r"`template` must hold {text} and {mask} exactly once"),
         ({"verbalizer": {"a": "x", "b": []}}, r"`verbalizer` gives no word for the label 'b'"),
         ({"verbalizer": {"a": "x", "b": "y"}, "num_labels": 3}, r"`verbalizer` names the labels"),
@@ -78,11 +78,18 @@ def test_a_verbalizer_in_any_order_comes_back(model_type, tmp_path):
         ({"verbalizer": {"a": "x", "b": "y"}, "verbalizer_token_ids": [[1], [2, 3]]}, "number of words"),
         ({"verbalizer_token_ids": [[1], []]}, r"`verbalizer_token_ids` has the row \[\]"),
         ({"verbalizer_token_ids": [[1], [-2]]}, r"`verbalizer_token_ids` has the row \[-2\]"),
-        ({"memory_initializer_range": -1}, "`memory_initializer_range` cannot be negative"),
-        ({"memory_key_initializer_range": -0.1}, "`memory_key_initializer_range` cannot be negative"),
+        ({"memory_initializer_range": -1}, "`memory_initializer_range` must be between 0 and 1000; got -1"),
+        ({"memory_key_initializer_range": -0.1}, "`memory_key_initializer_range` must be between 0 and"),
+        ({"memory_key_initializer_range": float("nan")}, "`memory_key_initializer_range` must be between 0 and 1000"),
+        ({"initializer_range": float("inf")}, "`initializer_range` must be between 0 and 1000; got inf"),
+        ({"layer_norm_eps": -1e-5}, "`layer_norm_eps` must be between 1e-20 and 1; got -1e-05"),
+        ({"num_attention_heads": 0}, "`num_attention_heads` must be between 1 and 4096; got 0"),
+        ({"vocab_size": 10**12}, "`vocab_size` must be between 1 and 16777216; got 10{12}"),
+        ({"num_labels": 10**12}, "`num_labels` must be between 0 and 1048576"),
+        ({"num_labels": "three"}, "`num_labels` must be a whole number; got 'three'"),
         (
-            {"memory_key_initializer_range": float("nan")},
-            "`memory_key_initializer_range` cannot be negative or infinite",
+            {"verbalizer_token_ids": [[1], [99]], "num_labels": 2, "vocab_size": 99},
+            r"`verbalizer_token_ids` has the row \[99\].*from 0 to 98 \(`vocab_size` is 99\)",
         ),
         ({"verbalizer_token_ids": [[1]], "num_labels": 3}, r"`verbalizer_token_ids` has 1 rows"),
     ],
@@ -105,7 +112,7 @@ def test_foreign_fields_of_other_checkpoints_pass(model_type):
 @pytest.mark.parametrize("model_type", TYPES)
 def test_heads_that_do_not_divide_are_refused_before_a_model_is_built(model_type, name):
     config = config_class(model_type)(**{**SIZES, **MEMORY, name: 5})
-    with pytest.raises(ValueError, match=rf"`{name}` \(5\) must divide `hidden_size` \(32\).*\[1, 2, 4, 8, 16, 32\]"):
+    with pytest.raises(ValueError, match=rf"`{name}` .*5.* must divide `hidden_size` \(32\)"):
         hf_memaug.FAMILIES[model_type].load(hf_memaug.FAMILIES[model_type].model_names[0])(config)
 
 

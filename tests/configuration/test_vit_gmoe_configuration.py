@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The paper's choices, and what a wrong field gets."""
 
+import json
+
 import pytest
 from families import vit_gmoe_config
 from huggingface_hub.errors import StrictDataclassError
-from transformers import BertConfig, DeiTConfig, ViTConfig
+from transformers import AutoConfig, BertConfig, DeiTConfig, ViTConfig
 
 from hf_memaug import ViTGMoEConfig, ViTGMoEForImageClassification, ViTGMoEModel
 
@@ -19,12 +21,26 @@ def test_defaults_are_the_papers():
     assert ViTGMoEConfig(moe_placement="every_two").expert_layers == [0, 2, 4, 6, 8, 10]
 
 
-@pytest.mark.parametrize(("depth", "last"), [(1, [0]), (2, [0]), (3, [0, 2]), (4, [0, 2]), (24, [20, 22])])
+@pytest.mark.parametrize(("depth", "last"), [(1, [0]), (2, [0, 1]), (4, [2, 3]), (5, [3, 4]), (6, [2, 4])])
 def test_the_layers_follow_the_depth(depth, last):
     config = ViTGMoEConfig(num_hidden_layers=depth)
     assert config.expert_layers == last
     config.num_hidden_layers = 12
     assert config.expert_layers == [8, 10], "fixed too early"
+
+
+@pytest.mark.parametrize(("depth", "then", "now"), [(4, [0, 2], [2, 3]), (12, [8, 10], [8, 10])])
+def test_a_saved_configuration_keeps_its_layers(depth, then, now, tmp_path):
+    assert ViTGMoEConfig(num_hidden_layers=4, moe_placement="every_two").expert_layers == [0, 2]
+    ViTGMoEConfig(num_hidden_layers=depth).save_pretrained(tmp_path)
+    assert ViTGMoEConfig.from_pretrained(tmp_path).expert_layers == now
+    # Before 0.2.0, files had no layers.
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text(encoding="utf-8")), "moe_layers": None}), encoding="utf-8")
+    config = AutoConfig.from_pretrained(tmp_path)
+    assert config.expert_layers == then
+    config.save_pretrained(tmp_path)
+    assert ViTGMoEConfig.from_pretrained(tmp_path).expert_layers == then
 
 
 def test_layers_by_number_and_noise_by_value():
@@ -45,16 +61,17 @@ def test_round_trip(tmp_path):
     ("wrong", "message"),
     [
         ({"num_experts_per_tok": 5}, r"`num_experts_per_tok` \(5\) is more than `num_experts` \(4\). Choose 1 to 4"),
-        ({"num_experts_per_tok": 0}, "`num_experts_per_tok` must be at least 1"),
-        ({"num_experts": 0}, "`num_experts` must be at least 1"),
-        ({"router_dim": 0}, "`router_dim` must be at least 1"),
+        ({"num_experts_per_tok": 0}, "`num_experts_per_tok` must be between 1 and 4096; got 0"),
+        ({"num_experts": 0}, "`num_experts` must be between 1 and"),
+        ({"router_dim": 0}, "`router_dim` must be between 1 and"),
         ({"moe_layers": [3]}, "`moe_layers` names layer 3, and there are layers 0 to 2. Layers are counted from 0"),
         ({"moe_layers": [-1]}, "`moe_layers` names layer -1"),
         ({"moe_layers": [1, 1]}, "`moe_layers` names a layer twice"),
         ({"moe_layers": []}, "`moe_layers` is empty.*leave it out and set `moe_placement`"),
-        ({"router_noise": -0.1}, "`router_noise` cannot be negative.*`0` turns it off"),
-        ({"aux_loss_weight": -1.0}, "`aux_loss_weight` cannot be negative"),
-        ({"router_scale": 0.0}, r"`router_scale` \(0.0\) must be above 0"),
+        ({"router_noise": -0.1}, "`router_noise` must be between 0 and 1000; got -0.1"),
+        ({"router_noise": float("nan")}, "`router_noise` must be between 0 and 1000; got nan"),
+        ({"aux_loss_weight": float("inf")}, "`aux_loss_weight` must be between 0 and 1000; got inf"),
+        ({"router_scale": 0.0}, "`router_scale` must be between 1e-06 and 1000000.0; got 0.0"),
         ({"router_scale": 200.0}, r"no more than `router_max_scale` \(100.0\)"),
         ({"num_experts": "six"}, "'num_experts'"),
         ({"moe_layer": [1]}, "no field `moe_layer`. Did you mean `moe_layers`"),
@@ -85,7 +102,7 @@ class TestFromAPlainConfiguration:
         plain = ViTConfig(hidden_size=48, image_size=32, num_hidden_layers=5, id2label={0: "a", 1: "b", 2: "c"})
         config = ViTGMoEConfig.from_vit_config(plain, num_experts=3)
         assert (config.hidden_size, config.image_size, config.num_experts) == (48, 32, 3)
-        assert config.id2label == plain.id2label and config.expert_layers == [2, 4]
+        assert config.id2label == plain.id2label and config.expert_layers == [3, 4]
         assert config.model_type == "vit_gmoe" and not config.distillation_token
 
     def test_new_labels_win(self):

@@ -171,9 +171,9 @@ class TestConfiguration:
     def test_what_does_not_fit_is_refused(self):
         with pytest.raises(ValueError, match="`memory_heads` .4. must divide .* 32 .* 5.*`label_embedding_size=8`"):
             HEAD.model(label_embedding_size=5)
-        with pytest.raises(Exception, match="`real_memory_size` must be at least 1; got 0. `augmentation` turns"):
+        with pytest.raises(Exception, match="`real_memory_size` must be between 1 and 16777216; got 0"):
             HMAConfig(feature_size=8, real_memory_size=0)
-        with pytest.raises(Exception, match="`momentum` lies between 0 and 1"):
+        with pytest.raises(Exception, match="`momentum` must be between 0 and 1"):
             HMAConfig(feature_size=8, momentum=1.5)
         with pytest.raises(Exception, match="augmentation"):
             HMAConfig(feature_size=8, augmentation="all")

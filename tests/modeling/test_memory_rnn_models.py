@@ -40,11 +40,11 @@ class TestConfiguration:
     @pytest.mark.parametrize(
         ("kwargs", "message"),
         [
-            ({"memory_slots": [3, 0]}, "`memory_slots` gives the slots of each domain, at least 1"),
-            ({"hidden_size": 0}, "`hidden_size` must be at least 1"),
-            ({"hidden_dropout_prob": 1.0}, "`hidden_dropout_prob` lies between 0 and 1"),
-            ({"memory_initializer_range": -1}, "`memory_initializer_range` cannot be negative"),
-            ({"memory_key_initializer_range": -1}, "`memory_key_initializer_range` cannot be negative"),
+            ({"memory_slots": [3, 0]}, r"`memory_slots` must be between 1 and 16777216; got \[3, 0\]"),
+            ({"hidden_size": 0}, "`hidden_size` must be between 1 and"),
+            ({"hidden_dropout_prob": 1.0}, "`hidden_dropout_prob` must be between 0 and 0.999; got 1.0"),
+            ({"memory_initializer_range": -1}, "`memory_initializer_range` must be between 0 and"),
+            ({"memory_key_initializer_range": -1}, "`memory_key_initializer_range` must be between 0 and"),
             ({"tie_word_embeddings": True}, "`tie_word_embeddings=True` is refused"),
         ],
     )
