@@ -49,6 +49,7 @@ def vit_gmoe_config(model_type: str = "vit_gmoe", **kwargs):
     sizes = {name: value for name, value in SIZES.items() if name != "max_position_embeddings"}
     # Experts in the first and in the last of three layers, and experts that differ.
     own = {"num_hidden_layers": 3, "initializer_range": 0.2, "num_experts": 4, "router_dim": 8}
+    own |= {} if {"num_hidden_layers", "moe_placement"} & set(kwargs) else {"moe_layers": [0, 2]}
     labels = {"num_labels": 3} if "id2label" not in kwargs else {}
     return config_class(**{**sizes, **IMAGES, **own, **labels, **kwargs})
 

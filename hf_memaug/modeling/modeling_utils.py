@@ -321,9 +321,10 @@ class MemoryModelMixin(_Base):
             )
         refuse_misspelt_fields(cls.config_class, set(kwargs) - _HOW, own_prefixes=("memory_",))
         # An Auto class has moved the keywords into `config`.
-        asked = {name: getattr(config, name) for name in cls.memory_shape_fields if hasattr(config, name)} | kwargs
+        asked = (config.to_dict() if isinstance(config, PreTrainedConfig) else {}) | kwargs
+        stored = cls.config_class.from_dict(stored).to_dict()
         for name in () if kwargs.get("ignore_mismatched_sizes") else cls.memory_shape_fields:
-            if name in asked and asked[name] != stored.get(name, asked[name]):
+            if name in asked and asked[name] != stored[name]:
                 raise ValueError(
                     f"`{name}={asked[name]}` does not fit `{name_or_path}`, whose memory has `{name}={stored[name]}`. "
                     f"Leave `{name}` out to load the memory as it is."

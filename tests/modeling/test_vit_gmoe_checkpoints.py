@@ -94,7 +94,7 @@ class TestUpcycling:
         for seed in (0, 0, 1):
             vit = tiny_vit()
             torch.manual_seed(seed)
-            found.append(ViTGMoEForImageClassification.from_vit(vit).vit.layers[0].moe.router.experts)
+            found.append(ViTGMoEForImageClassification.from_vit(vit).vit.layers[1].moe.router.experts)
         assert torch.equal(found[0], found[1]) and not torch.equal(found[0], found[2])
 
     @pytest.mark.parametrize("kind", ["vit", "deit"])
@@ -152,7 +152,7 @@ class TestCheckpoints:
         model.save_pretrained(tmp_path)
         stored = load_file(tmp_path / "model.safetensors")
         assert set(stored) == set(model.state_dict())
-        assert stored["vit.layers.0.moe.experts.up_proj"].shape == (6, 48, 32)
+        assert stored["vit.layers.1.moe.experts.up_proj"].shape == (6, 48, 32)
 
     def test_the_distillation_token_comes_back(self, tmp_path):
         model = ViTGMoEForImageClassification.from_vit(tiny_deit())
