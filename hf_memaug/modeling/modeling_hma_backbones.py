@@ -27,8 +27,8 @@ from transformers.models.auto.modeling_auto import (
 
 from hf_memaug.configuration.configuration_graph_network import GraphNetworkConfig
 from hf_memaug.configuration.configuration_hma import HMAConfig
-from hf_memaug.layers.processes import has_processes
 from hf_memaug.layers.prompt_tokens import PromptTokens, add_prompt_tokens
+from hf_memaug.layers.real_memory import has_processes
 from hf_memaug.modeling.modeling_graph_network import GraphNetworkModel
 from hf_memaug.modeling.modeling_utils import located, pool_tokens
 
