@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each algorithm against its definition, domain by domain in plain loops."""
 
+from dataclasses import replace
 from itertools import combinations
 
 import pytest
@@ -229,22 +230,9 @@ def test_a_penalty_of_ones_own_adds_something():
 @pytest.mark.parametrize("name", ["irm", "coral", "vrex", "mmd", "fishr"])
 def test_low_precision_is_measured_in_float32(name, tmp_path):
     batch = Encoder(BATCHES["all"]).batch()
-    low = DomainBatch(
-        batch.task_loss,
-        batch.logits.bfloat16(),
-        batch.labels,
-        batch.features.bfloat16(),
-        batch.domain_ids,
-        head_inputs=batch.features.bfloat16(),
-    )
-    rounded = DomainBatch(
-        batch.task_loss,
-        low.logits.float(),
-        batch.labels,
-        low.features.float(),
-        batch.domain_ids,
-        head_inputs=low.features.float(),
-    )
+    logits, features = batch.logits.bfloat16(), batch.features.bfloat16()
+    low = replace(batch, logits=logits, features=features, head_inputs=features)
+    rounded = replace(batch, logits=logits.float(), features=features.float(), head_inputs=features.float())
     penalty = make(name, tmp_path).penalty(low)
     assert penalty.dtype == torch.float32
     torch.testing.assert_close(penalty, make(name, tmp_path).penalty(rounded))

@@ -11,9 +11,10 @@ from transformers import (
     GPT2ForSequenceClassification,
     Trainer,
     TrainingArguments,
+    get_constant_schedule,
 )
 
-from hf_memaug import DomainTrainer
+from hf_memaug import DomainTrainer, DomainTrainingArguments
 from hf_memaug.data.sampling import DomainBalancedSampler
 from training.domain_runs import DOMAINS, domain_trainer, logged, rows, tiny_model
 
@@ -293,14 +294,10 @@ def test_without_arguments_it_is_erm(tmp_path, monkeypatch):
 
 
 def test_what_would_be_ignored_is_refused(tmp_path):
-    import transformers
-
-    from hf_memaug import DomainTrainer, DomainTrainingArguments
-
     arguments = {"output_dir": str(tmp_path), "use_cpu": True, "report_to": []}
     model = tiny_model("kv", 0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    schedule = transformers.get_constant_schedule(optimizer)
+    schedule = get_constant_schedule(optimizer)
     for own in ({"algorithm": "dann"}, {"memory_learning_rate": 1e-3}):
         with pytest.raises(ValueError, match="Give `optimizer_cls_and_kwargs` instead"):
             DomainTrainer(

@@ -6,9 +6,7 @@ import math
 
 import pytest
 import torch
-from torch import nn
 from transformers import Trainer, TrainingArguments
-from transformers.modeling_outputs import SequenceClassifierOutput
 
 from hf_memaug import (
     DomainTrainer,
@@ -19,7 +17,6 @@ from hf_memaug import (
 )
 from hf_memaug.data import DomainDataset, GraphCollator, feature_sizes, generated_graphs, leave_one_domain_out
 from hf_memaug.evaluation.scores import auroc, matthews_correlation
-from hf_memaug.modeling.modeling_graph_network import GraphNetworkPreTrainedModel
 
 SPLIT = leave_one_domain_out(generated_graphs(rows_per_domain=25), "wheel")
 SETTINGS = {
@@ -35,27 +32,11 @@ SETTINGS = {
 }
 
 
-class GraphClassifier(GraphNetworkPreTrainedModel):
-    """The least that can be trained."""
-
-    accepts_loss_kwargs = False
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.graph_network = GraphNetworkModel(config)
-        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
-        self.post_init()
-
-    def forward(self, labels=None, **inputs):
-        logits = self.classifier(self.graph_network(**inputs).pooler_output)
-        loss = None if labels is None else nn.functional.cross_entropy(logits, labels)
-        return SequenceClassifierOutput(loss=loss, logits=logits)
-
-
-def classifier():
+def classifier(num_labels: int = 3) -> HMAForGraphClassification:
     torch.manual_seed(0)
     sizes = feature_sizes(SPLIT.train, SPLIT.dev, SPLIT.test)._asdict()
-    return GraphClassifier(GraphNetworkConfig(num_hidden_layers=2, hidden_size=8, num_labels=3, dropout=0.0, **sizes))
+    network = GraphNetworkModel(GraphNetworkConfig(num_hidden_layers=2, hidden_size=8, dropout=0.0, **sizes))
+    return HMAForGraphClassification.from_backbone(network, augmentation="none", num_labels=num_labels)
 
 
 def test_the_unmodified_trainer(tmp_path):
@@ -90,10 +71,9 @@ def test_the_domain_trainer(tmp_path, algorithm):
 
 def test_the_domain_trainer_joins_graphs_itself(tmp_path):
     settings = {name: value for name, value in SETTINGS.items() if name != "remove_unused_columns"}
-    model = HMAForGraphClassification.from_backbone(classifier().graph_network, augmentation="none", num_labels=3)
     arguments = DomainTrainingArguments(str(tmp_path), **settings)
     noted = SPLIT.train.with_columns(note=["of no use to the model"] * len(SPLIT.train))
-    trainer = DomainTrainer(model, arguments, train_dataset=noted, eval_dataset=SPLIT.dev)
+    trainer = DomainTrainer(classifier(), arguments, train_dataset=noted, eval_dataset=SPLIT.dev)
     assert math.isfinite(trainer.train().training_loss)
     assert "test_wheel_f1" in trainer.predict(SPLIT.test).metrics
 
@@ -101,9 +81,8 @@ def test_the_domain_trainer_joins_graphs_itself(tmp_path):
 def test_scores_of_two_labels_and_of_one(tmp_path):
     two = SPLIT.test.with_columns(label=[min(label, 1) for label in SPLIT.test["label"]])
     two = DomainDataset({name: two[name] for name in two.column_names}, ["cycle", "other"])
-    model = HMAForGraphClassification.from_backbone(classifier().graph_network, augmentation="none", num_labels=2)
     arguments = DomainTrainingArguments(str(tmp_path), **SETTINGS)
-    trainer = DomainTrainer(model, arguments, eval_dataset=two)
+    trainer = DomainTrainer(classifier(2), arguments, eval_dataset=two)
     prediction = trainer.predict(two)
     margins = prediction.predictions[:, 1] - prediction.predictions[:, 0]
     assert prediction.metrics["test_wheel_auroc"] == pytest.approx(auroc(margins, two["label"]))

@@ -76,14 +76,6 @@ def test_features_are_what_the_head_reads(kind, algorithm, tmp_path):
     assert batch.features.std(dim=0).min() > 0, "the same for all images"
 
 
-def test_features_of_a_resnet_are_means_over_the_image(tmp_path):
-    trainer = image_trainer("resnet", tmp_path, algorithm="coral")
-    inputs, batch = one_pass(trainer)
-    last = trainer.model.resnet(inputs["pixel_values"]).last_hidden_state
-    assert last.ndim == 4
-    torch.testing.assert_close(batch.features, last.mean(dim=(2, 3)))
-
-
 @pytest.mark.parametrize("kind", ["gmoe", "vit"])
 def test_fishr_tells_the_head_from_layers_of_the_same_width(kind, tmp_path):
     trainer = image_trainer(kind, tmp_path, algorithm="fishr", config={"num_labels": 32})
