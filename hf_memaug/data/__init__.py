@@ -7,25 +7,12 @@ from hf_memaug.configuration.words import add_words
 from hf_memaug.data.digits import generated_digits, mnist_domains
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.generated import generated_graphs, generated_reviews
-from hf_memaug.data.graphs import (
-    GraphCollator,
-    check_graphs,
-    feature_sizes,
-    load_graphs,
-    tu_graphs,
-    undirected_graph,
-)
+from hf_memaug.data.graphs import GraphCollator, check_graphs, feature_sizes, load_graphs, tu_graphs, undirected_graph
 from hf_memaug.data.images import ImageCollator, check_images, decode_image
 from hf_memaug.data.loading import load_domains
 from hf_memaug.data.molecules import graph_from_smiles, load_molecules, molecule_graphs
 from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
-from hf_memaug.data.splits import (
-    DomainParts,
-    DomainSplit,
-    check_given_splits,
-    leave_one_domain_out,
-    split_domains,
-)
+from hf_memaug.data.splits import DomainParts, DomainSplit, check_given_splits, leave_one_domain_out, split_domains
 from hf_memaug.data.words import new_words, read_word_vectors, word_tokenizer
 
 __all__ = [

@@ -26,7 +26,7 @@ def check_column(dataset, column: str, check: Callable[[Any], Any], broken: str,
     for row in tqdm(range(len(dataset)), desc=f"Checking `{column}`", unit="row", disable=len(dataset) <= 2000):
         try:
             check(dataset[row][column])
-        except ImportError:
+        except ImportError:  # says which extra is missing
             raise
         except Exception as error:  # `datasets` decodes images by itself, and raises what Pillow raises.
             reasons[row] = str(error)

@@ -74,9 +74,8 @@ class DomainCollator:
         self.columns = None if columns is None else frozenset(columns)
 
     def __call__(self, rows: list[dict]) -> dict:
-        kept = rows
-        if self.columns is not None:
-            kept = [{name: row[name] for name in row if name in self.columns} for row in rows]
+        columns = self.columns
+        kept = rows if columns is None else [{name: row[name] for name in row if name in columns} for row in rows]
         batch = self.collator(kept)
         # Rows without a domain can still be predicted.
         batch["domain_ids"] = torch.tensor([self.ids.get(row.get("domain"), -1) for row in rows])

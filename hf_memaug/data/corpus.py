@@ -24,11 +24,8 @@ NO_WORD = -1
 
 def stream_texts(files: Iterable[str | os.PathLike], field: str = "text") -> Iterator[str]:
     """
-    The texts of files, one at a time: a line of a text file (.txt), a row of JSON lines (.jsonl), compressed or not.
-
-    Args:
-        files: the paths.
-        field: the column of JSON lines that holds the text.
+    The texts of files, one at a time: a line of a text file (.txt), or the column `field` of a row of JSON lines
+    (.jsonl), compressed or not.
     """
     for path in map(Path, files):
         if not path.is_file():

@@ -12,7 +12,7 @@ from hf_memaug.data.readers import columns_of
 from hf_memaug.data.vocabulary import CUES, DEGREES, FILLER_WORDS, FILLERS, SAYINGS, SHARED, VOCABULARIES, Vocabulary
 
 # The share of labels that are wrong, of reviews and of graphs.
-NOISE = 0.1
+NOISE, GRAPH_NOISE = 0.1, 0.05
 # With a remark in every review, a bag of words learns only the remarks and falls below chance in a new domain.
 REMARK_RATE = 0.25
 # How often the remark agrees with the label.
@@ -27,7 +27,6 @@ MOTIFS = {
 BASES = ("path", "tree", "ladder", "wheel")
 SIZES = {"small": (8, 13), "medium": (16, 21), "large": (32, 37)}
 MAX_DEGREE = 8
-GRAPH_NOISE = 0.05
 # How often the size is the one that goes with the label.
 GRAPH_SPURIOUS = 0.6
 

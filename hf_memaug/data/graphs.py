@@ -122,8 +122,7 @@ def load_graphs(source: Any, *, broken: str = "refuse", **kwargs) -> DomainDatas
         source (`Any`): rows with `graph`; or with `num_nodes`, `edges` (pairs of nodes, each edge once) and optionally
             `node_labels`. A file of these without a column of domains is one domain of its name.
         broken (`str`, *optional*, defaults to `"refuse"`): see `check_graphs`.
-        kwargs (*optional*):
-            `label`, `domain`, `split`, `labels`, `on_empty` of `load_domains`.
+        kwargs (*optional*): `label`, `domain`, `split`, `labels`, `on_empty` of `load_domains`.
     """
     if holds_edges(source) and Path(source).is_file():
         path = Path(source)

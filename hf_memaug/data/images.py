@@ -5,6 +5,7 @@
 import io
 import os
 import random
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -87,15 +88,13 @@ class ImageCollator:
                 "of the backbone: `AutoImageProcessor.from_pretrained(...)`."
             )
         self.image_processor = image_processor
-        self._size: tuple[int, int] | None = None
 
     def __call__(self, rows: list[dict]) -> dict[str, torch.Tensor]:
         images = [self._decoded(row) for row in rows]
         options = {}
         if SEED_COLUMN in rows[0]:
-            size = self._output_size()
             generators = [random.Random(row[SEED_COLUMN]) for row in rows]
-            images = [augment_image(image, size, one) for image, one in zip(images, generators, strict=True)]
+            images = list(map(augment_image, images, [self._output_size] * len(rows), generators))
             # They have their size already; a processor that cuts off the border would cut once more.
             options = {"do_resize": False, "do_center_crop": False}
         try:
@@ -124,14 +123,13 @@ class ImageCollator:
                 'them out with `broken="skip"`.'
             ) from error
 
+    @cached_property
     def _output_size(self) -> tuple[int, int] | None:
         """Height and width that the processor gives a square image; `None` where it leaves images as they are."""
         if not getattr(self.image_processor, "do_resize", True):
             return None
-        if self._size is None:
-            pixels = self.image_processor(images=[Image.new("RGB", (256, 256))], return_tensors="pt")["pixel_values"]
-            self._size = tuple(pixels.shape[-2:])
-        return self._size
+        pixels = self.image_processor(images=[Image.new("RGB", (256, 256))], return_tensors="pt")["pixel_values"]
+        return tuple(pixels.shape[-2:])
 
 
 def makes_pixel_values(processing_class: Any) -> bool:

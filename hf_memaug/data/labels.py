@@ -14,7 +14,7 @@ LABEL_COLUMNS = ("label", "labels", "label_ids")
 def is_missing(value: Any) -> bool:
     """Whether a cell holds nothing: `None`, NaN, or an empty string."""
     return (
-        value is None or (isinstance(value, float) and value != value) or (isinstance(value, str) and not value.strip())
+        not value.strip() if isinstance(value, str) else value is None or (isinstance(value, float) and value != value)
     )
 
 

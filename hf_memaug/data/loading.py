@@ -6,6 +6,7 @@ import logging
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import compress
 from typing import Any
 
 from hf_memaug.data.domains import INPUT_COLUMNS, DomainDataset
@@ -165,8 +166,7 @@ def _without_empty(columns: Columns, names: ColumnNames, origin: str, on_empty: 
 
 
 def _kept(columns: Columns, keep: list[bool]) -> Columns:
-    rows = [row for row, wanted in enumerate(keep) if wanted]
-    return {name: [values[row] for row in rows] for name, values in columns.items()}
+    return {name: list(compress(values, keep)) for name, values in columns.items()}
 
 
 def _joined(pieces: Sequence[Piece]) -> Columns:

@@ -107,11 +107,9 @@ def load_molecules(source: Any, *, smiles: str = "smiles", broken: str = "refuse
 
     Args:
         source (`Any`): a file, a folder of `<domain>.<split>.*` files, a list of dicts, ...: see `load_domains`.
-        smiles (`str`, *optional*, defaults to `"smiles"`): the column with the SMILES. It is kept under the name
-            `smiles`.
+        smiles (`str`, *optional*, defaults to `"smiles"`): the column with the SMILES, called `smiles` afterwards.
         broken (`str`, *optional*, defaults to `"refuse"`): see `molecule_graphs`.
-        kwargs (*optional*):
-            `label`, `domain`, `split`, `labels`, `on_empty` of `load_domains`.
+        kwargs (*optional*): `label`, `domain`, `split`, `labels`, `on_empty` of `load_domains`.
     """
     # Not as `text`, which is compared without regard to case: in a SMILES, c1ccccc1 and C1CCCCC1 are two molecules.
     text = "text" if smiles == "text" else None

@@ -127,9 +127,6 @@ class SeededRowsSampler(Sampler[tuple[int, int]]):
 
     def __init__(self, sampler: Sampler, seed: int = 0):
         self.sampler, self.seed, self.epoch = sampler, seed, 0
-        if hasattr(sampler, "generator"):
-            # The order of a sampler without epochs must follow from the seed, too.
-            sampler.generator = torch.Generator()
 
     def set_epoch(self, epoch: int) -> None:
         self.epoch = epoch
@@ -141,7 +138,8 @@ class SeededRowsSampler(Sampler[tuple[int, int]]):
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         if hasattr(self.sampler, "generator"):
-            self.sampler.generator.manual_seed(_row_seed(self.seed, self.epoch, "order"))
+            # The order of a sampler without epochs must follow from the seed, too.
+            self.sampler.generator = torch.Generator().manual_seed(_row_seed(self.seed, self.epoch, "order"))
         return ((row, _row_seed(self.seed, self.epoch, place)) for place, row in enumerate(self.sampler))
 
 

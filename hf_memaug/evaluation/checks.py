@@ -15,8 +15,7 @@ def as_numpy(values: Any) -> np.ndarray:
     if hasattr(values, "detach"):
         values = values.detach().cpu()
         # NumPy has no bfloat16.
-        values = values.double() if values.is_floating_point() else values
-        return values.numpy()
+        return (values.double() if values.is_floating_point() else values).numpy()
     return np.asarray(values)
 
 
