@@ -15,7 +15,6 @@ LABELS_FINGERPRINT = "fb0811a8ea691f5332967a42c00658095c6b5e20988aaa01ba62cf8d9c
 
 def word_accuracy(train, test):
     """Accuracy in points of logistic regression on TF-IDF."""
-    pytest.importorskip("sklearn")
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -99,11 +98,6 @@ class TestReviews:
 
 
 class TestDigits:
-    @pytest.fixture(autouse=True)
-    def packages(self):
-        pytest.importorskip("sklearn")
-        pytest.importorskip("PIL")
-
     @pytest.mark.parametrize("kind", ["rotated", "coloured"])
     def test_shape_and_no_digit_twice(self, kind):
         dataset = generated_digits(kind)

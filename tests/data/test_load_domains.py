@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 
+import datasets
 import pytest
 
 from hf_memaug.data import load_domains
@@ -80,14 +81,12 @@ class TestSources:
         self.check(load_domains(tmp_path / "rows.parquet"))
 
     def test_list_and_datasets(self):
-        datasets = pytest.importorskip("datasets")
         self.check(load_domains(ROWS))
         self.check(load_domains(datasets.Dataset.from_list(ROWS)))
         self.check(load_domains(load_domains(ROWS)))
         self.check(load_domains(datasets.Dataset.from_list(ROWS[::-1]).select([2, 1, 0])))
 
     def test_dataset_dict_and_class_labels(self):
-        datasets = pytest.importorskip("datasets")
         features = datasets.Features(
             text=datasets.Value("string"),
             label=datasets.ClassLabel(names=["zero", "one", "two"]),
@@ -103,7 +102,6 @@ class TestSources:
             load_domains(splits, split="test")
 
     def test_datasets_images_stay_encoded(self):
-        datasets = pytest.importorskip("datasets")
         from PIL import Image
 
         rows = {"image": [Image.new("RGB", (4, 4))], "label": [0], "domain": ["x"]}

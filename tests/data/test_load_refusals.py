@@ -66,7 +66,6 @@ class TestRefusedFiles:
             load_domains(path)
 
     def test_parquet_that_is_none(self, tmp_path):
-        pytest.importorskip("pyarrow")
         (tmp_path / "x.parquet").write_bytes(b"text")
         with pytest.raises(ValueError, match="is not a whole Parquet file"):
             load_domains(tmp_path / "x.parquet")

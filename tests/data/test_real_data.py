@@ -69,7 +69,6 @@ def test_known_overlap_of_movie_reviews_with_sst2():
 
 
 def test_images_in_parquet():
-    pytest.importorskip("pyarrow")
     dataset = load_domains(folder("pacs"))
     assert {name: len(part) for name, part in dataset.by_domain().items()} == {
         "art_painting": 2048,
