@@ -5,8 +5,6 @@
 import math
 import random
 
-from PIL import Image, ImageEnhance, ImageOps
-
 # The part of the image's area that a crop keeps, and its width over its height.
 CROP_SCALE = (0.7, 1.0)
 CROP_RATIO = (3 / 4, 4 / 3)
@@ -26,6 +24,8 @@ def augment_image(image, size: tuple[int, int] | None, generator: random.Random)
         size (`tuple[int, int]`, *optional*): height and width of the result. By default those of `image`.
         generator (`random.Random`): where the random numbers come from.
     """
+    from PIL import Image, ImageEnhance, ImageOps
+
     height, width = (image.height, image.width) if size is None else size
     # Cropped first: a resize of the box alone would look at the pixels around it.
     image = image.crop(_crop_box(image.width, image.height, generator))
@@ -54,6 +54,5 @@ def _crop_box(width: int, height: int, generator: random.Random) -> tuple[int, i
 
 def _turned_hue(image, change: float):
     """`change` is a part of the whole circle of hues."""
-    hue, saturation, value = image.convert("HSV").split()
-    hue = hue.point([(level + int(change * 255)) % 256 for level in range(256)])
-    return Image.merge("HSV", (hue, saturation, value)).convert("RGB")
+    hues = [(level + int(change * 255)) % 256 for level in range(256)]
+    return image.convert("HSV").point([*hues, *range(256), *range(256)]).convert("RGB")

@@ -63,7 +63,6 @@ class DomainCollator:
     domain in `domains` (-1 for a domain that is not there, such as the one left out).
 
     Args:
-        collator (`Callable`): makes a batch of a list of rows.
         domains (`Sequence[str]`): the domains, in the order of their ids.
         columns (`Collection[str]`, *optional*): the columns that `collator` gets. By default all.
     """

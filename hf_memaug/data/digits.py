@@ -8,7 +8,6 @@ import zlib
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.readers import columns_of
@@ -30,8 +29,7 @@ def generated_digits(
             30, 45, 60 and 75 degrees.
             `"coloured"`: is the digit below five, with a quarter of the labels wrong and a colour that goes with the
             label in 90, 80 and 10 % of the rows (coloured MNIST).
-        seed (`int`, *optional*, defaults to 0): which digit goes to which domain, and which labels and colours are
-            flipped.
+        seed (`int`, *optional*, defaults to 0): deals out the digits, and flips labels and colours.
         rows_per_domain (`int`, *optional*): rows in each domain. By default as many as there are digits for.
         image_size (`int`, *optional*, defaults to 32): height and width; the digits themselves are 8 by 8.
     """
@@ -96,6 +94,8 @@ def _digit_domains(
 
 
 def _digit_image(pixels, size: int, angle: int, colour: int | None):
+    from PIL import Image
+
     grey = Image.fromarray(pixels).resize((size, size), Image.Resampling.BILINEAR)
     if angle:
         grey = grey.rotate(angle, Image.Resampling.BILINEAR)

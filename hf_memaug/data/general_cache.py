@@ -164,18 +164,28 @@ class GeneralStatesCollator:
         return {**batch, COLUMN: padded}
 
 
-@torch.no_grad()
 def _write_states(path: Path, encoders, rows, tokens: list[int], batch_size: int, progress: bool) -> None:
     """`(tokens, layers, width)` of all rows, one after the other."""
-    config, ends = encoders.config, np.cumsum(tokens)
-    shape = (int(ends[-1]), len(config.states_read), config.hidden_size)
-    array = np.lib.format.open_memmap(path, "w+", np.float16, shape)
-    # Rows of similar length together: padding costs as much as tokens do.
+    ends = np.cumsum(tokens)
+    shape = (int(ends[-1]), len(encoders.config.states_read), encoders.config.hidden_size)
+    # Not a memory map: on a full disk, writing to one ends the process without an error.
+    with open(path, "wb") as file:
+        np.lib.format.write_array_header_1_0(file, {"descr": "<f2", "fortran_order": False, "shape": shape})
+        begin, token_bytes = file.tell(), 2 * shape[1] * shape[2]
+        for row, state in _states_of(encoders, rows, tokens, batch_size, progress):
+            file.seek(begin + int(ends[row] - tokens[row]) * token_bytes)
+            file.write(state.numpy().tobytes())
+
+
+@torch.no_grad()
+def _states_of(encoders, rows, tokens: list[int], batch_size: int, progress: bool) -> Iterator[tuple]:
+    """Each row and its states, short rows first: padding costs as much as tokens do."""
+    config = encoders.config
+    padding = {**dict.fromkeys(_ENCODER_INPUTS, 0), "input_ids": config.pad_token_id or 0}
     order = sorted(range(len(rows)), key=tokens.__getitem__)
     for start in tqdm(range(0, len(order), batch_size), desc="General states", unit="batch", disable=not progress):
         chosen = order[start : start + batch_size]
         given = [{"attention_mask": [1] * tokens[row], **rows[row]} for row in chosen]
-        padding = {**dict.fromkeys(_ENCODER_INPUTS, 0), "input_ids": config.pad_token_id or 0}
         inputs = {
             name: pad_sequence([torch.as_tensor(row[name]) for row in given], True, pad).to(encoders.general.device)
             for name, pad in padding.items()
@@ -189,8 +199,7 @@ def _write_states(path: Path, encoders, rows, tokens: list[int], batch_size: int
                     f"The general encoder's states of row {row} are not finite in fp16, the precision of the cache. "
                     "Train without a cache."
                 )
-            array[ends[row] - tokens[row] : ends[row]] = state[: tokens[row]]
-    array.flush()
+            yield row, state[: tokens[row]]
 
 
 def _is_built(folder: Path, manifest: dict) -> bool:
@@ -254,5 +263,5 @@ def _rows_digest(rows) -> str:
     digest = hashlib.sha256()
     for name in _ENCODER_INPUTS:
         if name in rows[0]:
-            feed(digest, [name, *map(np.asarray, _column(rows, name))])
+            feed(digest, [name, *(np.asarray(values, dtype=np.int64) for values in _column(rows, name))])
     return digest.hexdigest()

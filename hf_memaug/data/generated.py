@@ -42,8 +42,7 @@ def generated_reviews(rows_per_domain: int = 400, domains: Sequence[str] | None 
 
     Args:
         rows_per_domain (`int`, *optional*, defaults to 400): rows in each domain, half of them written as positive.
-        domains (`Sequence[str]`, *optional*): which of the domains to write. A domain's rows do not depend on the
-            others.
+        domains (`Sequence[str]`, *optional*): the domains to write. The rows of one do not depend on the others.
         seed (`int`, *optional*, defaults to 0): which reviews are written.
     """
     names = list(VOCABULARIES) if domains is None else list(domains)

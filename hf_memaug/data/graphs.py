@@ -192,8 +192,6 @@ def feature_sizes(*datasets) -> FeatureSizes:
     """
     sizes: dict[str, list[int]] = {"node_features": [], "edge_features": []}
     for dataset in datasets:
-        if "graph" not in dataset.column_names:
-            raise ValueError(f"`datasets` has no column 'graph'; it has: {listed(dataset.column_names)}.")
         for row, graph in enumerate(dataset["graph"]):
             for name, largest in sizes.items():
                 values = graph.get(name)

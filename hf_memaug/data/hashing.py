@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 
 def image_bytes(image: Any) -> bytes:
@@ -21,7 +20,7 @@ def image_bytes(image: Any) -> bytes:
         return Path(image).read_bytes()
     if isinstance(image, dict) and ("bytes" in image or "path" in image):
         return image_bytes(image["bytes"] if image.get("bytes") is not None else image["path"])
-    if isinstance(image, Image.Image):
+    if hasattr(image, "mode") and hasattr(image, "tobytes"):
         return f"{image.mode}{image.size}".encode() + image.tobytes()
     raise TypeError(f"`image` is a {type(image).__name__}; it must be a path, bytes or a PIL image.")
 
@@ -51,7 +50,7 @@ def _encode(value: Any) -> tuple[str, bytes]:
         return "str", os.fspath(value).encode("utf-8", "surrogatepass")
     if isinstance(value, (bytes, bytearray)):
         return "bytes", bytes(value)
-    if isinstance(value, Image.Image):
+    if hasattr(value, "mode") and hasattr(value, "tobytes"):
         return "image", image_bytes(value)
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         array = np.ascontiguousarray(value)

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image, ImageOps, UnidentifiedImageError
 
 from hf_memaug.data.augmentation import SEED_COLUMN, augment_image
 from hf_memaug.data.broken_rows import check_column
@@ -27,7 +26,7 @@ def decode_image(image: Any):
         image = image["bytes"] if image.get("bytes") is not None else image.get("path")
     if isinstance(image, (str, os.PathLike, bytes, bytearray)):
         return _decoded_file(image)
-    if isinstance(image, Image.Image):
+    if hasattr(image, "mode") and hasattr(image, "convert"):
         return _as_rgb(image)
     raise TypeError(
         f"`image` is a {type(image).__name__}; it must be a path, bytes, a dict with 'bytes' or 'path', or a PIL image."
@@ -35,6 +34,8 @@ def decode_image(image: Any):
 
 
 def _decoded_file(file):
+    from PIL import Image, ImageOps, UnidentifiedImageError
+
     source = io.BytesIO(file) if isinstance(file, (bytes, bytearray)) else file
     try:
         with Image.open(source) as image:
@@ -49,6 +50,8 @@ def _decoded_file(file):
 
 
 def _as_rgb(image):
+    from PIL import Image
+
     if image.mode.startswith("I;16"):
         # Pillow would cut off all above 255, and leave a white image.
         image = Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
@@ -63,8 +66,7 @@ def check_images(dataset, broken: str = "refuse"):
 
     Args:
         dataset (`DomainDataset` or `datasets.Dataset`): rows with `image`.
-        broken (`str`, *optional*, defaults to `"refuse"`): `"refuse"` raises an error that names the broken images;
-            `"skip"` returns the dataset without them and logs a warning.
+        broken (`str`, *optional*, defaults to `"refuse"`): as in `check_graphs`.
     """
     return check_column(dataset, "image", decode_image, broken, "images cannot be decoded")
 
@@ -128,8 +130,8 @@ class ImageCollator:
         """Height and width that the processor gives a square image; `None` where it leaves images as they are."""
         if not getattr(self.image_processor, "do_resize", True):
             return None
-        pixels = self.image_processor(images=[Image.new("RGB", (256, 256))], return_tensors="pt")["pixel_values"]
-        return tuple(pixels.shape[-2:])
+        square = np.zeros((256, 256, 3), dtype=np.uint8)
+        return tuple(self.image_processor(images=[square], return_tensors="pt")["pixel_values"].shape[-2:])
 
 
 def makes_pixel_values(processing_class: Any) -> bool:

@@ -35,9 +35,7 @@ def read_table(path: Path) -> Columns:
     """Reads one file into columns; missing cells are `None`."""
     suffix = table_suffix(path)
     if suffix is None:
-        raise ValueError(
-            f"`source` is {str(path)!r}, an unsupported kind of file. Give one of {listed(TABLE_SUFFIXES)}."
-        )
+        raise ValueError(f"`source` is {str(path)!r}, an unsupported file. Give one of {listed(TABLE_SUFFIXES)}.")
     with readable(path, "source"):
         if suffix == ".parquet":
             columns = _read_parquet(path)

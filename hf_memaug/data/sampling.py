@@ -67,13 +67,11 @@ class EpisodeSampler(Sampler[int]):
     `batches_per_step` small ones.
 
     Args:
-        domains (`Sequence[str]`): the domain of each row.
         episodes (`int`): how often a meta-target is drawn.
         episode_steps (`int`): `T`, the outer steps of an episode.
         inner_steps (`int`): `L`, how often a step's rows repeat before the next step.
         source_rows, target_rows (`int`): rows of one batch from the meta-source domains and from the meta-target.
         batches_per_step (`int`): batches of one step (accumulation steps times processes).
-        seed (`int`): decides everything.
     """
 
     def __init__(

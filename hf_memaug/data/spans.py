@@ -48,7 +48,6 @@ def tokenize_tags(
     are not scored. `cut_off` holds the tags of words beyond `max_length` tokens, for `tags_from_logits`.
 
     Args:
-        rows: rows with `tokens` and `column`.
         tokenizer: a fast tokenizer that pads on the right.
         labels: the names of the tags, in the order of their ids, such as `tag_names(rows)`.
         max_length: the longest row in tokens.

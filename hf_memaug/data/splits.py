@@ -21,8 +21,7 @@ class DomainSplit:
         train (`DomainDataset`): rows of the source domains to train on.
         dev (`DomainDataset`): other rows of the source domains, to select on.
         test (`DomainDataset`): rows of the target domain.
-        sources (`list[str]`): the names of the source domains.
-        target (`str`): the name of the domain left out.
+        sources, target (`list[str]`, `str`): the names of the source domains, and of the domain left out.
     """
 
     train: DomainDataset
@@ -90,8 +89,7 @@ def leave_one_domain_out(
             the target `test`. By default `dev` is taken from the sources' rows, and `test` is every row of the target.
         dev_fraction (`float`, *optional*, defaults to 0.2): the share of each domain's and label's rows that becomes
             `dev` if no `test` is given.
-        seed (`int`, *optional*, defaults to 0): selects the rows of `dev`. The choice in one domain does not depend on
-            the other domains.
+        seed (`int`, *optional*, defaults to 0): selects the rows of `dev`, in each domain for itself.
         on_overlap (`str`, *optional*, defaults to `"raise"`): what to do with rows of `train` or `dev` that are also
             test rows: `"raise"` an error; `"drop"` them (and rows of `train` that are in `dev`); or `"ignore"` them.
     """

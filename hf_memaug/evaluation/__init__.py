@@ -11,9 +11,17 @@ from hf_memaug.lazy import lazy_names
 _EXPORTS = {
     "continual": ("DEFINITIONS", "continual_scores"),
     "domain_selection": ("SELECTIONS", "Choice", "Record", "choose", "read_records", "write_records"),
-    "evaluate_modules": ("METRICS", "load_metric"),
     "per_domain": ("classification_scores", "score_table"),
-    "scores": ("a_distance", "accuracy", "auroc", "macro_f1", "matthews_correlation", "micro_f1"),
+    "scores": (
+        "METRICS",
+        "a_distance",
+        "accuracy",
+        "auroc",
+        "load_metric",
+        "macro_f1",
+        "matthews_correlation",
+        "micro_f1",
+    ),
     "statistics": ("PairedTest", "Summary", "paired_t_test", "summarise"),
     "text_scores": ("answer_scores", "bleu", "entity_f1", "masked_lm_loss"),
 }

@@ -1,17 +1,15 @@
 # Copyright 2026 The hf_memaug authors.
 # SPDX-License-Identifier: Apache-2.0
-"""The scores of `hf_memaug.evaluation.scores` as `evaluate` modules, without a network."""
+"""The scores of `hf_memaug.evaluation.scores` as `evaluate` modules. `load_metric` imports them."""
 
 import inspect
 from collections.abc import Callable
-from typing import Any
 
 import datasets
 import evaluate
 import numpy as np
 
 from hf_memaug.evaluation import scores
-from hf_memaug.evaluation.checks import check_name
 
 _LABELS = datasets.Value("int64")
 
@@ -73,17 +71,3 @@ class ADistance(_ScoreModule):
         if not np.isin(domain, (0, 1)).all():
             raise ValueError("`references` must be 0 for a source row and 1 for a target row.")
         return super()._compute(features[domain == 0], features[domain == 1], **options)
-
-
-METRICS = {"accuracy": Accuracy, "macro_f1": MacroF1, "micro_f1": MicroF1, "a_distance": ADistance}
-
-
-def load_metric(name: str, **load_options: Any) -> evaluate.EvaluationModule:
-    """A score as an `evaluate` module. To combine several, use `evaluate.combine`.
-
-    Args:
-        name: one of `METRICS`.
-        load_options: go to `evaluate.EvaluationModule`: `num_process`, `process_id`, `cache_dir`, ...
-    """
-    check_name("name", name, METRICS)
-    return METRICS[name](**load_options)

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from hf_memaug.evaluation.checks import as_numpy
+from hf_memaug.evaluation.checks import as_numpy, check_name
+
+METRICS = {"accuracy": "Accuracy", "macro_f1": "MacroF1", "micro_f1": "MicroF1", "a_distance": "ADistance"}
 
 
 def accuracy(predictions: Any, references: Any) -> float:
@@ -37,10 +39,7 @@ def micro_f1(predictions: Any, references: Any, *, labels: Sequence | None = Non
 
 
 def matthews_correlation(predictions: Any, references: Any) -> float:
-    """Matthews correlation coefficient, in [-1, 1], of two labels or more (R_K of Gorodkin, 2004); 0 / 0 counts as 0.
-
-    It is 0 for a model that gives every example one label, however many examples have that label.
-    """
+    """Matthews correlation coefficient, in [-1, 1], of two labels or more (R_K of Gorodkin, 2004); 0 / 0 is 0."""
     from sklearn.metrics import matthews_corrcoef
 
     predictions, references = as_numpy(predictions), as_numpy(references)
@@ -54,8 +53,7 @@ def auroc(scores: Any, references: Any) -> float:
     """Area under the ROC curve, in [0, 1]: how often an example of label 1 scores above one of label 0, ties by half.
 
     Args:
-        scores: one number for each example, higher where label 1 is more likely: a probability, or the difference of
-            the two logits.
+        scores: a number for each example, higher where label 1 is more likely.
         references: true labels, 0 or 1; both must occur.
     """
     from sklearn.metrics import roc_auc_score
@@ -106,3 +104,16 @@ def _f1(average: str, predictions: Any, references: Any, labels: Sequence | None
     averaged = None if labels is None else as_numpy(labels).tolist()
     predictions, references = as_numpy(predictions), as_numpy(references)
     return float(f1_score(references, predictions, labels=averaged, average=average, zero_division=0))
+
+
+def load_metric(name: str, **load_options: Any) -> Any:
+    """A score as an `evaluate` module. Needs no network. To combine several, use `evaluate.combine`.
+
+    Args:
+        name: one of `METRICS`.
+        load_options: go to `evaluate.EvaluationModule`: `num_process`, `process_id`, `cache_dir`, ...
+    """
+    check_name("name", name, METRICS)
+    from hf_memaug.evaluation import evaluate_modules
+
+    return getattr(evaluate_modules, METRICS[name])(**load_options)

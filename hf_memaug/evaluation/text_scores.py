@@ -88,8 +88,7 @@ def masked_lm_loss(model, rows: Sequence[dict], collator: Callable, batch_size: 
     Args:
         model: takes what the batches hold but for `labels`, and returns `logits` over the vocabulary.
         rows: such as `hf_memaug.data.corpus.PackedTexts` makes.
-        collator: masks, such as `WholeWordMasking(tokenizer, seed=0)`. With a seed it masks the same tokens whatever
-            the model and the batches: losses of two models can then be compared.
+        collator: masks, such as `WholeWordMasking(tokenizer, seed=0)`. With a seed, models can be compared.
     """
     if not len(rows):
         raise ValueError("`rows` is empty: the corpus has fewer tokens than one row.")
