@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 What grouped experts and CUDA graphs buy: a training step and a forward pass of the families that use them, beside the
 plain model, also under `torch.compile` (`..._compiled`).

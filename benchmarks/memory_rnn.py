@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 What a memory bank costs a recurrent layer: forward and backward pass of a bidirectional LSTM that reads its bank at
 each step, beside `nn.LSTM` of the same size, in one run.

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Two models against each other, in one run: `compare` by the clock, `compare_kernels` by what a GPU does, whatever the
 host that launches it.

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 What a writable memory costs: a forward pass beside the classifier alone, writing beside a pass over the rows, and the
 search for the nearest rows.

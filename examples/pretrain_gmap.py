@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Pre-train a domain encoder for G-MAP by masked language modelling on the text of a domain (DAPT) or a task (TAPT).
 

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """A small RoBERTa with a tokenizer of its own, made on the spot, for machines without a hub."""
 
 from collections.abc import Iterable

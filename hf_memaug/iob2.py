@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """IOB2 tags of named entities: B-TYPE begins an entity, I-TYPE continues it, O is outside."""
 
 from collections.abc import Sequence

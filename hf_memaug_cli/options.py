@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 The own options of each command. A recipe has the same names as keys. `--help` lists the fields of the command's class
 first, then those of its bases, from the last to the first.

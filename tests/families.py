@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 The tiny factories: one for each family. The common tests run over every class of every family in the registry, and find
 here how to build it and what to feed it.

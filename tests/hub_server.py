@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """A small model hub on 127.0.0.1, for tests that push and pull without a network.
 
 It speaks the part of the hub's protocol that `huggingface_hub` uses for model repositories. It was written from the

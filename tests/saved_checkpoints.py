@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Tiny checkpoints of every class that predicts, with their tokenizers or image processors, and an input for each."""
 
 from pathlib import Path

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """What MkDocs is told beside mkdocs.yml: formulas, the pages of the reference, and the sources that pages link to."""
 
 import os

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Figures 1, 4, 5 and 6 of G-MAP, as PNG beside their raw JSON, from the files in docs/results/gmap.
 

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Figure 2 of HMA from docs/results/hma/coloured.json: accuracy on grey digits, for each network and size, over how
 often the colours of the two training domains mislead.

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Figures 3 to 6 of HMA. Of a checkpoint with labelled rows: t-SNE of the synthetic slots and of the rows, what the rows
 of a batch read of each other and of the slots, and what the rows of each class read of each class in the real memory.

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """The parts of the page as HTML, by the macros of `page.html`. Values from users, checkpoints and files are escaped."""
 
 import base64

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """`hf-memaug train`, `compare` and `demo`: methods on the same splits, over targets and seeds."""
 
 import dataclasses

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """`hf-memaug continual`: one model is trained on domain after domain, by several strategies and seeds."""
 
 from collections.abc import Mapping, Sequence

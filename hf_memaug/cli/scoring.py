@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """`hf-memaug evaluate` and `hf-memaug predict`: a checkpoint on rows with labels, and on rows without."""
 
 import contextlib

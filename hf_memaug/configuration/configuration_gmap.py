@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """G-MAP: a domain encoder that reads the memory of a frozen general encoder. Configuration."""
 
 from typing import Any, Literal

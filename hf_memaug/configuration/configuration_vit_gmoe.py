@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """GMoE: a vision transformer with sparse experts in some of its layers. Configuration."""
 
 from typing import Any, Literal

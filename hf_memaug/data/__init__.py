@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Rows from several domains: loading, checking, splitting, and generated data to start with."""
 
 from hf_memaug.configuration.prompting import prompt_tokenizer

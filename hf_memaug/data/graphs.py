@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Rows with a column `graph`: `{"node_features": [[...], ...], "edge_index": [[from, ...], [to, ...]],
 "edge_features": [[...], ...]}`.

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """From labels as people write them (names, ids, "1.0") to ids from 0 to n-1 with names."""
 
 from collections.abc import Mapping, Sequence

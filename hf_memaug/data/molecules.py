@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Molecules as graphs, with the nine features of atoms and three of bonds that OGB (Hu et al., 2020) has."""
 
 from typing import Any

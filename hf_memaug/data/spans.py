@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Rows of named-entity recognition and of extractive question answering, to tokens and back. Rows are dictionaries."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Tokenizers of whole words, for models that are trained from scratch and grow, and the vectors of words."""
 
 from collections.abc import Iterable, Iterator

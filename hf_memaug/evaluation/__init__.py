@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Scores, `evaluate` modules that need no network, paired tests, per-domain tables, and selection among checkpoints.
 
 Every name is imported on first use, and scikit-learn, SciPy, `datasets` and `evaluate` only by the functions that need

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Input checks shared by the evaluation functions: each error names the argument and the fix."""
 
 from collections.abc import Iterable, Mapping

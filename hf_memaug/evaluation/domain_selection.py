@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Which checkpoint of which run counts: the three methods of DomainBed (Gulrajani and Lopez-Paz, 2021, section 3).
 

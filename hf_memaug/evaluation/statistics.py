@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """The paired t-test between two models scored on the same seeds or splits, and summaries. SciPy computes the test.
 
 The difference is always a - b.

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Load any checkpoint with its tokenizer or image processor, predict, and explain what its memory answered."""
 
 from hf_memaug.lazy import lazy_names

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Why a model predicts what it predicts: what its memory answered, and the prediction without the memory."""
 
 from dataclasses import dataclass, field

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """From inputs to predictions, for each kind of model: `(predictor, inputs of a batch)` to predictions."""
 
 import re

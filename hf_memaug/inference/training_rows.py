@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """What a job kept beside its checkpoint: texts (`features.npz`), and who reads which slot (`memory.json`)."""
 
 import json

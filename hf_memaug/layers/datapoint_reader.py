@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """How HMA's rows read memories, and each other (Qiu et al., 2023, sections 3 and 4)."""
 
 import torch

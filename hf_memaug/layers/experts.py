@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """The experts of GMoE: as many feed-forward networks as there are experts (Li et al., 2023, Eq. 3 and section C.2)."""
 
 from collections.abc import Callable

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """From the hidden states of the general encoder to the memory that is read (G-MAP: Wan et al., 2022, section 2.3)."""
 
 from collections.abc import Sequence

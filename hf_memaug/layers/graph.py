@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Message passing between the nodes of many graphs at once, in plain torch: GIN, GCN, the virtual node, pooling."""
 
 from collections.abc import Sequence

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 The steps of a recurrent network with a memory (IDA, Eq. 1 and 2), with a backward pass by hand and in plain torch.
 

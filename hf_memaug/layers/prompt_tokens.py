@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Prompt tokens: learned tokens beside those of the input (Sandler et al., 2022; p-tuning and p-tuning v2)."""
 
 from collections.abc import Iterable

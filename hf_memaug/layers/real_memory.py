@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """The real memory of HMA: the last rows that training has seen (Qiu et al., 2023, section 4.2)."""
 
 import torch

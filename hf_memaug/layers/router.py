@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Which experts read a token, and what keeps them all busy (GMoE: Li et al., 2023, sections 4.1, 4.3 and C.3, C.4)."""
 
 import math

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """What a memory answered, in a form that the app, the report and `hf-memaug predict` can show for every family."""
 
 from collections.abc import Sequence

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """The memory-augmented layer of G-MAP (Wan et al., 2022, section 2.2), and the two it is compared with (4.2)."""
 
 from typing import Any

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """HMA's backbones: any network that gives a feature for each row (Qiu et al., 2023, section 4.1)."""
 
 import copy

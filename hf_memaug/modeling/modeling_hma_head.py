@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """HMA's two memories and its head: features in, logits out (Qiu et al., 2023, section 4)."""
 
 from dataclasses import dataclass

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Classification and generation with progressive memory banks (IDA: Asghar et al., 2020, section 4, appendix C)."""
 
 from dataclasses import dataclass

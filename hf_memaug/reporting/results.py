@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Result files: one row per trained model, so that means and tests can be recomputed, and the tables made from them.
 """

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """The output of a command: progress bars on a terminal, lines elsewhere, JSON lines with `--json`, or errors only."""
 
 import json

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """What can go wrong, and the exit code of each."""
 
 OK, FAILED, USAGE, DATA, INTERRUPTED = 0, 1, 2, 3, 130

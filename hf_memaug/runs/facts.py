@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 What a job keeps for the report besides its scores. The model is run on a sample of the dev and test rows:
 `features.npz` has their features, `memory.json` what was read of the memories, averaged over the rows of each domain.

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Models of graphs: networks by their names, checkpoints of them, and the graphs that they can read."""
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Hyper-parameters of a run: draw 0 is the defaults, the others are random, from the ranges of DomainBed (Gulrajani and
 Lopez-Paz, 2021) where it has them.

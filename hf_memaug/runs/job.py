@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 A job trains, selects and scores one model. `python -m hf_memaug.runs.job FOLDER` runs the job of a folder:
 

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Runs the jobs of a folder: in this process, several at once in processes of their own, or each under torchrun."""
 
 import contextlib

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """How the rows of a job are split into rows to train on, to select on and to score."""
 
 from collections.abc import Mapping, Sequence

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Sweeps by DomainBed's protocol. A job of a sweep is a `train` job with drawn hyper-parameters that records the scores of
 all splits at each evaluation, in `records.jsonl` of its folder.

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """What our trainers add to `Trainer`: memory updates, model cards, exact resuming, and means in the logs."""
 
 import os

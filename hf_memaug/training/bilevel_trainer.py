@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """`BilevelTrainer`: MIL in one call. Learns a memory across the source domains, then a classifier that reads it."""
 
 import copy

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 The exact hyper-gradient of MIL. `theta_g'` was made by steps on the task loss (Eq. 8), which reads the memory as well:
 the inner steps are repeated here with a graph, so that autograd differentiates the domain loss (Eq. 9) through them.

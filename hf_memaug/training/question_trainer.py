@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Trainers for spans: extractive question answering, scored by answers, and tags of words, scored by entities."""
 
 from typing import Any

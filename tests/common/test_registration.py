@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """`import hf_memaug` is all it takes, whatever was imported before and comes after."""
 
 import subprocess
@@ -132,6 +131,6 @@ def test_every_source_file_has_the_licence_header():
     files = [p for folder in ("hf_memaug", "tests", "examples", "benchmarks") for p in (root / folder).rglob("*.py")]
     files.append(root / "setup.py")
     # The year also keeps transformers' test of missing weights from skipping our configurations.
-    header = re.compile(r"# Copyright 20(2[3-9]|[3-9]\d) .*\n# SPDX-License-Identifier: Apache-2.0\n")
+    header = re.compile(r"# Copyright 20(2[3-9]|[3-9]\d) .* SPDX-License-Identifier: Apache-2.0\n")
     assert len(files) > 40
     assert not [str(path) for path in files if not header.match(path.read_text())]

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Every Python block of README and of every page is run, in the order of the page and with what the blocks before it have
 made, in a folder with some reviews, some images and tiny checkpoints. A block that cannot be run says why, in a comment

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Entities, answers and BLEU-2 by hand; the loss of a masked language model is the mean over masked tokens."""
 
 import math

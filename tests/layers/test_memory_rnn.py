@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Section 3.1 of IDA word by word, against the network's fast steps; and Theorem 1 under its own assumptions."""
 
 import math

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Prompt tokens at the input or at every layer (PROMPT-P and PROMPT-A of HMA's Table 1), and what Table 2 freezes."""
 
 import copy

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """A plain vision transformer becomes a GMoE that says the same (C.2), and checkpoints work wherever ViT's do."""
 
 import pytest

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Result files keep what is written, and every mean and test can be recomputed by hand."""
 
 import json

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """A kind of job without training: seed 7 fails, seed 8 runs until it is asked to stop. It needs its `start`."""
 
 import os

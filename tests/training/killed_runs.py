@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 One run of each trainer, killed in the middle and resumed, as a script: it trains in forks of itself, which share what
 takes long to import. Prints the checkpoints of each and whether the weights are equal.

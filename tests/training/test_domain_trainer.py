@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """`DomainTrainer`: what it trains, what it scores, and what it refuses. For its runs: test_domain_trajectory.py."""
 
 import numpy as np

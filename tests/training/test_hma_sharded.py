@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """HMA's momentum encoder where FSDP2 or DeepSpeed spread the parameters over processes."""
 
 import sys

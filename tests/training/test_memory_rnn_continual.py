@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Memory RNNs and HMA's models in `ContinualTrainer`: every strategy of the paper, on the family it is of."""
 
 import pytest

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Encoder-decoders, and rows with a label for each token, in `DomainTrainer` and `ContinualTrainer`."""
 
 import json

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Tags: a step learns from each tagged word alike, in however many batches and processes and by whichever trainer. Also a
 script, so that it can be started under torchrun.

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """What to minimise on a batch from several domains. An algorithm is one class, and one row in `ALGORITHMS`."""
 
 from hf_memaug.training.algorithms.base import ERM

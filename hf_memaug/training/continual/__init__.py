@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """How a model takes in one domain after another. A strategy is one class, and one row in `STRATEGIES`."""
 
 from hf_memaug.training.continual.base import FineTuning, InDomain, MultiTask

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """What `ContinualTrainer` asks of a strategy, the plainest one, and the two references of the paper's tables."""
 
 from collections.abc import Sequence

@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Strategies that make the model larger before each new domain, and then train all of it (Algorithm 1)."""
 
 from collections.abc import Iterator

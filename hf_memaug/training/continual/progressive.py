@@ -1,5 +1,4 @@
-# Copyright 2026 The hf_memaug authors.
-# SPDX-License-Identifier: Apache-2.0
+# Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
 Progressive networks (Rusu et al., 2016) for any classifier, and for encoder-decoders: a column for each domain, the
 earlier ones frozen.
