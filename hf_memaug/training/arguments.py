@@ -59,6 +59,12 @@ class DomainTrainingArguments(TrainingArguments):
             "`save_model` stores their features, not the rows."
         },
     )
+    early_stopping_patience: int | None = field(
+        default=None,
+        metadata={
+            "help": "Evaluations in a row without a better score after which the training stops (default: never)."
+        },
+    )
     cuda_graphs: bool = field(
         default=False,
         metadata={
@@ -109,10 +115,24 @@ class DomainTrainingArguments(TrainingArguments):
                 "`balanced_batches`: set `balanced_batches=False`, or leave the strategy out."
             )
         algorithm.check(self)
+        self._check_early_stopping()
         if self.cuda_graphs:
             self._check_cuda_graphs()
         if self.fp16 and self.device.type == "cpu":
             raise ValueError("`fp16=True` needs a GPU, and there is a CPU. Leave it out.")
+
+    def _check_early_stopping(self):
+        patience = self.early_stopping_patience
+        if patience is not None and patience < 1:
+            raise ValueError(f"`early_stopping_patience` is {patience}; it must be 1 or more, or left out.")
+        if patience is not None and not self.load_best_model_at_end:
+            chooses = ALGORITHMS[self.algorithm].chooses_by_evaluation
+            raise ValueError(
+                f'`early_stopping_patience` is not supported by `algorithm="{self.algorithm}"`. Leave it out.'
+                if chooses
+                else "`early_stopping_patience` needs evaluations to choose by: set `load_best_model_at_end=True`, and "
+                "`eval_strategy`, or leave it out."
+            )
 
     def _check_cuda_graphs(self):
         reasons = {

@@ -120,9 +120,14 @@ class BaseTrainer(Trainer):
         if state and self.args.should_save:
             torch.save(state, os.path.join(folder, METHOD_STATE))
 
+    @property
+    def is_over(self) -> bool:
+        """Whether no step follows, also after resuming."""
+        return self.state.global_step >= self.state.max_steps
+
     def get_batch_samples(self, epoch_iterator, num_batches, device):
         # `Trainer` (5.22) takes one step too many from a checkpoint of the last step if no epoch ends there.
-        if self.state.global_step >= self.state.max_steps:
+        if self.is_over:
             self.control.should_training_stop = True
             return [], None
         return super().get_batch_samples(epoch_iterator, num_batches, device)

@@ -172,7 +172,7 @@ class BilevelTrainer(DomainTrainer):
         args.output_dir = str(self.meta_folder)
         args.max_steps = args.meta_steps
         args.eval_strategy = IntervalStrategy.NO
-        args.load_best_model_at_end = False
+        args.load_best_model_at_end, args.early_stopping_patience = False, None
         args.eval_on_start = False
         # Loggers are among the callbacks.
         args.report_to = []

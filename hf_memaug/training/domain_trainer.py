@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch.utils.data import DataLoader
-from transformers import EvalPrediction
+from transformers import EarlyStoppingCallback, EvalPrediction
 
 from hf_memaug.data.collators import DomainCollator
 from hf_memaug.data.messages import listed
@@ -99,6 +99,9 @@ class DomainTrainer(BaseTrainer):
         self._reads_texts = is_given or self.takes_texts
         if not self._reads_texts:
             check_tokenized(train_dataset=train_dataset, eval_dataset=eval_dataset)
+        callbacks = [RunGuard(), *(callbacks or ())]
+        if args.early_stopping_patience and not any(isinstance(one, EarlyStoppingCallback) for one in callbacks):
+            callbacks.append(EarlyStoppingCallback(args.early_stopping_patience))
         data_collator = choose_collator(args, data_collator, processing_class, train_dataset, eval_dataset)
         super().__init__(
             model=model,
@@ -108,7 +111,7 @@ class DomainTrainer(BaseTrainer):
             eval_dataset=eval_dataset,
             processing_class=processing_class,
             compute_metrics=self._score_by_domain,
-            callbacks=[RunGuard(), *(callbacks or ())],
+            callbacks=callbacks,
             **kwargs,
         )
         share_label_names(self.model, train_dataset, eval_dataset)
@@ -270,11 +273,24 @@ class DomainTrainer(BaseTrainer):
 
     def method_state(self) -> dict:
         state = self.algorithm.state_dict()
-        return {"algorithm": self.args.algorithm, "domains": self.domains, "algorithm_state": state}
+        found = {"algorithm": self.args.algorithm, "domains": self.domains, "algorithm_state": state}
+        return {**found, "without_improvement": [one.early_stopping_patience_counter for one in self._early_stopping]}
 
     def load_method_state(self, state: dict) -> None:
         check_resumable(state, self.args.algorithm, self.domains)
         self.algorithm.load_state_dict(state["algorithm_state"])
+        # `Trainer` (5.22) would restore its own control too, which may say to stop.
+        for one, count in zip(self._early_stopping, state.get("without_improvement", ()), strict=False):
+            one.early_stopping_patience_counter = count
+
+    @property
+    def _early_stopping(self) -> list[EarlyStoppingCallback]:
+        return [one for one in self.callback_handler.callbacks if isinstance(one, EarlyStoppingCallback)]
+
+    @property
+    def is_over(self) -> bool:
+        stops = (one.early_stopping_patience_counter >= one.early_stopping_patience for one in self._early_stopping)
+        return super().is_over or any(stops)
 
     # Evaluation
 

@@ -354,3 +354,25 @@ def test_rows_of_like_length_are_trained_together_and_scored_in_their_order(tmp_
     trainer.train()
     lengths = [batch["attention_mask"].shape[1] for batch in trainer.get_train_dataloader()]
     assert lengths == sorted(lengths, reverse=True)
+
+
+def test_early_stopping_counts_on_after_resuming(tmp_path):
+    def trainer():
+        # Without learning, the first evaluation stays the best.
+        often = {"eval_strategy": "steps", "save_strategy": "steps", "eval_steps": 1, "save_steps": 1, "max_steps": 9}
+        best = {"load_best_model_at_end": True, "metric_for_best_model": "eval_f1", "early_stopping_patience": 3}
+        return domain_trainer("bert", tmp_path, evaluate=rows(9, 2), learning_rate=0.0, **often, **best)
+
+    for resume in (None, str(tmp_path / "checkpoint-3"), str(tmp_path / "checkpoint-4")):
+        stopped = trainer()
+        stopped.train(resume_from_checkpoint=resume)
+        assert stopped.state.global_step == 4 and stopped.state.best_global_step == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [({"early_stopping_patience": 0}, "is 0; it must be 1"), ({"early_stopping_patience": 1}, "needs evaluations")],
+)
+def test_early_stopping_without_anything_to_choose_by(tmp_path, given, said):
+    with pytest.raises(ValueError, match=f"`early_stopping_patience` {said}"):
+        domain_trainer("bert", tmp_path, **given)
