@@ -19,6 +19,7 @@ from hf_memaug.runs.methods import Chosen, chosen
 from hf_memaug.runs.rows import data_name
 from hf_memaug.runs.settings import arguments_class
 from hf_memaug.training.algorithms import ALGORITHMS
+from hf_memaug.training.class_weights import class_weights
 from hf_memaug.training.continual import STRATEGIES
 
 
@@ -31,7 +32,13 @@ def training_arguments(job: Job, folder: Path, train: DomainDataset):
         fixed = _continual_arguments(job, given)
     else:
         fixed = (_sweep_arguments if "draw" in job.protocol else _train_arguments)(job, one, train, given)
-    return make_arguments(trainer, {**common_arguments(folder, seed_of(job)), **fixed, **given})
+    found = make_arguments(trainer, {**common_arguments(folder, seed_of(job)), **fixed, **given})
+    if found.class_weights is not None:
+        try:
+            class_weights(found.class_weights, train, train.num_labels)
+        except ValueError as error:
+            raise CommandError(str(error)) from error
+    return found
 
 
 def make_arguments(trainer: str, fields: Mapping[str, Any]):

@@ -12,6 +12,7 @@ from transformers import TrainingArguments
 from hf_memaug.suggestions import of_these
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.algorithms.base import Limits
+from hf_memaug.training.class_weights import parsed_class_weights
 from hf_memaug.training.continual import STRATEGIES
 
 
@@ -57,6 +58,13 @@ class DomainTrainingArguments(TrainingArguments):
         metadata={
             "help": "How many rows of the source domains protect them when rows are written to a writable memory. "
             "`save_model` stores their features, not the rows."
+        },
+    )
+    class_weights: list[float] | str | None = field(
+        default=None,
+        metadata={
+            "help": "How much the rows of each class count in the loss: balanced (all classes alike), or a number for "
+            "each class, such as 1,2.5. They are scaled to a mean of 1 over the training rows."
         },
     )
     early_stopping_patience: int | None = field(
@@ -116,6 +124,7 @@ class DomainTrainingArguments(TrainingArguments):
             )
         algorithm.check(self)
         self._check_early_stopping()
+        self.class_weights = parsed_class_weights(self.class_weights)
         if self.cuda_graphs:
             self._check_cuda_graphs()
         if self.fp16 and self.device.type == "cpu":
@@ -190,6 +199,8 @@ class BilevelTrainingArguments(DomainTrainingArguments):
         for name, reason in (fixed | exact if self.hypergradient == "exact" else fixed).items():
             if getattr(self, name):
                 raise ValueError(f"`{name}` is not supported: {reason}. Leave it out.")
+        if self.class_weights is not None:
+            raise ValueError("`class_weights` is not supported by `BilevelTrainer`. Leave it out.")
 
     @property
     def meta_steps(self) -> int:
@@ -233,6 +244,7 @@ class ContinualTrainingArguments(DomainTrainingArguments):
             ("algorithm", self.algorithm != "erm", "`strategy` sets the loss"),
             ("guard_rows", self.guard_rows, '`strategy="write"` has them in `strategy_kwargs`'),
             ("cuda_graphs", self.cuda_graphs, "models grow"),
+            ("class_weights", self.class_weights is not None, "`strategy` sets the loss"),
         ):
             if given:
                 raise ValueError(f"`{name}` is not supported by `ContinualTrainer`: {reason}. Leave it out.")

@@ -32,6 +32,7 @@ from hf_memaug.training.checks import (
     is_known,
     share_label_names,
 )
+from hf_memaug.training.class_weights import class_weights
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, domains_of, joined
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
 from hf_memaug.training.guard_rows import check_guard_rows, save_guard_rows
@@ -139,6 +140,10 @@ class DomainTrainer(BaseTrainer):
             )
         if args.guard_rows:
             check_guard_rows(self)
+        self.class_weights: torch.Tensor | None = None
+        if args.class_weights is not None and train_dataset is not None:
+            weights = class_weights(args.class_weights, train_dataset, self.model.config.num_labels)
+            self.class_weights = weights.to(args.device)
         self.add_callback(AlgorithmCallback(self))
         self._graphed_loss = GraphedFunction(self._loss_and_gradients)
         # Of the last forward pass, where `loss` is more than that.

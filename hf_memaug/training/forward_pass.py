@@ -28,7 +28,7 @@ class DomainBatch:
         step: how many optimizer steps were made before this one.
         head_inputs: `(rows, width)`, what the head's last layer reads; `None` unless the algorithm has
             `needs_head_inputs`.
-        label_smoothing: that of `task_loss`.
+        label_smoothing, class_weights: those of `task_loss`.
     """
 
     task_loss: torch.Tensor
@@ -40,6 +40,7 @@ class DomainBatch:
     step: int = 0
     head_inputs: Any = None
     label_smoothing: float = 0.0
+    class_weights: Any = None
 
     def shares(self, domains: int) -> tuple[torch.Tensor, torch.Tensor]:
         """
@@ -60,7 +61,8 @@ class DomainBatch:
                 'that looks at the loss of the batch alone, such as "erm" or "swad".'
             )
         labels = self.labels if labels is None else labels
-        return F.cross_entropy(self.logits.float(), labels, reduction="none", label_smoothing=self.label_smoothing)
+        losses = F.cross_entropy(self.logits.float(), labels, reduction="none", label_smoothing=self.label_smoothing)
+        return losses if self.class_weights is None else losses * self.class_weights[labels]
 
     def rest_of_loss(self) -> torch.Tensor:
         """What the model adds to the mean cross-entropy by itself, such as what keeps its experts busy."""
@@ -97,11 +99,8 @@ class ForwardPass:
                 f"`{type(self.model).__name__}` has {len(features[0])} for {len(domain_ids)} rows (pairs of texts have "
                 'two). Choose an algorithm that reads the loss alone, such as "erm" or "vrex".'
             )
-        task_loss = self.trainer.task_loss(outputs, inputs)
-        if self.task_loss is None:
-            self.task_loss = task_loss.detach()
-        return DomainBatch(
-            task_loss=task_loss,
+        batch = DomainBatch(
+            task_loss=self.trainer.task_loss(outputs, inputs),
             logits=logits_of(outputs, 1),
             # Questions have none.
             labels=inputs.get("labels"),
@@ -111,6 +110,13 @@ class ForwardPass:
             head_inputs=head_inputs[-1] if head_inputs else None,
             label_smoothing=self.trainer.args.label_smoothing_factor,
         )
+        if self.trainer.class_weights is not None:
+            # Not divided by the weights of the batch, so that accumulated batches add up to one large batch.
+            rest, batch.class_weights = batch.rest_of_loss(), self.trainer.class_weights
+            batch.task_loss = batch.row_losses().mean() + rest
+        if self.task_loss is None:
+            self.task_loss = batch.task_loss.detach()
+        return batch
 
     def averaged(self, gradient: torch.Tensor) -> torch.Tensor:
         """A gradient's mean over the processes."""
