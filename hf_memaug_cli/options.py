@@ -91,6 +91,8 @@ class ProtocolOptions(ModelOptions):
     evaluations: int = option(5, "evaluations in a run; the best one counts", "N")
     keep: str = option("best", "checkpoints to keep: best of a method and target (default), all, none", "WHAT")
     processes: int = option(1, "processes of each job, started by torchrun", "N")
+    lora: bool = option(False, "train LoRA adapters, merged at the end; --lora-rank: 16")
+    lora_rank: int = option(16, "rank of --lora", "N", hidden=True)
 
 
 @dataclass(kw_only=True)

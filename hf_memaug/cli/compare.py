@@ -23,6 +23,7 @@ from hf_memaug.runs.display import Display
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.graphs import check_backbone
 from hf_memaug.runs.job import NONE, Job
+from hf_memaug.runs.lora import check_lora
 from hf_memaug.runs.methods import ERM, Chosen, all_methods, check_method, check_variants, chosen
 from hf_memaug.runs.settings import option_name, trainer_settings
 from hf_memaug.runs.splits import check_splits, split_rows
@@ -97,6 +98,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
             f"`--data` has one domain only, {rows.domains[0]!r}, so that none is left to train on. Name the column of "
             "domains with `--domain`, or use `--target none`, with `--test-split` for the rows to test on."
         )
+    check_lora(options, several.values(), kind)
     every = [part for part in (rows, held_out, dev) if part is not None]
     check_backbone(options.backbone, kind, every, settings)
     for one in several.values():
@@ -208,6 +210,7 @@ def _plan(
                 **protocol,
                 **({"extra_steps": extra} if extra and one.method.trainer != "bilevel" and not one.shots else {}),
                 **({"shots": one.shots} if start else {}),
+                **({"lora": options.lora_rank} if options.lora and not one.shots else {}),
             },
             start=_job_name(several[start], target, seed) if start and one.shots else None,
         )

@@ -45,7 +45,8 @@ def check_options(options: Any) -> None:
         value = getattr(options, name, None)
         if value is not None and value not in allowed:
             raise UsageError(f"`{option_name(name)}` is {value!r}. {did_you_mean(value, allowed)}")
-    for name in ("jobs", "processes", "evaluations", "trials", "draws", "steps", "checkpoint_every", "max_length"):
+    counts = ("jobs", "processes", "evaluations", "trials", "draws", "steps", "checkpoint_every", "max_length")
+    for name in (*counts, "lora_rank"):
         value = getattr(options, name, None)
         if value is not None and value < 1:
             raise UsageError(f"`{option_name(name)}` is {getattr(options, name)}; it must be 1 or more.")

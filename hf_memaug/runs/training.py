@@ -15,6 +15,7 @@ from hf_memaug.runs.building import Parts, build_model, parameter_counts, proces
 from hf_memaug.runs.cards import DEV_SCORES, keep_checkpoint
 from hf_memaug.runs.errors import CommandError
 from hf_memaug.runs.job import Job, job_folder
+from hf_memaug.runs.lora import add_lora
 from hf_memaug.runs.methods import chosen
 from hf_memaug.runs.progress import Steps
 from hf_memaug.runs.small_models import SMALL, small_backbone
@@ -51,6 +52,7 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     set_seed(seed_of(job))
     others = [part for name, part in parts.items() if name != "train"]
     model = build_model(one, Parts(backbone, train, processor, job.general, settings, others, job.vectors))
+    adapters = add_lora(model, job.protocol["lora"]) if "lora" in job.protocol else None
     max_length = job.protocol.get("max_length")
     if max_length is not None and hasattr(processor, "model_max_length"):
         # It is saved with the tokenizer, so that a checkpoint reads texts as in training.
@@ -75,9 +77,12 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     if one.method.trains:
         # `BilevelTrainer` finds the phase and the checkpoint itself.
         trainer.train(resume_from_checkpoint=is_bilevel or last_complete_checkpoint(arguments.output_dir))
+    counts = parameter_counts(model)
+    if adapters is not None:
+        adapters.merge_and_unload()
     steps.say({"event": "scoring"})
     record = recorder.result() if recorder is not None else _scored(job, trainer, ready)
-    record |= {**parameter_counts(model), "checkpoint": None}
+    record |= {**counts, "checkpoint": None}
     if job.keep != "none":
         sources = (parts["dev"] if job.start else train).domains
         keep_checkpoint(job, trainer, folder / "checkpoint", record, sources)
