@@ -72,7 +72,7 @@ class ColumnOptions(MoleculeOptions):
 
 @dataclass(kw_only=True)
 class DataOptions(RowsOptions, LabelsOptions, ColumnOptions):
-    task: str = option("classes", "classes (default), tags, questions, replies: `hf-memaug options columns`", "NAME")
+    task: str = option("classes", "classes (default), labels, numbers, tags, questions, replies", "NAME")
     test_split: str | None = option(None, "split to select and test on", "NAME")
     on_overlap: str = option("raise", "training rows in the test: raise, drop, drop_dev, ignore", "WHAT")
 
@@ -92,7 +92,7 @@ class ProtocolOptions(ModelOptions):
     keep: str = option("best", "checkpoints to keep: best of a method and target (default), all, none", "WHAT")
     processes: int = option(1, "processes of each job, started by torchrun", "N")
     lora: bool = option(False, "train LoRA adapters, merged at the end; --lora-rank: 16")
-    lora_rank: int = option(16, "rank of --lora", "N", hidden=True)
+    lora_rank: int | None = option(None, "--lora with adapters of this rank", "N", hidden=True)
 
 
 @dataclass(kw_only=True)

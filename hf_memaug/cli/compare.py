@@ -210,7 +210,7 @@ def _plan(
                 **protocol,
                 **({"extra_steps": extra} if extra and one.method.trainer != "bilevel" and not one.shots else {}),
                 **({"shots": one.shots} if start else {}),
-                **({"lora": options.lora_rank} if options.lora and not one.shots else {}),
+                **({"lora": options.lora_rank or 16} if (options.lora or options.lora_rank) and not one.shots else {}),
             },
             start=_job_name(several[start], target, seed) if start and one.shots else None,
         )

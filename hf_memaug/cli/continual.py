@@ -35,7 +35,7 @@ from hf_memaug.runs.graphs import check_backbone, check_values
 from hf_memaug.runs.job import NONE, Job
 from hf_memaug.runs.methods import ERM, SET_BY_OPTIONS, Chosen, check_method, check_strategy, chosen
 from hf_memaug.runs.settings import option_name
-from hf_memaug.runs.tasks import TAGS, TASKS, check_task, check_types, in_words, kind_of
+from hf_memaug.runs.tasks import PLAIN_TASKS, TAGS, TASKS, check_task, check_types, in_words, kind_of
 from hf_memaug.training import ContinualRecord
 from hf_memaug.training.continual import STRATEGIES
 from hf_memaug.training.continual.record import RECORD_FILE
@@ -45,6 +45,8 @@ from hf_memaug.training.continual.rows import check_all_labels
 def continual(call) -> int:
     options = call.options
     check_task(options)
+    if options.task in PLAIN_TASKS:
+        raise UsageError(f"`--task` {options.task} is not supported by `continual`. Use `hf-memaug train`.")
     options.metric = options.metric or (metrics_of(options.task)[0] if options.task in TASKS else "accuracy")
     check_options(options)
     if not 0 <= options.dev_fraction < 1:

@@ -41,12 +41,12 @@ def evaluate(call) -> int:
     from hf_memaug.runs import rows as data
     from hf_memaug.runs.cards import metric_name
     from hf_memaug.runs.splits import prepared as prepared_rows
-    from hf_memaug.runs.tasks import CLASSES, TASKS, check_task, in_words, kind_of, trainer_of
+    from hf_memaug.runs.tasks import CLASSES, TASKS, check_task, in_words, kind_of, task_of, trainer_of
     from hf_memaug.runs.training import scores_of
     from hf_memaug.training import DomainTrainingArguments
 
     options, predictor = call.options, _load(call, dtype="auto")
-    kind, config = predictor.kind, predictor.config
+    kind, config = task_of(predictor.kind, predictor.config), predictor.config
     if kind == "words":
         raise UsageError("`checkpoint` fills masks, which `evaluate` does not score. Use `predict`.")
     options.task = kind if kind in TASKS else CLASSES
@@ -145,7 +145,8 @@ def _csv_writer(out) -> Callable[[int, dict], Any]:
 
 
 def as_line(row: Mapping[str, Any], prediction: Prediction, top_k: int = 1) -> dict[str, Any]:
-    """A row and its prediction as one JSON line. `top_k`: labels that are given, 0 for all."""
+    """A row and its prediction as one JSON line. `top_k`: labels that are given, 0 for all. Of a multi-label model, 1
+    gives those above 0.5."""
     shown = {name: value for name, value in row.items() if isinstance(value, (str, int))}
     if prediction.kind == "reply":
         return {**shown, "reply": prediction.text}
@@ -165,7 +166,12 @@ def as_line(row: Mapping[str, Any], prediction: Prediction, top_k: int = 1) -> d
     if prediction.kind == "words":
         masks = [[{"word": word, "score": round(score, 6)} for word, score in words] for words in prediction.masks]
         return {**shown, "masks": masks}
-    labels = [{"label": label, "score": round(score, 6)} for label, score in prediction.scores[: top_k or None]]
+    if prediction.kind == "number":
+        return {**shown, "number": round(prediction.scores[0][1], 6)}
+    labels = [{"label": label, "score": round(score, 6)} for label, score in prediction.scores]
+    if prediction.kind == "independent" and top_k == 1:
+        return {**shown, "labels": [label for label in labels if label["score"] > 0.5]}
+    labels = labels[: top_k or None]
     return {**shown, **labels[0], **({"labels": labels} if top_k != 1 else {})}
 
 

@@ -27,6 +27,7 @@ def load_domains(
     split: str | None = None,
     labels: Sequence[str] | None = None,
     on_empty: str = "raise",
+    values: str | None = None,
 ) -> DomainDataset:
     """
     Loads rows from several domains and checks them before training.
@@ -49,6 +50,7 @@ def load_domains(
             source brings; else the ids found, or the names found in sorted order.
         on_empty (`str`, *optional*, defaults to `"raise"`): what to do with rows whose input is empty: `"raise"` or
             `"drop"`.
+        values (`str`, *optional*): a column to keep as it is under the name `values`, such as one with numbers.
 
     The columns named by `text`, `text_pair`, `label` and `domain` get these names; other columns are kept as they are.
     """
@@ -56,7 +58,7 @@ def load_domains(
         raise ValueError(f"`on_empty` is {on_empty!r}; it must be 'raise' or 'drop'.")
     if domain is None:
         source, domain = source if type(source) is dict else {"all": source}, "domain"
-    names = {"text": text, "text_pair": text_pair, "label": label, "domain": domain}
+    names = {"text": text, "text_pair": text_pair, "label": label, "domain": domain, "values": values}
     pieces = [_finish(piece, names, split, on_empty) for piece in find_pieces(source, names, split)]
     columns = _joined(pieces)
     if label is None:
@@ -124,6 +126,7 @@ def _renamed(columns: Columns, origin: str, names: ColumnNames) -> Columns:
         ("label", "the class, or pass `label=None` for unlabelled rows."),
         ("text", "the text, or pass `text=None` for rows without text."),
         ("text_pair", "the second text."),
+        ("values", "the labels or the number."),
     ):
         name = names[option]
         if name is not None and name not in columns and not (option == "text" and has_other_input):

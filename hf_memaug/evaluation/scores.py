@@ -65,6 +65,19 @@ def auroc(scores: Any, references: Any) -> float:
     return float(roc_auc_score(references, as_numpy(scores)))
 
 
+def r2(predictions: Any, references: Any) -> float:
+    """Coefficient of determination of numbers, 1 at best; 0 where all references are equal."""
+    predictions, references = as_numpy(predictions), as_numpy(references)
+    total = np.square(references - references.mean()).sum()
+    return float(1 - np.square(references - predictions).sum() / total) if total else 0.0
+
+
+def pearson(predictions: Any, references: Any) -> float:
+    """Pearson's correlation of numbers, in [-1, 1]; 0 where one side is constant."""
+    first, second = (as_numpy(one).astype(float) for one in (predictions, references))
+    return float(np.corrcoef(first, second)[0, 1]) if first.std() and second.std() else 0.0
+
+
 def a_distance(source_features: Any, target_features: Any, *, seed: int = 0) -> float:
     """Proxy A-distance 2 (1 - 2ε) between two sets of feature vectors, clamped to [0, 2].
 

@@ -12,7 +12,8 @@ from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
 # Metrics that `Trainer` logs as fractions, and that are reported in points.
-FRACTIONS = ("accuracy", "macro_f1", "micro_f1", "f1", "precision", "recall", "mcc", "auroc", "exact_match")
+FRACTIONS = ("accuracy", "macro_f1", "micro_f1", "f1", "precision", "recall", "mcc", "auroc", "exact_match",
+             "r2", "pearson")  # fmt: skip
 # What run folders and result files say of the process that made them.
 MADE_WITH = ("device", "python", "torch", "transformers", "hf_memaug")
 

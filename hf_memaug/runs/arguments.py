@@ -18,6 +18,7 @@ from hf_memaug.runs.job import Job
 from hf_memaug.runs.methods import Chosen, chosen
 from hf_memaug.runs.rows import data_name
 from hf_memaug.runs.settings import arguments_class
+from hf_memaug.runs.tasks import PLAIN_TASKS, kind_of
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.class_weights import class_weights
 from hf_memaug.training.continual import STRATEGIES
@@ -33,6 +34,8 @@ def training_arguments(job: Job, folder: Path, train: DomainDataset):
     else:
         fixed = (_sweep_arguments if "draw" in job.protocol else _train_arguments)(job, one, train, given)
     found = make_arguments(trainer, {**common_arguments(folder, seed_of(job)), **fixed, **given})
+    if found.label_smoothing_factor and kind_of(train) in PLAIN_TASKS:
+        raise CommandError("`label_smoothing_factor` is for classes. Leave it out.")
     if found.class_weights is not None:
         try:
             class_weights(found.class_weights, train, train.num_labels)

@@ -21,7 +21,7 @@ from hf_memaug.runs.methods import FINE_TUNING, Chosen
 from hf_memaug.runs.rows import kind_of
 from hf_memaug.runs.settings import in_options
 from hf_memaug.runs.small_models import SMALL, labels_of, small_model
-from hf_memaug.runs.tasks import REPLIES, TAGS, auto_class_of
+from hf_memaug.runs.tasks import REPLIES, TAGS, TASKS, auto_class_of
 
 # Where the dropout that a sweep draws goes: the first of these that the configuration has.
 DROPOUT_FIELDS = ("classifier_dropout", "memory_dropout", "hidden_dropout_prob")
@@ -44,8 +44,9 @@ class Parts:
         return kind_of(self.rows)
 
     @property
-    def labels(self) -> dict[str, dict]:
-        return labels_of(self.rows)
+    def labels(self) -> dict[str, Any]:
+        problem_type = TASKS[self.kind].problem_type if self.kind in TASKS else None
+        return {**labels_of(self.rows), **({"problem_type": problem_type} if problem_type else {})}
 
 
 def build_model(one: Chosen, parts: Parts):

@@ -11,9 +11,7 @@ from hf_memaug.runs.methods import Chosen
 
 def check_lora(options: Any, several: Iterable[Chosen], kind: str) -> None:
     """Raises an error for methods without pre-trained weights to adapt."""
-    if not options.lora:
-        if options.lora_rank != type(options).lora_rank:
-            raise UsageError("`--lora-rank` needs `--lora`. Add it, or leave out the rank.")
+    if not options.lora and options.lora_rank is None:
         return
     if importlib.util.find_spec("peft") is None:
         raise UsageError("`--lora` needs the package peft. Install it: `pip install peft`.")
@@ -35,13 +33,11 @@ def add_lora(model: Any, rank: int) -> Any:
     from transformers.pytorch_utils import Conv1D
 
     encoder = getattr(model, "backbone", model.base_model)
-    in_encoder = {id(parameter) for parameter in encoder.parameters()}
-    if hasattr(model, "memory_parameters"):
-        in_encoder -= {id(parameter) for parameter in model.memory_parameters()}
-    rest = [one for one in model.parameters() if one.requires_grad and id(one) not in in_encoder]
-    inside = {id(module) for module in encoder.modules() if isinstance(module, (nn.Linear, Conv1D))}
-    every_layer = [name for name, module in model.named_modules() if id(module) in inside]
-    targets = getattr(model, "adapter_targets", every_layer)
+    memory = {id(one) for one in model.memory_parameters()} if hasattr(model, "memory_parameters") else set()
+    own = {id(one) for one in encoder.parameters()} - memory
+    rest = [one for one in model.parameters() if one.requires_grad and id(one) not in own]
+    layers = {id(one) for one in encoder.modules() if isinstance(one, (nn.Linear, Conv1D))}
+    targets = getattr(model, "adapter_targets", [name for name, one in model.named_modules() if id(one) in layers])
     if not targets:
         raise CommandError(f"`--lora` adapts linear layers, and `{type(model).__name__}` has none. Leave it out.")
     frozen = r"(.*\.)?general\..*" if getattr(model.config, "freeze_general", False) else None

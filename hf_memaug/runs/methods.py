@@ -14,12 +14,14 @@ from typing import Any
 from hf_memaug.registry import FAMILIES, Family, Method
 from hf_memaug.runs.errors import UsageError
 from hf_memaug.runs.settings import Setting, graph_settings, model_settings, trainer_settings
-from hf_memaug.runs.tasks import NOT_FOR_TASKS, QUESTIONS, TAGS, TASKS, in_words
+from hf_memaug.runs.tasks import NOT_FOR_TASKS, PLAIN_TASKS, QUESTIONS, TAGS, TASKS, in_words
 from hf_memaug.suggestions import nearest
 
 ERM, FINE_TUNING, FINETUNE = "erm", "fine-tuning", "finetune"
 PLAIN = (
-    Method(ERM, "the plain backbone", reads=("text", "image", "graph", TAGS, QUESTIONS), born="from_pretrained"),
+    Method(
+        ERM, "the plain backbone", ("text", "image", "graph", TAGS, QUESTIONS, *PLAIN_TASKS), born="from_pretrained"
+    ),
     Method(
         FINE_TUNING,
         "the general encoder alone, beside gmap and dapt",
@@ -164,6 +166,7 @@ def check_method(one: Chosen, kind: str, sources: int, general: str | None) -> N
             f"`{one.name}` is for {in_words(one.method.reads[0])}, and the rows are {in_words(kind)}. Choose {fitting}."
         )
     for is_wrong, unsupported, why in (
+        (kind in PLAIN_TASKS, [name for name in ALGORITHMS if name != ERM], "is for classes"),
         (kind in TASKS, NOT_FOR_TASKS, "needs one label for each row"),
         (kind == "graph", NOT_FOR_GRAPHS, "splits a batch by its rows"),
     ):

@@ -54,8 +54,9 @@ _AS_OPTIONS = {
     ", or pass `label=None` for unlabelled rows": "",
     ", delete those rows, or pass `label=None`": ", or delete those rows",
     "Pass `label=None` for tags per token; the column is then kept under its own name if that is not 'label'.": (
-        "Tags of words are `--task tags`."
+        "Several labels are `--task labels`, tags of words `--task tags`."
     ),
+    "Only classes are read: round the numbers": "Numbers are `--task numbers`. Of classes, round them",
     '`on_overlap="drop"`': "`--on-overlap drop`",
     '`broken="skip"`': "`--broken skip`",
     'pass `on_empty="drop"`': "give `--broken skip`",
@@ -133,7 +134,7 @@ def load(source: Mapping[str, Any]) -> tuple[DomainDataset, DomainDataset | None
     )
     if labels is None:
         return with_all_tags(rows, test, dev)
-    found = {label for part in (rows, test, dev) if part is not None for label in part["label"]} if labels else ()
+    found = {label for part in (rows, test, dev) if part is not None for label in part.labels or ()}
     unused = [name for label, name in enumerate(source.get("labels") or ()) if label not in found]
     if unused:
         raise ValueError(f"`labels` names {listed(unused)}, which no row has. Leave that out.")
@@ -163,7 +164,7 @@ def as_options(error: Exception) -> str:
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     for written, option in _AS_OPTIONS.items():
         text = text.replace(written, option)
-    of_data = dict.fromkeys(("source", "rows", "dataset", "train_dataset"), "--data")
+    of_data = dict.fromkeys(("source", "rows", "dataset", "train_dataset"), "--data") | {"values": "--label"}
     return in_options(
         text, ("target", "max_length", "labels", "tokens", "tags", "answers"), on_empty="--broken", **of_data
     )

@@ -1,10 +1,13 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
-The tasks besides classification: tags, questions and replies. `TASKS` says how their rows are read, tokenized and
-scored.
+The tasks besides classification: several labels, numbers, tags, questions and replies. `TASKS` says how their rows are
+read, tokenized and scored.
 """
 
+import contextlib
 import dataclasses
+import json
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +21,9 @@ from hf_memaug.iob2 import entities
 from hf_memaug.runs.errors import UsageError
 
 CLASSES, TAGS, QUESTIONS, REPLIES = "classes", "tags", "questions", "replies"
+LABELS, NUMBERS = "labels", "numbers"
+# Of texts, for plain models trained with erm.
+PLAIN_TASKS = (LABELS, NUMBERS)
 # Of questions whose tokenizer allows more: a context is read in parts that overlap by a third.
 LONGEST_QUESTION, LONGEST_TAGGED = 384, 512
 
@@ -70,6 +76,44 @@ def _read_replies(where: Any, source: Mapping[str, Any], shared: dict, labels: S
     return DomainDataset({name: rows[name] for name in ("text", "text_pair", "domain")}, [])
 
 
+def _read_labels(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequence[str] | None) -> DomainDataset:
+    columns, cells = _texts_with_values(where, source, shared)
+    found, names = [_labels_in(cell) for cell in cells], _names_of_ids(where, source["label"])
+    if names is not None:
+        found = [{names[int(label)] for label in of_row} for of_row in found]
+    every = sorted(set().union(*found))
+    names = every if labels is None else list(labels)
+    if len(names) < 2 or not set(every) <= set(names):
+        raise ValueError(f"`--label` {source['label']!r} has {listed(every)}, not two or more of the model's labels.")
+    return DomainDataset({**columns, "label_set": [[float(name in one) for name in names] for one in found]}, names)
+
+
+def _labels_in(cell: Any) -> set[str]:
+    """The labels of `a|b`, of a list, or of a list in JSON. An empty cell has none."""
+    with contextlib.suppress(AttributeError, ValueError):
+        cell = json.loads(cell) if cell.lstrip().startswith("[") else cell
+    several = cell if isinstance(cell, (list, tuple)) else [] if cell is None or cell != cell else str(cell).split("|")
+    return {str(one).strip() for one in several} - {""}
+
+
+def _read_numbers(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequence[str] | None) -> DomainDataset:
+    columns, cells = _texts_with_values(where, source, shared)
+    numbers = []
+    for row, cell in enumerate(cells):
+        with contextlib.suppress(TypeError, ValueError):
+            numbers.append(float(cell))
+        if len(numbers) == row or not math.isfinite(numbers[row]):
+            raise ValueError(f"`--label` {source['label']!r} holds {cell!r} in row {row}, which is no number. Fix it.")
+    return DomainDataset({**columns, "number": numbers}, [source["label"]])
+
+
+def _texts_with_values(where: Any, source: Mapping[str, Any], shared: dict) -> tuple[dict[str, list], list]:
+    texts = {name: source[name] for name in ("text", "text_pair")}
+    rows = load_domains(where, **texts, label=None, values=source["label"], **shared)
+    kept = [name for name in ("text", "text_pair", "domain") if name in rows.column_names]
+    return {name: rows[name] for name in kept}, rows["values"]
+
+
 def _columns(rows: DomainDataset, source: Mapping[str, Any], names: Sequence[str]) -> dict[str, list]:
     """These columns, under the options' names, and `domain`."""
     for name in names:
@@ -79,6 +123,10 @@ def _columns(rows: DomainDataset, source: Mapping[str, Any], names: Sequence[str
                 f"{did_you_mean(source[name], rows.column_names)}"
             )
     return {**{name: rows[source[name]] for name in names}, "domain": rows["domain"]}
+
+
+def _prepare_texts(rows: DomainDataset, tokenizer, max_length: int | None, column: str) -> DomainDataset:
+    return rows.tokenize(tokenizer, max_length).with_columns(labels=rows[column])
 
 
 def _prepare_tags(rows: DomainDataset, tokenizer, max_length: int | None) -> DomainDataset:
@@ -126,6 +174,7 @@ class Task:
         read: `(where, source, shared, labels)` to rows.
         prepare: `(rows, tokenizer, max_length)` to rows for a trainer.
         counts: rows to what data.json says of each domain beside the number of rows.
+        problem_type: that of the configuration of its models.
     """
 
     metrics: tuple[str, ...]
@@ -135,9 +184,28 @@ class Task:
     read: Callable
     prepare: Callable
     counts: Callable = lambda rows: {name: {} for name in rows.domains}
+    problem_type: str | None = None
 
 
 TASKS: dict[str, Task] = {
+    LABELS: Task(
+        metrics=("macro_f1", "micro_f1"),
+        columns=("text", "text_pair", "label"),
+        auto_class="AutoModelForSequenceClassification",
+        what="macro_f1 is the mean over the labels, micro_f1 that of all labels together",
+        read=_read_labels,
+        prepare=partial(_prepare_texts, column="label_set"),
+        problem_type="multi_label_classification",
+    ),
+    NUMBERS: Task(
+        metrics=("r2", "pearson"),
+        columns=("text", "text_pair", "label"),
+        auto_class="AutoModelForSequenceClassification",
+        what="r2 is the share of the variance that is predicted, pearson the correlation",
+        read=_read_numbers,
+        prepare=partial(_prepare_texts, column="number"),
+        problem_type="regression",
+    ),
     TAGS: Task(
         metrics=("f1", "accuracy"),
         columns=("tokens", "tags"),
@@ -174,8 +242,14 @@ def kind_of(rows: DomainDataset) -> str:
     found = next((kind for kind in ("image", "graph") if kind in columns), None)
     if found is not None or "label" in columns:
         return found or "text"
-    others = {TAGS: "tags", QUESTIONS: "answers", REPLIES: "text_pair"}
+    others = {LABELS: "label_set", NUMBERS: "number", TAGS: "tags", QUESTIONS: "answers", REPLIES: "text_pair"}
     return next((kind for kind, column in others.items() if column in columns), "text")
+
+
+def task_of(kind: str, config: Any) -> str:
+    """The task of a checkpoint that reads rows of `kind`."""
+    problem = getattr(config, "problem_type", None) or ("regression" if config.num_labels == 1 else None)
+    return next((task for task in PLAIN_TASKS if kind == "text" and TASKS[task].problem_type == problem), kind)
 
 
 def in_words(kind: str) -> str:

@@ -21,12 +21,12 @@ from hf_memaug.runs.progress import Steps
 from hf_memaug.runs.small_models import SMALL, small_backbone
 from hf_memaug.runs.splits import prepared, split_for_sweep, split_rows
 from hf_memaug.runs.sweeps import Recorder
-from hf_memaug.runs.tasks import REPLIES, TASKS, kind_of, trainer_of
+from hf_memaug.runs.tasks import PLAIN_TASKS, REPLIES, TASKS, kind_of, trainer_of
 from hf_memaug.training import BilevelTrainer
 from hf_memaug.training.resuming import last_complete_checkpoint
 
 # The scores of a domain; only those that the trainer logs are kept.
-METRICS = ("accuracy", "f1", "mcc", "auroc", "exact_match")
+METRICS = ("accuracy", "f1", "mcc", "auroc", "exact_match", "macro_f1", "micro_f1", "r2", "pearson")
 # The most rows that protect the old domains of a writable memory.
 GUARD_ROWS = 500
 
@@ -88,7 +88,7 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
         keep_checkpoint(job, trainer, folder / "checkpoint", record, sources)
         if job.keep != "start":
             record["checkpoint"] = f"jobs/{job.name}/checkpoint"
-    shown = ready if kind_of(train) in TASKS else parts
+    shown = parts if kind_of(train) in PLAIN_TASKS or kind_of(train) not in TASKS else ready
     keep_facts(trainer, folder, [shown[name] for name in ("dev", "test") if name in shown], max_length)
     if trainer.is_world_process_zero():
         shutil.rmtree(arguments.output_dir, ignore_errors=True)

@@ -12,7 +12,6 @@ from transformers import TrainingArguments
 from hf_memaug.suggestions import of_these
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.algorithms.base import Limits
-from hf_memaug.training.class_weights import parsed_class_weights
 from hf_memaug.training.continual import STRATEGIES
 
 
@@ -123,25 +122,13 @@ class DomainTrainingArguments(TrainingArguments):
                 "`balanced_batches`: set `balanced_batches=False`, or leave the strategy out."
             )
         algorithm.check(self)
-        self._check_early_stopping()
-        self.class_weights = parsed_class_weights(self.class_weights)
+        patience = self.early_stopping_patience
+        if patience is not None and (patience < 1 or not self.load_best_model_at_end):
+            raise ValueError(f"`early_stopping_patience` is {patience}: use 1 or more, and `load_best_model_at_end`.")
         if self.cuda_graphs:
             self._check_cuda_graphs()
         if self.fp16 and self.device.type == "cpu":
             raise ValueError("`fp16=True` needs a GPU, and there is a CPU. Leave it out.")
-
-    def _check_early_stopping(self):
-        patience = self.early_stopping_patience
-        if patience is not None and patience < 1:
-            raise ValueError(f"`early_stopping_patience` is {patience}; it must be 1 or more, or left out.")
-        if patience is not None and not self.load_best_model_at_end:
-            chooses = ALGORITHMS[self.algorithm].chooses_by_evaluation
-            raise ValueError(
-                f'`early_stopping_patience` is not supported by `algorithm="{self.algorithm}"`. Leave it out.'
-                if chooses
-                else "`early_stopping_patience` needs evaluations to choose by: set `load_best_model_at_end=True`, and "
-                "`eval_strategy`, or leave it out."
-            )
 
     def _check_cuda_graphs(self):
         reasons = {

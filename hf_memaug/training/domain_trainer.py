@@ -17,7 +17,7 @@ from hf_memaug.data.messages import listed
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
 from hf_memaug.data.spans import IGNORED
 from hf_memaug.evaluation.checks import score_numbers
-from hf_memaug.evaluation.scores import accuracy, auroc, macro_f1, matthews_correlation
+from hf_memaug.evaluation.scores import accuracy, auroc, macro_f1, matthews_correlation, micro_f1, pearson, r2
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.registry import row_name
 from hf_memaug.training.algorithms import ALGORITHMS
@@ -57,7 +57,8 @@ class DomainTrainer(BaseTrainer):
         compute_metrics (`Callable`, *optional*):
             Called for the rows of each domain in turn. By default accuracy, macro-F1 (`f1`), Matthews' correlation
             (`mcc`) and, with two labels, the area under the ROC curve (`auroc`). For an encoder-decoder, the accuracy
-            of each word after the correct previous words.
+            of each word after the correct previous words. For several labels, `macro_f1` and `micro_f1`; for numbers,
+            `r2` and `pearson`. Both are floats.
 
     All other arguments are those of `Trainer`.
     """
@@ -346,7 +347,10 @@ class DomainTrainer(BaseTrainer):
     def _default_scores(self, prediction: Any) -> dict[str, float]:
         logits, labels = first_of(prediction.predictions), prediction.label_ids
         if labels.dtype.kind == "f":
-            raise ValueError("There is no default score for float labels: give `compute_metrics`.")
+            if labels.ndim == 1:
+                return {"r2": r2(logits.reshape(-1), labels), "pearson": pearson(logits.reshape(-1), labels)}
+            several = (logits > 0).astype(int), labels.astype(int)
+            return {"macro_f1": macro_f1(*several), "micro_f1": micro_f1(*several)}
         kept = labels != IGNORED
         if labels.ndim > 1:
             logits, labels = logits[kept], labels[kept]

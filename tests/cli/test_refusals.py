@@ -52,11 +52,11 @@ def test_wrong_usage(command, columns, words, said):
         (["--methods", "erm,irm", "--irm.penalty-weight", "-1"], "`irm`: `--penalty-weight` is -1.0; it must be 0"),
         (["--methods", "erm", "--lr-scheduler-type", "sine"], "sine is not a valid SchedulerType"),
         (["--methods", "erm", "--max-steps", "-5"], "`erm`: `--max-steps` is -5; it must be 1 or more"),
-        (["--methods", "erm", "--class-weights", "1,2,3,4"], "`erm`: `--class-weights` has 4 numbers, and there are"),
+        (["--methods", "erm", "--class-weights", "1,2,3,4"], "`erm`: `--class-weights` is '1,2,3,4'. Use"),
         (["--methods", "mil", "--class-weights", "balanced"], "`mil`: `--class-weights` is not supported by"),
         (
             ["--methods", "swad", "--early-stopping-patience", "1"],
-            "`swad`: `--early-stopping-patience` is not supported",
+            "`swad`: `--early-stopping-patience` is 1: use 1 or more, and",
         ),
         (["--methods", "erm", "--max-length", "5000"], "`--max-length` is 5000, and `--backbone` has places for"),
         (["--methods", "erm", "--max-length", "0"], "`--max-length` is 0; it must be 1 or more"),

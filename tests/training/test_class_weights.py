@@ -43,16 +43,9 @@ def test_a_class_that_counts_twice_is_as_if_its_rows_were_there_twice(tmp_path):
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        ("balancd", "`class_weights` is 'balancd'. Use \"balanced\", or"),
-        ([1.0, 0.0, 1.0], "a number above 0 for each class"),
-        ("1,2", "has 2 numbers, and there are 3 classes"),
-    ],
-)
-def test_wrong_weights(tmp_path, given, said):
-    with pytest.raises(ValueError, match=said):
+@pytest.mark.parametrize("given", ["balancd", [1.0, 0.0, 1.0], "1,2"])
+def test_wrong_weights(tmp_path, given):
+    with pytest.raises(ValueError, match='`class_weights` is .* Use "balanced", or 3 numbers above 0.'):
         domain_trainer("bert", tmp_path, class_weights=given)
 
 

@@ -371,7 +371,10 @@ def test_early_stopping_counts_on_after_resuming(tmp_path):
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [({"early_stopping_patience": 0}, "is 0; it must be 1"), ({"early_stopping_patience": 1}, "needs evaluations")],
+    [
+        ({"early_stopping_patience": 0}, "is 0: use 1 or more"),
+        ({"early_stopping_patience": 1}, "is 1: .*, and `load_best_model_at_end`"),
+    ],
 )
 def test_early_stopping_without_anything_to_choose_by(tmp_path, given, said):
     with pytest.raises(ValueError, match=f"`early_stopping_patience` {said}"):

@@ -214,7 +214,8 @@ def domains_section(run: Run, baseline: str | None) -> Content:
     for one in found:
         blocks += [Note(one.backbone, "lead")] * (len(found) > 1)
         values = {name: {key: list(of[key].values()) for key in of} for name, of in one.scores.items()}
-        label, least = f"Scores per domain {one.backbone}".strip(), -100.0 if metric == "mcc" else 0.0
+        label = f"Scores per domain {one.backbone}".strip()
+        least = -100.0 if metric in ("mcc", "r2", "pearson") else 0.0
         blocks.append(interval_chart(label, run.methods, values, least, 100.0))
     return [*blocks, *_source_domains(run, metric)]
 
