@@ -230,7 +230,7 @@ class TestTags:
             (["--methods", "vrex"], 2, "`vrex` needs one label for each row, and the rows are tags"),
             (["--methods", "gmap"], 2, "Set `--general`."),
             (["--metric", "mcc"], 2, "`--metric` is 'mcc', which is not a metric of tags. Choose f1, accuracy"),
-            (["--label", "stars"], 2, "`--label` is a column of classes, and the task is tags"),
+            (["--label", "stars"], 2, "`--label` is a column of labels or numbers or classes, and the"),
             (["--task", "tag"], 2, "Did you mean 'tags'?"),
             (["--tokens", "word"], 3, "`--tokens` is 'word', but `--data` has no such column. Did you mean 'words'?"),
             (["--tags", "words"], 3, "row 0: the tag 'north' at place 0 is not IOB2"),
