@@ -7,6 +7,7 @@ import inspect
 import re
 import shlex
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
     from hf_memaug.runs.settings import Setting
 
 WIDTH = 100
+# Characters of an unexpected error that are printed without `--debug`.
+MESSAGE = 300
+is_debugging = False
 HELP = ("-h", "--help")
+DEBUG = "--debug"
 # Fields of trainers that `--help` names with their defaults. Importing all fields takes too long.
 COMMON = {"--learning-rate": 5e-5, "--num-train-epochs": 3.0, "--per-device-train-batch-size": 8}
 FIELDS = " Fields of trainers and models are options too, such as `--learning-rate 2e-5`: see `hf-memaug options`."
@@ -206,6 +211,7 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
         epilog=f"\b\nExample:\n  hf-memaug demo\n\n{EXIT_CODES}",
         context_settings={"max_content_width": WIDTH, "help_option_names": list(HELP)},
     )
+    app.callback()(_shared)
     for name, command in COMMANDS.items():
         settings = _setting_options(command, words) if words[:1] == [name] and not set(HELP) & set(words) else {}
         common = ", ".join(f"`{option}` ({default:g})" for option, default in COMMON.items())
@@ -217,6 +223,10 @@ def make_app(words: Sequence[str] = ()) -> typer.Typer:
             context_settings={"max_content_width": WIDTH},
         )(_callback(name, command, settings, shlex.join(["hf-memaug", *words])))
     return app
+
+
+def _shared(debug: Annotated[bool, typer.Option(DEBUG, help="print the tracebacks of errors")] = False) -> None:
+    """`main` reads it, so that it may also follow the command."""
 
 
 def _setting_options(command: Command, words: Sequence[str]) -> "dict[str, tuple[str | None, Setting]]":
@@ -298,20 +308,29 @@ def _run(name: str, command: Command, line: str, given: dict, given_settings: di
         # The reader of the output has closed it.
         sys.stdout = None
         return OK
-    except OSError as error:
-        if not is_disk_full(error):
-            raise
-        return _fail(disk_full_message(error), FAILED)
+    except Exception as error:
+        if is_disk_full(error):
+            return _fail(disk_full_message(error), FAILED)
+        said = " ".join([f"{type(error).__name__}:", *str(error).split()])
+        said = said if len(said) <= MESSAGE else f"{said[:MESSAGE]}..."
+        return _fail(f"Error: `{name}` failed unexpectedly: {said} Run again with {DEBUG} for the traceback.", FAILED)
 
 
 def _fail(message: str, code: int) -> int:
+    if is_debugging:
+        traceback.print_exc()
     print(message, file=sys.stderr, flush=True)
     return code
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The console script. Returns the exit code."""
+    global is_debugging
     words = list(sys.argv[1:] if arguments is None else arguments)
+    options = words[: words.index("--")] if "--" in words else words
+    is_debugging = DEBUG in options
+    if is_debugging:
+        words.remove(DEBUG)
     try:
         make_app(words)(args=words, prog_name="hf-memaug")
     except SystemExit as end:
