@@ -48,6 +48,7 @@ def push(call) -> int:
 
     from hf_memaug.app import write_space
     from hf_memaug.hub.publishing import published_files
+    from hf_memaug.inference.checkpoints import check_files, read_config
 
     options, repository = call.options, call.arguments["repository"]
     checkpoint, api = Path(call.arguments["checkpoint"]), HfApi()
@@ -60,9 +61,12 @@ def push(call) -> int:
         raise UsageError(f"`checkpoint` {checkpoint} is an adapter. Use PEFT's `push_to_hub`, or `--space`.")
     if not is_adapter and not (checkpoint / "config.json").is_file():
         raise UsageError(f"`checkpoint` {checkpoint} has no config.json. Use the folder of a checkpoint.")
+    config = read_config(str(checkpoint))
     published, left_out = published_files(checkpoint)
     if not is_adapter and not any(path.suffix == ".safetensors" for path in published):
         raise UsageError(f"`checkpoint` {checkpoint} has no weights in safetensors files. Links are not published.")
+    if not is_adapter:
+        check_files(checkpoint, config)
     kind = {"repo_type": "space", "space_sdk": "gradio"} if options.space else {"repo_type": "model"}
     with tempfile.TemporaryDirectory() as folder:
         if options.space:
@@ -94,8 +98,7 @@ def _model(published: Sequence[Path], folder: Path, repository: str, with_code: 
     """A folder with these files of a checkpoint and its card, or with its code too."""
     from hf_memaug.hub import export_with_code
     from hf_memaug.hub.publishing import write_card
-    from hf_memaug.inference import load_predictor
-    from hf_memaug.inference.checkpoints import read_config
+    from hf_memaug.inference.checkpoints import checked_kind, load_model, load_processor, read_config
     from hf_memaug.registry import FAMILIES
 
     copy, exported = folder / "copy", folder / "exported"
@@ -110,10 +113,10 @@ def _model(published: Sequence[Path], folder: Path, repository: str, with_code: 
         write_card(config, config.architectures[0], copy, repository)
     if not with_code:
         return copy
-    loaded = load_predictor(copy, dtype="auto", device="cpu")
-    export_with_code(loaded.model, exported, loaded.processor)
+    kind, model = checked_kind(config, repository), load_model(str(copy), config, dtype="auto")
+    export_with_code(model, exported, load_processor(str(copy), kind))
     shutil.copyfile(copy / "README.md", exported / "README.md")
-    write_card(loaded.model.config, type(loaded.model).__name__, exported, repository)
+    write_card(model.config, type(model).__name__, exported, repository)
     return exported
 
 

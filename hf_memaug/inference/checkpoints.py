@@ -3,12 +3,14 @@
 
 import json
 import os
+import textwrap
+import warnings
 from pathlib import Path
 from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 
 from hf_memaug.inference.predictions import CheckpointError
 from hf_memaug.inference.predictor import Predictor
@@ -28,7 +30,9 @@ KINDS = {
 }
 ADAPTER_FILE = "adapter_config.json"
 # What transformers raises for a damaged file.
-_DAMAGED = (AttributeError, KeyError, OSError, TypeError, ValueError)
+_DAMAGED = (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError)
+# Characters of an error of transformers that are repeated: it may list all model types.
+_LONGEST = 300
 
 
 def load_predictor(
@@ -40,7 +44,7 @@ def load_predictor(
     Args:
         name_or_path: a folder, or a repository of the hub; also of an adapter of PEFT, which is merged.
         argument: what errors call `name_or_path`.
-        dtype: as in `from_pretrained`.
+        dtype: as in `from_pretrained`. On a CPU, fp16 becomes fp32.
         device: default: a GPU, if there is one.
 
     Example:
@@ -56,6 +60,10 @@ def load_predictor(
         raise CheckpointError(f"`{argument}` {name!r} fills masks, and its tokenizer has no mask token.")
     model = load_model(name, config, argument, dtype=dtype)
     refuse_non_finite(model, name, argument)
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if torch.device(device).type == "cpu" and model.dtype == torch.float16:
+        warnings.warn(f"`{argument}` {name!r} is in fp16, which is slow on a CPU. It is used in fp32.", stacklevel=2)
+        model = model.float()
     pairs, max_length = "none", None
     if kind not in ("image", "graph"):
         # Tokenizers without a limit say 10**30.
@@ -66,7 +74,7 @@ def load_predictor(
         pairs = {True: "needed", False: "none", None: "optional"}[getattr(config, "sentence_pairs", None)]
     return Predictor(
         name=name,
-        model=model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")),
+        model=model.to(device),
         processor=processor,
         kind=kind,
         task=TASKS[kind],
@@ -121,20 +129,32 @@ def read_config(name: str, argument: str = "checkpoint"):
         raise CheckpointError(f"`{argument}` {name!r} has no `config.json`. {hint}")
     try:
         config = AutoConfig.from_pretrained(name)
+        if not isinstance(config.architectures or [], list):
+            raise TypeError("`architectures` must be a list")
         kind_of(config)
         return config
     except (*_DAMAGED, StrictDataclassError) as error:
         # A strict configuration names the field first, and what is wrong with it last.
-        line = str(error).splitlines()[-1 if isinstance(error, StrictDataclassError) else 0]
+        lines = str(error).splitlines() or [type(error).__name__]
+        line = _shortened(lines[-1 if lines[0].endswith(":") else 0])
         if isinstance(error, (AttributeError, TypeError)):
             line = f"its `config.json` has a value of the wrong type ({line})."
-        reason = "There is no such folder." if _is_path(name) else line.strip()
+        reason = "There is no such folder." if _is_path(name) else line
         if "progressive_columns" in str(error):
             reason = (
                 "the columns of progressive networks have no `Auto` class. Load them with "
                 "`hf_memaug.training.continual.progressive.ProgressiveColumns`, or choose another strategy."
             )
         raise CheckpointError(f"`{argument}` {name!r} cannot be loaded: {reason}") from None
+
+
+def _damaged_weights(name: str | os.PathLike, argument: str, error: Exception) -> str:
+    what = f"`{argument}` {os.fspath(name)!r} cannot be loaded"
+    return f"{what}: its weights are damaged ({error}). Download or save them again."
+
+
+def _shortened(text: str) -> str:
+    return textwrap.shorten(text, _LONGEST, placeholder="...")
 
 
 def _is_path(name: str) -> bool:
@@ -159,22 +179,47 @@ def checked_kind(config, name: str, argument: str = "checkpoint") -> str:
     return kind
 
 
-def load_model(name: str, config, argument: str = "checkpoint", **kwargs: Any):
-    """The model in evaluation mode, with an adapter merged into it. `kwargs` go to `from_pretrained`."""
+def model_class_of(config, name: str, argument: str = "checkpoint") -> Any:
+    """The class of the first of the `architectures` of a configuration."""
     import transformers
 
+    architecture, family = config.architectures[0], FAMILIES.get(config.model_type)
+    try:
+        return family.load(architecture) if family else getattr(transformers, architecture)
+    except (AttributeError, TypeError):
+        raise CheckpointError(
+            f"`{argument}` {name!r} cannot be loaded: there is no model class {architecture!r}, which `architectures` "
+            "in its `config.json` names."
+        ) from None
+
+
+def check_files(folder: Path, config, argument: str = "checkpoint") -> None:
+    """Raises an error if the files of a checkpoint cannot be loaded. Reads no weights."""
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, "pt"):
+                pass
+        except (OSError, SafetensorError) as error:
+            raise CheckpointError(_damaged_weights(folder, argument, error)) from None
+    if config.architectures:
+        model_class_of(config, str(folder), argument)
+        kind = kind_of(config)
+        if kind is not None and any((*folder.glob("tokenizer*"), *folder.glob("preprocessor*"))):
+            load_processor(str(folder), kind, argument)
+
+
+def load_model(name: str, config, argument: str = "checkpoint", **kwargs: Any):
+    """The model in evaluation mode, with an adapter merged into it. `kwargs` go to `from_pretrained`."""
     base, architecture = adapter_base(name, argument), config.architectures[0]
     try:
-        if config.model_type in FAMILIES:
-            model_class = FAMILIES[config.model_type].load(architecture)
-        else:
-            model_class = getattr(transformers, architecture)
-        model = model_class.from_pretrained(base or name, **kwargs)
+        model = model_class_of(config, name, argument).from_pretrained(base or name, **kwargs)
+    except CheckpointError:
+        raise
     except (*_DAMAGED, RuntimeError, SafetensorError) as error:
-        reason = str(error)
+        reason = _shortened(str(error))
         if isinstance(error, SafetensorError):
-            reason = f"its weights are damaged ({error}). Download or save them again."
-        elif "ignore_mismatched_sizes" in reason:
+            raise CheckpointError(_damaged_weights(name, argument, error)) from error
+        if "ignore_mismatched_sizes" in reason:
             reason = "its weights do not fit its `config.json`. Put the one there that was written with them."
         raise CheckpointError(f"`{argument}` {name!r} cannot be loaded as a `{architecture}`: {reason}") from error
     if base is None:
@@ -222,7 +267,7 @@ def adapter_base(name: str, argument: str = "checkpoint") -> str | None:
         return None
     try:
         base = json.loads(path.read_text(encoding="utf-8")).get("base_model_name_or_path")
-    except (OSError, ValueError, AttributeError) as error:
+    except _DAMAGED as error:
         raise CheckpointError(f"`{argument}` {name!r} has an `{ADAPTER_FILE}` that cannot be read: {error}") from error
     if not base:
         raise CheckpointError(
