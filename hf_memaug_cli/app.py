@@ -24,6 +24,13 @@ WIDTH = 100
 # Characters of an unexpected error that are printed without `--debug`.
 MESSAGE = 300
 is_debugging = False
+# What users of other tools write for options of trainers.
+ELSEWHERE = {
+    "--batch-size": "--per-device-train-batch-size",
+    "--device": "--use-cpu",
+    "--epochs": "--num-train-epochs",
+    "--lr": "--learning-rate",
+}
 HELP = ("-h", "--help")
 DEBUG = "--debug"
 # Fields of trainers that `--help` names with their defaults. Importing all fields takes too long.
@@ -331,6 +338,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     is_debugging = DEBUG in options
     if is_debugging:
         words.remove(DEBUG)
+    command = COMMANDS.get(words[0]) if words else None
+    for option in {word.partition("=")[0] for word in options} & set(ELSEWHERE):
+        if command and command.trainer and option[2:].replace("-", "_") not in vars(command.options):
+            return _fail(f"Error: No such option: {option}. Use `{ELSEWHERE[option]}`.", 2)
     try:
         make_app(words)(args=words, prog_name="hf-memaug")
     except SystemExit as end:

@@ -49,8 +49,6 @@ def continual(call) -> int:
         raise UsageError(f"`--task` {options.task} is not supported by `continual`. Use `hf-memaug train`.")
     options.metric = options.metric or (metrics_of(options.task)[0] if options.task in TASKS else "accuracy")
     check_options(options)
-    if not 0 <= options.dev_fraction < 1:
-        raise UsageError(f"`--dev-fraction` is {options.dev_fraction}; it must be 0 or more, and less than 1.")
     if options.vectors is not None and not Path(options.vectors).is_file():
         raise UsageError(f"`--vectors` {options.vectors} is not a file. Use one with a word and its numbers per line.")
     strategies = list(dict.fromkeys(options.strategies))

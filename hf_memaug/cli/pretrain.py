@@ -141,6 +141,9 @@ def _rows(options, corpus, texts: list[str], tokenizer, model, display: Display)
             evaluated[name] = list(islice(packed, options.evaluate_rows))
         except (ValueError, OSError) as error:
             raise DataRefused(in_options(str(error), ["field"], files="--also")) from error
+        if not evaluated[name]:
+            why = f"`--held-out` {options.held_out} holds out none of its texts"
+            raise DataRefused(f"The loss on {name} cannot be measured: {why}. Use more texts, or a smaller number.")
     train = PackedTexts(corpus, tokenizer, length) if options.stream else list(PackedTexts(texts, tokenizer, length))
     if next(iter(train), None) is None:
         raise DataRefused(f"`--corpus` has less than one row of `--length` {length} tokens. Use more text.")

@@ -13,6 +13,7 @@ from hf_memaug.suggestions import nearest
 from hf_memaug_cli.options import NOT_IN_RECIPE
 
 COMMAND, METHOD_SETTINGS = "command", "method_settings"
+DEEPEST = 20
 # What a command sets itself, and what the user gives instead.
 SET_BY_THE_COMMAND = {
     "output_dir": "Use `--output`.",
@@ -95,13 +96,15 @@ def resolve(
     def converted(several: Mapping[str, Any]) -> dict[str, Any]:
         return {name: _known(name, known, own).convert(value) for name, value in several.items()}
 
+    options = {
+        name: own[name].convert(value if name in NOT_IN_RECIPE else relative_path(value))
+        for name, value in options.items()
+    }
+    empty = next((name for name, value in options.items() if value == []), None)
+    if empty is not None:
+        raise UsageError(f"`{option_name(empty)}` is empty. Give one value or more, with commas between.")
     return Resolved(
-        options_class(
-            **{
-                name: own[name].convert(value if name in NOT_IN_RECIPE else relative_path(value))
-                for name, value in options.items()
-            }
-        ),
+        options_class(**options),
         converted(settings),
         {method: converted(several) for method, several in of_methods.items()},
         unneeded,
@@ -123,9 +126,17 @@ def read_recipe(path: str | None, command: str) -> dict[str, Any]:
 
     try:
         text = Path(path).read_text(encoding="utf-8")
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            # A few lines of them can stand for billions of values.
-            raise UsageError(f"`--recipe` {path} has aliases (`*name`), which are not supported. Repeat the values.")
+        depth = 0
+        for event in yaml.parse(text, yaml.SafeLoader):
+            if isinstance(event, yaml.AliasEvent):
+                # A few lines of them can stand for billions of values.
+                raise UsageError(
+                    f"`--recipe` {path} has aliases (`*name`), which are not supported. Repeat the values."
+                )
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                # Reading many levels takes minutes.
+                raise UsageError(f"`--recipe` {path} is nested more than {DEEPEST} levels deep. Write plain options.")
         recipe = yaml.safe_load(text) or {}
     except UnicodeDecodeError:
         raise UsageError(f"`--recipe` {path} is not a text in UTF-8. Save it as UTF-8.") from None

@@ -36,7 +36,7 @@ def metrics_of(task: str) -> tuple[str, ...]:
 
 
 def check_options(options: Any) -> None:
-    """The choices and numbers that commands share."""
+    """The choices that commands share."""
     task, metric = getattr(options, "task", CLASSES), getattr(options, "metric", None)
     metrics = metrics_of(task)
     if metric not in metrics and metric in (*METRICS, "exact_match"):
@@ -45,11 +45,6 @@ def check_options(options: Any) -> None:
         value = getattr(options, name, None)
         if value is not None and value not in allowed:
             raise UsageError(f"`{option_name(name)}` is {value!r}. {did_you_mean(value, allowed)}")
-    counts = ("jobs", "processes", "evaluations", "trials", "draws", "steps", "checkpoint_every", "max_length")
-    for name in (*counts, "lora_rank"):
-        value = getattr(options, name, None)
-        if value is not None and value < 1:
-            raise UsageError(f"`{option_name(name)}` is {getattr(options, name)}; it must be 1 or more.")
 
 
 def check_two_classes(splits: Mapping[str, Mapping[str, Any]]) -> None:
@@ -72,8 +67,10 @@ def seeds_of(given: Sequence[str]) -> list[int]:
     except ValueError:
         raise UsageError(f"`--seeds` is {','.join(map(str, given))}. Use a number, or numbers with commas.") from None
     found = list(range(numbers[0])) if len(numbers) == 1 else list(dict.fromkeys(numbers))
-    if not found:
-        raise UsageError("`--seeds` is 0. Use 1 or more.")
+    if not found or min(numbers) < 0 or max(found) >= 2**32:
+        raise UsageError(
+            f"`--seeds` is {','.join(map(str, given))}. Use a number from 1, or seeds from 0 to 2**32 - 1."
+        )
     return found
 
 
@@ -114,6 +111,7 @@ def run(
     options, source = call.options, jobs[0].source
     folder = RunFolder(options.output or f"runs/{call.command}")
     if options.dry_run:
+        _check_jobs(jobs, rows, folder)
         return _list_jobs(jobs, folder, display)
     with folder.locked():
         if len(folder.check_jobs(jobs)) < len(jobs):

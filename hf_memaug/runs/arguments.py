@@ -49,7 +49,10 @@ def make_arguments(trainer: str, fields: Mapping[str, Any]):
     try:
         return arguments_class(trainer)(**fields)
     except (TypeError, ValueError) as error:
-        raise CommandError(str(error)) from error
+        said = str(error)
+        if "support bf16/gpu" in said:
+            said = "`bf16` needs a GPU that supports it. Leave it out, or add `--use-cpu`: bf16 may be slow on a CPU."
+        raise CommandError(said) from error
 
 
 def common_arguments(folder: Path, seed: int) -> dict[str, Any]:

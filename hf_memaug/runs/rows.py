@@ -135,6 +135,8 @@ def load(source: Mapping[str, Any]) -> tuple[DomainDataset, DomainDataset | None
     if labels is None:
         return with_all_tags(rows, test, dev)
     found = {label for part in (rows, test, dev) if part is not None for label in part.labels or ()}
+    if 2 < len(rows) == len(set(rows.labels or ())):
+        raise ValueError("`label` has another value in each row, as an id has. Name the column with the class.")
     unused = [name for label, name in enumerate(source.get("labels") or ()) if label not in found]
     if unused:
         raise ValueError(f"`labels` names {listed(unused)}, which no row has. Leave that out.")
@@ -166,7 +168,10 @@ def as_options(error: Exception) -> str:
         text = text.replace(written, option)
     of_data = dict.fromkeys(("source", "rows", "dataset", "train_dataset"), "--data") | {"values": "--label"}
     return in_options(
-        text, ("target", "max_length", "labels", "tokens", "tags", "answers"), on_empty="--broken", **of_data
+        text,
+        (*COLUMNS, "split", "dev_fraction", "holdout", "target", "max_length", "labels", "tokens", "tags", "answers"),
+        on_empty="--broken",
+        **of_data,
     )
 
 

@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -26,6 +27,17 @@ TRAINERS = {
     "continual": "hf_memaug.training:ContinualTrainingArguments",
     "masked_lm": "transformers:TrainingArguments",
 }
+# The smallest and the largest values of numbers.
+LEAST = {
+    **dict.fromkeys(("jobs", "processes", "evaluations", "trials", "draws", "steps", "checkpoint_every"), 1),
+    **dict.fromkeys(("max_length", "batch_size", "evaluate_rows", "max_new_tokens", "port", "lora_rank"), 1),
+    **dict.fromkeys(("gradient_accumulation_steps", "per_device_train_batch_size", "per_device_eval_batch_size"), 1),
+    **dict.fromkeys(("seed", "held_out", "top_k", "num_train_epochs", "learning_rate", "weight_decay"), 0),
+    **dict.fromkeys(("max_grad_norm", "warmup_steps", "dataloader_num_workers"), 0),
+    **dict.fromkeys(("dev_fraction", "holdout", "masked", "dropout"), 0),
+    "length": 8,
+}
+MOST = {"seed": 2**32 - 1, "port": 65535, **dict.fromkeys(("dev_fraction", "holdout", "masked", "dropout"), 0.99)}
 # The name in `--backbone`, such as gin-3x64, sets the other fields of a graph network.
 GRAPH_SETTINGS = ("dropout", "jumping_knowledge")
 
@@ -54,11 +66,25 @@ class Setting:
     def convert(self, value: Any) -> Any:
         """`value`, from the command line or a recipe, in the type of the field."""
         try:
-            return _converted(value, self.hint)
+            found = _converted(value, self.hint)
         except (ValueError, TypeError):
             choices = [choice for choice in dict.fromkeys(choices_of(self.hint)) if choice is not None]
             allowed = of_these(value, choices) if choices else f"It must be of type {self.type_name}."
             raise UsageError(f"`{self.option}` is {value!r}. {allowed}") from None
+        self._check(found)
+        return found
+
+    def _check(self, value: Any) -> None:
+        enums = (kind for kind in _members(self.hint) if isinstance(kind, type) and issubclass(kind, Enum))
+        choices = [one.value for kind in enums for one in kind]
+        if choices and value is not None and value not in choices:
+            raise UsageError(f"`{self.option}` is {value!r}. {of_these(value, choices)}")
+        if not isinstance(value, (int, float)):
+            return
+        if value < LEAST.get(self.name, value):
+            raise UsageError(f"`{self.option}` is {value}; it must be {LEAST[self.name]} or more.")
+        if value > MOST.get(self.name, value):
+            raise UsageError(f"`{self.option}` is {value}; it must be {MOST[self.name]} or less.")
 
 
 def option_name(name: str) -> str:
