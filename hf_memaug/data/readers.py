@@ -3,10 +3,12 @@
 
 import csv
 import gzip
+import io
 import json
+import os
 import sys
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -18,6 +20,8 @@ TABLE_SUFFIXES = (".jsonl.gz", ".json.gz", ".csv.gz", ".tsv.gz", ".jsonl", ".jso
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp")
 
 Columns = dict[str, list]
+# Texts are packed to a tenth of their size or so. Files that unpack to fewer bytes are not checked.
+MOST_TIMES, MOST_UNPACKED = 200, 2**24
 
 
 def table_suffix(path: Path) -> str | None:
@@ -50,6 +54,8 @@ def read_table(path: Path) -> Columns:
 @contextmanager
 def readable(path: Path, option: str):
     """Says of a file that cannot be decoded what is wrong with it."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise ValueError(f"`{option}`: {path} is a pipe or a device. Save what it gives in a file.")
     try:
         yield
     except UnicodeDecodeError as error:
@@ -74,7 +80,7 @@ def label_file_names(folder: Path) -> list[str] | None:
         return None
     try:
         content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"`source`: {path} is not valid JSON ({error}).") from error
     if not isinstance(content, list):
         raise ValueError(f"`source`: {path} must hold a list of label names.")
@@ -92,9 +98,20 @@ def visible(folder: Path) -> Iterator[Path]:
 
 def opened(path: Path, newline: str | None = None) -> TextIO:
     """A text file, compressed or not."""
-    opener: Callable = gzip.open if path.name.lower().endswith(".gz") else open
     # utf-8-sig reads plain UTF-8 too, and drops the mark that spreadsheets put in front.
-    return opener(path, "rt", encoding="utf-8-sig", newline=newline)
+    if path.name.lower().endswith(".gz"):
+        return io.TextIOWrapper(_GzipFile(path), encoding="utf-8-sig", newline=newline)
+    return open(path, encoding="utf-8-sig", newline=newline)
+
+
+class _GzipFile(gzip.GzipFile):
+    """Raises an error for a small file that fills the memory."""
+
+    def read1(self, size: int = -1) -> bytes:
+        found = super().read1(size)
+        if self.tell() > max(MOST_UNPACKED, MOST_TIMES * os.fstat(self.fileno()).st_size):
+            raise gzip.BadGzipFile(f"it unpacks to more than {MOST_TIMES} times its size; unpack it if that is right")
+        return found
 
 
 def json_rows(path: Path, option: str = "source") -> Iterator[Mapping[str, Any]]:
@@ -108,7 +125,7 @@ def json_rows(path: Path, option: str = "source") -> Iterator[Mapping[str, Any]]
                 continue
             try:
                 found = json.loads(text)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(f"`{option}`: {path}{place}: not valid JSON ({error}). Fix or delete it.") from error
             for number, row in enumerate(found if is_list else [found]):
                 if not isinstance(row, dict):
@@ -146,5 +163,5 @@ def _read_parquet(path: Path) -> Columns:
 
     try:
         return pyarrow.parquet.read_table(path).to_pydict()
-    except pyarrow.ArrowInvalid as error:
-        raise ValueError(f"`source`: {path} is not a whole Parquet file ({error}).") from error
+    except (pyarrow.ArrowException, OSError) as error:
+        raise ValueError(f"`source`: {path} is not a whole Parquet file ({str(error).splitlines()[0]}).") from error

@@ -95,9 +95,9 @@ def _dataset_piece(dataset: Any, names: ColumnNames) -> Piece:
 
 def _path_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piece]:
     if not path.exists():
-        siblings = [other.name for other in visible(path.parent)] if path.parent.is_dir() else []
+        siblings = [other.name for other in visible(path.parent) if other.exists()] if path.parent.is_dir() else []
         raise FileNotFoundError(f"`source`: there is no {str(path)!r}. {did_you_mean(path.name, siblings)}")
-    if path.is_file():
+    if not path.is_dir():
         return [Piece(read_table(path), path.name, label_names=label_file_names(path.parent))]
     # A .json in a data folder is more often a note about the data than data.
     files = [file for file in visible(path) if file.is_file() and table_suffix(file) not in (None, ".json", ".json.gz")]
