@@ -25,7 +25,9 @@ def png_header(pixels: int) -> bytes:
 
 def parquet(columns: dict | list, names=None) -> bytes:
     pq, file = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow"), io.BytesIO()
-    pq.write_table(pq.pa.table(columns, names=names), file)
+    from pyarrow import table
+
+    pq.write_table(table(columns, names=names), file)
     return file.getvalue()
 
 
