@@ -200,6 +200,24 @@ def _config_of(parts: Parts):
     return small_model(parts.rows)[0].config if parts.backbone == SMALL else read_config(parts.backbone, "--backbone")
 
 
+def _check_inputs(config, backbone: str, kind: str) -> None:
+    """Raises an error for a backbone that reads images where the rows are texts, and the other way round."""
+    import transformers
+
+    # A configuration may be of both, or unknown to both.
+    auto = {
+        "texts": transformers.AutoModelForSequenceClassification,
+        "images": transformers.AutoModelForImageClassification,
+    }
+    found = [what for what, auto_class in auto.items() if type(config) in auto_class._model_mapping]
+    rows = "images" if kind == "image" else "texts"
+    if len(found) == 1 and found != [rows]:
+        raise UsageError(
+            f"`--backbone` {backbone!r} is a `{config.model_type}`, which reads {found[0]}, and the rows are {rows}. "
+            f"Use an encoder of {rows}."
+        )
+
+
 def check_model(job: Job, rows: DomainDataset) -> None:
     """Raises an error if a checkpoint or its processor is missing, or if the settings do not fit. Reads no weights."""
     one, (settings, _) = method_of(job), split_settings(job)
@@ -208,7 +226,7 @@ def check_model(job: Job, rows: DomainDataset) -> None:
         return
     processor = None
     if backbone != SMALL:
-        read_config(backbone, "--backbone")
+        _check_inputs(read_config(backbone, "--backbone"), backbone, kind_of(rows))
         processor = processor_of(one, backbone, rows, general, settings)
     if one.method.needs_general:
         read_config(general or "", "--general")

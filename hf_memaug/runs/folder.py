@@ -23,6 +23,8 @@ from hf_memaug.runs.job import JOB_FILE, Job, job_folder
 
 RUN_FILE, DATA_FILE, RECIPE_FILE, RECORDS_FILE = "run.json", "data.json", "recipe.yaml", "runs.jsonl"
 RESULTS_FILE = "results.json"
+# The options that may be paths. A recipe has them relative to its own folder, so that it runs from everywhere.
+PATHS = ("data", "backbone", "general", "vectors", "corpus", "also")
 # The jobs of one method differ in these and in nothing else.
 OF_A_JOB = ("target", "left_out", "seed", "start", "draw", "hparams", "weights")
 
@@ -141,10 +143,19 @@ class RunFolder:
     def write_recipe(self, recipe: Mapping[str, Any]) -> None:
         import yaml
 
+        recipe = {name: _paths_from(self.path, one) if name in PATHS else one for name, one in recipe.items()}
         write_atomically(self.path / RECIPE_FILE, yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True))
 
     def finish(self) -> None:
         self.write(RUN_FILE, {**self.read(RUN_FILE), "finished": now()})
+
+
+def _paths_from(folder: Path, value: Any) -> Any:
+    """A path, or several, as seen from a folder. Other values, such as names on the hub, stay as they are."""
+    if isinstance(value, (list, tuple)):
+        return [_paths_from(folder, one) for one in value]
+    is_path = isinstance(value, str) and os.path.exists(value)
+    return os.path.relpath(value, os.path.realpath(folder)) if is_path else value
 
 
 def check_links(path: Path) -> None:

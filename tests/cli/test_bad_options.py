@@ -168,6 +168,16 @@ def test_a_recipe_that_is_no_file(command, columns, tmp_path):
     assert code == 2 and "cannot be read: Is a directory" in error, error
 
 
+def test_wrong_kinds_of_backbones_and_labels(command, columns, backbones, pictures, tmp_path):
+    for data, backbone, what in ((columns, "vit", "images"), (["--data", pictures], "bert", "texts")):
+        code, _, error = command("train", *data, "--backbone", backbones[backbone], "--dry-run")
+        assert code == 2 and f"which reads {what}, and the rows are" in error, error
+    rows = [f"word {n},id{n},{'ab'[n % 2]}" for n in range(9)]
+    (tmp_path / "ids.csv").write_text("\n".join(["text,label,domain", *rows]))
+    code, _, error = command("train", "--data", "ids.csv", "--dry-run")
+    assert code == 3 and "`--label` has another value in each row, as an id has" in error, error
+
+
 def test_no_data_is_wrong_usage(command):
     code, _, error = command("compare")
     assert code == 2 and "`--data` is missing" in error and "generated_reviews" in error

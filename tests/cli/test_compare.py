@@ -2,6 +2,7 @@
 """`train` and `compare`: jobs, the run folder, and going on."""
 
 import json
+import os
 import signal
 import time
 
@@ -50,7 +51,7 @@ def test_several_methods_on_a_csv(command, columns, backbones, quick, memory, re
     assert "paired t-test" in (folder / "README.md").read_text()
 
     # What may be published names no folder of this machine, though `--data` did. The run is in the working directory.
-    assert yaml.safe_load((folder / "recipe.yaml").read_text())["data"] == "reviews.csv"
+    assert yaml.safe_load((folder / "recipe.yaml").read_text())["data"] == os.path.relpath("reviews.csv", folder)
     for path in folder.rglob("*"):
         if path.suffix in (".json", ".jsonl", ".md", ".yaml", ".html"):
             assert str(tmp_path) not in path.read_text(), path
@@ -120,7 +121,7 @@ def test_the_recipe_of_a_run_gives_the_same_jobs(command, columns, quick, memory
     assert code == 0 and {json.loads(line)["job"]["seed"] for line in third.splitlines()} == {0}
 
 
-def test_one_method_without_a_target(command, columns, backbones, quick, read_lines, tmp_path):
+def test_one_method_without_a_target(command, columns, backbones, quick, read_lines, tmp_path, monkeypatch):
     words = ["train", *columns, "--method", "coral", "--backbone", backbones["bert"], *quick, "--output", "one"]
     code, out, error = command(*words, "--quiet")
     assert (code, out) == (0, ""), error
@@ -131,6 +132,10 @@ def test_one_method_without_a_target(command, columns, backbones, quick, read_li
     # The recipe as it lies there, into another folder: the same job, to the number.
     code, out, error = command("train", "--recipe", "one/recipe.yaml", "--output", "two", "--json")
     assert code == 0, error
+    assert not os.path.isabs(recipe["backbone"])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert command("train", "--recipe", tmp_path / "one/recipe.yaml", "--dry-run")[0] == 0
     (again,) = read_lines(tmp_path / "two" / "runs.jsonl")
     assert again["job"] == record["job"] and again["scores"] == record["scores"]
     assert [json.loads(line)["event"] for line in out.splitlines()] == ["done", "finished"]
