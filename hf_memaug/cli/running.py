@@ -12,7 +12,7 @@ from hf_memaug.files import write_atomically
 from hf_memaug.reporting.results import results_table, write_results
 from hf_memaug.runs import rows as data
 from hf_memaug.runs.arguments import training_arguments
-from hf_memaug.runs.building import check_model, has_history
+from hf_memaug.runs.building import check_checkpoints, check_model, has_history
 from hf_memaug.runs.cards import metric_name, run_card
 from hf_memaug.runs.display import Display
 from hf_memaug.runs.errors import FAILED, OK, CommandError, DataRefused, UsageError
@@ -111,7 +111,10 @@ def run(
     options, source = call.options, jobs[0].source
     folder = RunFolder(options.output or f"runs/{call.command}")
     if options.dry_run:
-        _check_jobs(jobs, rows, folder)
+        for job in {
+            job.method: job for job in jobs if job.kind != "continual" or not has_history(job.backbone)
+        }.values():
+            check_checkpoints(job, rows)
         return _list_jobs(jobs, folder, display)
     with folder.locked():
         if len(folder.check_jobs(jobs)) < len(jobs):

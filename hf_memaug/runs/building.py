@@ -209,7 +209,7 @@ def _check_inputs(config, backbone: str, kind: str) -> None:
         "texts": transformers.AutoModelForSequenceClassification,
         "images": transformers.AutoModelForImageClassification,
     }
-    found = [what for what, auto_class in auto.items() if type(config) in auto_class._model_mapping]
+    found = [what for what, auto_class in auto.items() if type(config) in (auto_class._model_mapping or {})]
     rows = "images" if kind == "image" else "texts"
     if len(found) == 1 and found != [rows]:
         raise UsageError(
@@ -218,18 +218,26 @@ def _check_inputs(config, backbone: str, kind: str) -> None:
         )
 
 
+def check_checkpoints(job: Job, rows: DomainDataset) -> Any:
+    """The processor of a job. Raises an error if a checkpoint or its processor is missing. Reads no weights."""
+    one, processor = method_of(job), None
+    if kind_of(rows) == "graph" or one.makes_words:
+        return None
+    if job.backbone != SMALL:
+        _check_inputs(read_config(job.backbone, "--backbone"), job.backbone, kind_of(rows))
+        processor = processor_of(one, job.backbone, rows, job.general, split_settings(job)[0])
+    if one.method.needs_general:
+        read_config(job.general or "", "--general")
+    return processor
+
+
 def check_model(job: Job, rows: DomainDataset) -> None:
     """Raises an error if a checkpoint or its processor is missing, or if the settings do not fit. Reads no weights."""
     one, (settings, _) = method_of(job), split_settings(job)
     backbone, general, max_length = job.backbone, job.general, job.protocol["max_length"]
     if kind_of(rows) == "graph" or one.makes_words:
         return
-    processor = None
-    if backbone != SMALL:
-        _check_inputs(read_config(backbone, "--backbone"), backbone, kind_of(rows))
-        processor = processor_of(one, backbone, rows, general, settings)
-    if one.method.needs_general:
-        read_config(general or "", "--general")
+    processor = check_checkpoints(job, rows)
     parts = Parts(backbone, rows, processor, general, settings)
     most = None if max_length is None else getattr(_config_of(parts), "max_position_embeddings", None)
     if max_length is not None and most is not None and max_length > most:

@@ -169,7 +169,18 @@ def as_options(error: Exception) -> str:
     of_data = dict.fromkeys(("source", "rows", "dataset", "train_dataset"), "--data") | {"values": "--label"}
     return in_options(
         text,
-        (*COLUMNS, "split", "dev_fraction", "holdout", "target", "max_length", "labels", "tokens", "tags", "answers"),
+        (
+            *COLUMNS[1:],
+            "split",
+            "dev_fraction",
+            "holdout",
+            "target",
+            "max_length",
+            "labels",
+            "tokens",
+            "tags",
+            "answers",
+        ),
         on_empty="--broken",
         **of_data,
     )

@@ -144,7 +144,7 @@ def test_vectors_and_fractions_that_are_refused(command, columns):
     for more, said in [
         (["--vectors", __file__], "is for memory-rnn"),
         (["--method", "memory-rnn", "--vectors", "none.txt"], "is not a file"),
-        (["--dev-fraction", 1], "less than 1"),
+        (["--dev-fraction", 1], "it must be 0.99 or less"),
     ]:
         code, _, error = command(*words, *more)
         assert code == 2 and said in error

@@ -132,7 +132,7 @@ def test_a_disk_that_is_full_in_pretraining(command, backbones, tmp_path, monkey
         code, _, error = command(*words)  # not for want of room
         assert code == 1 and "Error: `pretrain` failed unexpectedly: RuntimeError:" in error
         assert error.endswith("Run again with --debug for the traceback.\n") and error.count("\n") == 1
-        assert "\nTraceback" in command(*words, "--debug")[2] and "\nTraceback" in command("--debug", *words)[2]
+        assert "Traceback (" in command(*words, "--debug")[2] and "Traceback (" in command("--debug", *words)[2]
         patched.setattr(files, "MIN_FREE_BYTES", 2**62)
         code, _, error = command(*words)
     assert code == 1 and f"{FULL} (dapt). Free some space and rerun the same command." in error, error

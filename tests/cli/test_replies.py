@@ -76,7 +76,7 @@ class TestReplies:
             (["continual"], 2, "`erm` is for texts, and the rows are replies. Choose ['memory-rnn']"),
             (["train", "--metric", "f1"], 2, "`--metric` is 'f1', which is not a metric of replies. Choose accuracy"),
             (["train", "--label", "said"], 2, "`--label` is a column of classes, and the task is replies"),
-            (["train", "--text-pair", "answers"], 3, "`text_pair` is 'answers'"),
+            (["train", "--text-pair", "answers"], 3, "`--text-pair` is 'answers'"),
             (["continual", "--task", "question"], 2, "`--task` is 'question'. Did you mean 'questions'"),
         ],
     )
