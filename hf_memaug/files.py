@@ -42,7 +42,7 @@ def read_json_lines(path: str | os.PathLike) -> tuple[list[dict], list[int]]:
         if line.strip():
             try:
                 found.append(dict(json.loads(line)))
-            except (ValueError, TypeError):
+            except (ValueError, TypeError, RecursionError):
                 broken.append(number)
     return found, broken
 

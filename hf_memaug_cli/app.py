@@ -7,6 +7,7 @@ import inspect
 import re
 import shlex
 import sys
+import textwrap
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,16 +22,9 @@ if TYPE_CHECKING:
     from hf_memaug.runs.settings import Setting
 
 WIDTH = 100
-# Characters of an unexpected error that are printed without `--debug`.
-MESSAGE = 300
 is_debugging = False
 # What users of other tools write for options of trainers.
-ELSEWHERE = {
-    "--batch-size": "--per-device-train-batch-size",
-    "--device": "--use-cpu",
-    "--epochs": "--num-train-epochs",
-    "--lr": "--learning-rate",
-}
+ELSEWHERE = {"--batch-size": "--per-device-train-batch-size", "--device": "--use-cpu", "--lr": "--learning-rate"}
 HELP = ("-h", "--help")
 DEBUG = "--debug"
 # Fields of trainers that `--help` names with their defaults. Importing all fields takes too long.
@@ -318,8 +312,7 @@ def _run(name: str, command: Command, line: str, given: dict, given_settings: di
     except Exception as error:
         if is_disk_full(error):
             return _fail(disk_full_message(error), FAILED)
-        said = " ".join([f"{type(error).__name__}:", *str(error).split()])
-        said = said if len(said) <= MESSAGE else f"{said[:MESSAGE]}..."
+        said = textwrap.shorten(f"{type(error).__name__}: {error}", 300, placeholder="...")
         return _fail(f"Error: `{name}` failed unexpectedly: {said} Run again with {DEBUG} for the traceback.", FAILED)
 
 

@@ -48,7 +48,7 @@ def push(call) -> int:
 
     from hf_memaug.app import write_space
     from hf_memaug.hub.publishing import published_files
-    from hf_memaug.inference.checkpoints import check_files, read_config
+    from hf_memaug.inference.checkpoints import kind_of, load_model, load_processor, read_config
 
     options, repository = call.options, call.arguments["repository"]
     checkpoint, api = Path(call.arguments["checkpoint"]), HfApi()
@@ -65,8 +65,11 @@ def push(call) -> int:
     published, left_out = published_files(checkpoint)
     if not is_adapter and not any(path.suffix == ".safetensors" for path in published):
         raise UsageError(f"`checkpoint` {checkpoint} has no weights in safetensors files. Links are not published.")
-    if not is_adapter:
-        check_files(checkpoint, config)
+    # What cannot be loaded is not published.
+    if not is_adapter and config.architectures:
+        load_model(str(checkpoint), config, dtype="auto")
+    if any(path.name.startswith(("tokenizer", "preprocessor")) for path in published):
+        load_processor(str(checkpoint), kind_of(config) or "text")
     kind = {"repo_type": "space", "space_sdk": "gradio"} if options.space else {"repo_type": "model"}
     with tempfile.TemporaryDirectory() as folder:
         if options.space:

@@ -68,9 +68,7 @@ def seeds_of(given: Sequence[str]) -> list[int]:
         raise UsageError(f"`--seeds` is {','.join(map(str, given))}. Use a number, or numbers with commas.") from None
     found = list(range(numbers[0])) if len(numbers) == 1 else list(dict.fromkeys(numbers))
     if not found or min(numbers) < 0 or max(found) >= 2**32:
-        raise UsageError(
-            f"`--seeds` is {','.join(map(str, given))}. Use a number from 1, or seeds from 0 to 2**32 - 1."
-        )
+        raise UsageError(f"`--seeds` is {','.join(map(str, given))}. Use 1 or more, or seeds from 0 to 2**32 - 1.")
     return found
 
 
@@ -111,9 +109,7 @@ def run(
     options, source = call.options, jobs[0].source
     folder = RunFolder(options.output or f"runs/{call.command}")
     if options.dry_run:
-        for job in {
-            job.method: job for job in jobs if job.kind != "continual" or not has_history(job.backbone)
-        }.values():
+        for job in {job.method: job for job in jobs}.values():
             check_checkpoints(job, rows)
         return _list_jobs(jobs, folder, display)
     with folder.locked():

@@ -90,7 +90,10 @@ def _finish(piece: Piece, names: ColumnNames, split: str | None, on_empty: str) 
             f"of {origin} do not. Write text.",
         )
         _refuse_rows(
-            [isinstance(value, str) and not _is_unicode(value) for value in columns.get(name, ())],
+            [
+                isinstance(value, str) and value.encode(errors="ignore").decode() != value
+                for value in columns.get(name, ())
+            ],
             f"`{name}` has half a character (a lone surrogate) in",
             f"of {origin}. Write whole characters.",
         )
@@ -115,13 +118,6 @@ def _finish(piece: Piece, names: ColumnNames, split: str | None, on_empty: str) 
     _refuse_rows(map(is_missing, columns["domain"]), "`domain` is missing or an empty name in", advice)
     columns["domain"] = [sys.intern(str(value).strip()) for value in columns["domain"]]
     return replace(piece, columns=_without_empty(columns, names, origin, on_empty))
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        return text.isascii() or bool(text.encode())
-    except UnicodeEncodeError:
-        return False
 
 
 def _refuse_rows(wrong: Iterable[bool], before: str, after: str) -> None:

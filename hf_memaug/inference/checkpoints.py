@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from hf_memaug.inference.predictions import CheckpointError
 from hf_memaug.inference.predictor import Predictor
@@ -31,8 +31,6 @@ KINDS = {
 ADAPTER_FILE = "adapter_config.json"
 # What transformers raises for a damaged file.
 _DAMAGED = (AttributeError, KeyError, OSError, RecursionError, TypeError, ValueError)
-# Characters of an error of transformers that are repeated: it may list all model types.
-_LONGEST = 300
 
 
 def load_predictor(
@@ -148,13 +146,9 @@ def read_config(name: str, argument: str = "checkpoint"):
         raise CheckpointError(f"`{argument}` {name!r} cannot be loaded: {reason}") from None
 
 
-def _damaged_weights(name: str | os.PathLike, argument: str, error: Exception) -> str:
-    what = f"`{argument}` {os.fspath(name)!r} cannot be loaded"
-    return f"{what}: its weights are damaged ({error}). Download or save them again."
-
-
 def _shortened(text: str) -> str:
-    return textwrap.shorten(text, _LONGEST, placeholder="...")
+    """The begin of an error of transformers, which may list all model types."""
+    return textwrap.shorten(text, 300, placeholder="...")
 
 
 def _is_path(name: str) -> bool:
@@ -179,47 +173,22 @@ def checked_kind(config, name: str, argument: str = "checkpoint") -> str:
     return kind
 
 
-def model_class_of(config, name: str, argument: str = "checkpoint") -> Any:
-    """The class of the first of the `architectures` of a configuration."""
-    import transformers
-
-    architecture, family = config.architectures[0], FAMILIES.get(config.model_type)
-    try:
-        return family.load(architecture) if family else getattr(transformers, architecture)
-    except (AttributeError, TypeError):
-        raise CheckpointError(
-            f"`{argument}` {name!r} cannot be loaded: there is no model class {architecture!r}, which `architectures` "
-            "in its `config.json` names."
-        ) from None
-
-
-def check_files(folder: Path, config, argument: str = "checkpoint") -> None:
-    """Raises an error if the files of a checkpoint cannot be loaded. Reads no weights."""
-    for path in sorted(folder.glob("*.safetensors")):
-        try:
-            with safe_open(path, "pt"):
-                pass
-        except (OSError, SafetensorError) as error:
-            raise CheckpointError(_damaged_weights(folder, argument, error)) from None
-    if config.architectures:
-        model_class_of(config, str(folder), argument)
-        kind = kind_of(config)
-        if kind is not None and any((*folder.glob("tokenizer*"), *folder.glob("preprocessor*"))):
-            load_processor(str(folder), kind, argument)
-
-
 def load_model(name: str, config, argument: str = "checkpoint", **kwargs: Any):
     """The model in evaluation mode, with an adapter merged into it. `kwargs` go to `from_pretrained`."""
+    import transformers
+
     base, architecture = adapter_base(name, argument), config.architectures[0]
     try:
-        model = model_class_of(config, name, argument).from_pretrained(base or name, **kwargs)
-    except CheckpointError:
-        raise
+        if config.model_type in FAMILIES:
+            model_class = FAMILIES[config.model_type].load(architecture)
+        else:
+            model_class = getattr(transformers, architecture)
+        model = model_class.from_pretrained(base or name, **kwargs)
     except (*_DAMAGED, RuntimeError, SafetensorError) as error:
         reason = _shortened(str(error))
         if isinstance(error, SafetensorError):
-            raise CheckpointError(_damaged_weights(name, argument, error)) from error
-        if "ignore_mismatched_sizes" in reason:
+            reason = f"its weights are damaged ({error}). Download or save them again."
+        elif "ignore_mismatched_sizes" in reason:
             reason = "its weights do not fit its `config.json`. Put the one there that was written with them."
         raise CheckpointError(f"`{argument}` {name!r} cannot be loaded as a `{architecture}`: {reason}") from error
     if base is None:

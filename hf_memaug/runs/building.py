@@ -204,24 +204,18 @@ def _check_inputs(config, backbone: str, kind: str) -> None:
     """Raises an error for a backbone that reads images where the rows are texts, and the other way round."""
     import transformers
 
-    # A configuration may be of both, or unknown to both.
-    auto = {
-        "texts": transformers.AutoModelForSequenceClassification,
-        "images": transformers.AutoModelForImageClassification,
-    }
-    found = [what for what, auto_class in auto.items() if type(config) in (auto_class._model_mapping or {})]
-    rows = "images" if kind == "image" else "texts"
-    if len(found) == 1 and found != [rows]:
-        raise UsageError(
-            f"`--backbone` {backbone!r} is a `{config.model_type}`, which reads {found[0]}, and the rows are {rows}. "
-            f"Use an encoder of {rows}."
-        )
+    rows, others = ("images", "texts") if kind == "image" else ("texts", "images")
+    texts, images = transformers.AutoModelForSequenceClassification, transformers.AutoModelForImageClassification
+    known = {name: type(config) in (one._model_mapping or {}) for name, one in (("texts", texts), ("images", images))}
+    if known[others] and not known[rows]:
+        said = f"`--backbone` {backbone!r} is a `{config.model_type}`, which reads {others}, and the rows are {rows}."
+        raise UsageError(f"{said} Use an encoder of {rows}.")
 
 
 def check_checkpoints(job: Job, rows: DomainDataset) -> Any:
     """The processor of a job. Raises an error if a checkpoint or its processor is missing. Reads no weights."""
     one, processor = method_of(job), None
-    if kind_of(rows) == "graph" or one.makes_words:
+    if kind_of(rows) == "graph" or one.makes_words or (job.kind == "continual" and has_history(job.backbone)):
         return None
     if job.backbone != SMALL:
         _check_inputs(read_config(job.backbone, "--backbone"), job.backbone, kind_of(rows))

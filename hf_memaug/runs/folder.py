@@ -117,7 +117,7 @@ class RunFolder:
     def read(self, name: str) -> dict:
         try:
             return json.loads((self.path / name).read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             return {}
 
     def begin(self, command: str, recipe: Mapping[str, Any], **facts: Any) -> None:

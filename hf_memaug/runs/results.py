@@ -146,7 +146,7 @@ class Run:
             found = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(found, dict):
                 raise ValueError("it is not a JSON object")
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             self._note_broken(path, error)
             return {}
         return found

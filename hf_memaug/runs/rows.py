@@ -63,6 +63,7 @@ _AS_OPTIONS = {
     ", or lower `stride`": "",
     "give a dict {domain: source}, or `domain=None`": f"give `--domain {NONE}` where all are of one domain",
 }
+_ARGUMENTS = (*COLUMNS[1:], *"split dev_fraction holdout target max_length labels tokens tags answers".split())
 # The errors that mean that the rows are wrong, not the library.
 ROW_ERRORS = (ValueError, OSError, TypeError, KeyError, ImportError)
 
@@ -167,23 +168,7 @@ def as_options(error: Exception) -> str:
     for written, option in _AS_OPTIONS.items():
         text = text.replace(written, option)
     of_data = dict.fromkeys(("source", "rows", "dataset", "train_dataset"), "--data") | {"values": "--label"}
-    return in_options(
-        text,
-        (
-            *COLUMNS[1:],
-            "split",
-            "dev_fraction",
-            "holdout",
-            "target",
-            "max_length",
-            "labels",
-            "tokens",
-            "tags",
-            "answers",
-        ),
-        on_empty="--broken",
-        **of_data,
-    )
+    return in_options(text, _ARGUMENTS, on_empty="--broken", **of_data)
 
 
 def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | None = None) -> DomainDataset:

@@ -79,12 +79,10 @@ class Setting:
         choices = [one.value for kind in enums for one in kind]
         if choices and value is not None and value not in choices:
             raise UsageError(f"`{self.option}` is {value!r}. {of_these(value, choices)}")
-        if not isinstance(value, (int, float)):
-            return
-        if value < LEAST.get(self.name, value):
-            raise UsageError(f"`{self.option}` is {value}; it must be {LEAST[self.name]} or more.")
-        if value > MOST.get(self.name, value):
-            raise UsageError(f"`{self.option}` is {value}; it must be {MOST[self.name]} or less.")
+        least, most = LEAST.get(self.name, -math.inf), MOST.get(self.name, math.inf)
+        if isinstance(value, (int, float)) and not least <= value <= most:
+            allowed = f"{least} or more" if value < least else f"{most} or less"
+            raise UsageError(f"`{self.option}` is {value}; it must be {allowed}.")
 
 
 def option_name(name: str) -> str:

@@ -28,7 +28,7 @@ compare --jobs 0 | `--jobs` is 0
 compare --seeds many | `--seeds` is many
 compare --seeds 1,x | `--seeds` is 1,x
 compare --seeds 0 | `--seeds` is 0
-compare --seeds -1 | `--seeds` is -1. Use a number from 1
+compare --seeds -1 | `--seeds` is -1. Use 1 or more
 compare --seeds 1,99999999999 | `--seeds` is 1,99999999999
 compare --shots x | `--shots` is 'x'
 compare --shots 0 | `--shots` is for write and finetune

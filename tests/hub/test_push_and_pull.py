@@ -222,7 +222,7 @@ print("ok")
         assert not [name for name in hub.files(repo) if name.startswith("tokenizer")]
     card = hub.files("me/experts")["README.md"].decode()
     assert "pipeline_tag: image-classification" in card and "AutoImageProcessor" in card
-    assert "`expert_layers` | `[0, 2]`" in card and "more information needed" not in card.lower()
+    assert "`expert_layers` | `[1, 2]`" in card and "more information needed" not in card.lower()
     assert "preprocessor_config.json" not in hub.files("me/bare")
     card = hub.files("me/memories")["README.md"].decode()
     assert "| photo | test | seed 0 | independent | 70.0 |" in card and "`real_memory_size` | `24`" in card

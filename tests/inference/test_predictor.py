@@ -92,24 +92,10 @@ def test_weights_that_are_not_finite_are_named(tmp_path):
         load_predictor(folder).predict([TEXT])
 
 
-@pytest.mark.parametrize(
-    "file, change, said",
-    [
-        ("config.json", lambda _: b"null", "cannot be loaded"),
-        ("config.json", lambda _: b"[]", "cannot be loaded"),
-        ("config.json", lambda old: json.dumps({**json.loads(old), "architectures": 5}).encode(), "wrong type"),
-        ("config.json", lambda old: json.dumps({**json.loads(old), "hidden_size": 64}).encode(), "do not fit its"),
-        ("model.safetensors", lambda old: old[:-100], "its weights are damaged"),
-        ("model.safetensors", lambda _: b"", "its weights are damaged"),
-        ("tokenizer.json", lambda _: b"[]", "has no tokenizer that can be read"),
-        ("tokenizer_config.json", lambda _: b"[]", "has no tokenizer that can be read"),
-    ],
-)
-def test_a_damaged_file_is_named(file, change, said, tmp_path):
-    save(KV, tmp_path)
-    (tmp_path / file).write_bytes(change((tmp_path / file).read_bytes()))
-    with pytest.raises(CheckpointError, match=said):
-        load_predictor(tmp_path)
+def test_fp16_on_a_cpu_becomes_fp32(tmp_path):
+    save(KV, tmp_path, change=lambda model: model.half())
+    with pytest.warns(UserWarning, match="is in fp16, which is slow on a CPU"):
+        assert load_predictor(tmp_path, dtype="auto", device="cpu").model.dtype == torch.float32
 
 
 def test_pairs_of_texts(tmp_path, predictor_of):
