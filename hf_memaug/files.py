@@ -34,14 +34,20 @@ def write_atomically(path: str | os.PathLike, content: str | bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def read_json_lines(path: str | os.PathLike) -> tuple[list[dict], list[int]]:
-    """The objects in a file of JSON lines, and the numbers of broken lines. A missing file is empty."""
+def read_json_lines(path: str | os.PathLike, **types: type) -> tuple[list[dict], list[int]]:
+    """
+    The objects in a file of JSON lines, and the numbers of lines that are broken or lack a field of these types. A
+    missing file is empty.
+    """
     found, broken = [], []
     text = Path(path).read_text(encoding="utf-8", errors="replace") if Path(path).is_file() else ""
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
-                found.append(dict(json.loads(line)))
+                row = dict(json.loads(line))
+                if not all(isinstance(row.get(name), kind) for name, kind in types.items()):
+                    raise TypeError
+                found.append(row)
             except (ValueError, TypeError, RecursionError):
                 broken.append(number)
     return found, broken

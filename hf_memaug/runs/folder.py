@@ -23,6 +23,8 @@ from hf_memaug.runs.job import JOB_FILE, Job, job_folder
 
 RUN_FILE, DATA_FILE, RECIPE_FILE, RECORDS_FILE = "run.json", "data.json", "recipe.yaml", "runs.jsonl"
 RESULTS_FILE = "results.json"
+# The fields that every line of runs.jsonl has.
+RECORD = {"name": str, "job": dict}
 # The options that may be paths. A recipe has them relative to its own folder, so that it runs from everywhere.
 PATHS = ("data", "backbone", "general", "vectors", "corpus", "also")
 # The jobs of one method differ in these and in nothing else.
@@ -69,7 +71,7 @@ class RunFolder:
     def records(self) -> list[dict]:
         """The last complete line of each job in runs.jsonl. Broken lines stay in the file and are skipped."""
         path = self.path / RECORDS_FILE
-        records, broken = read_json_lines(path)
+        records, broken = read_json_lines(path, **RECORD)
         self.warnings = [f"{path}, line {number} is broken and is skipped. Its job runs again." for number in broken]
         for record in records:
             self.job_folder(record["name"])  # raises an error for a name that leads out of the folder

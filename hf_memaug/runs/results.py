@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hf_memaug.files import read_json_lines
-from hf_memaug.runs.folder import DATA_FILE, RECIPE_FILE, RECORDS_FILE, RUN_FILE, check_links
+from hf_memaug.runs.folder import DATA_FILE, RECIPE_FILE, RECORD, RECORDS_FILE, RUN_FILE, check_links
 from hf_memaug.runs.job import NONE, job_folder
 
 # In the folder of a job.
@@ -152,7 +152,7 @@ class Run:
         return found
 
     def _lines(self, path: Path) -> list[dict]:
-        found, broken = read_json_lines(path)
+        found, broken = read_json_lines(path, **(RECORD if path.name == RECORDS_FILE else {}))
         if broken:
             lines = ", ".join(map(str, broken))
             self._note(f"{path.relative_to(self.path)}: broken lines were skipped ({lines}).")
