@@ -90,7 +90,7 @@ class CompositeConfig(PreTrainedConfig):
         fields = super().to_dict()
         for name in self.sub_configs:
             if fields.get(name) is not None:
-                fields[name].pop("_name_or_path", None)  # the folder that it was loaded from
+                fields[name]["_name_or_path"] = ""  # not the folder that it was loaded from
         return fields | {name: size for name, size in self.sizes.items() if size is not None}
 
     def get_text_config(self, decoder=None, encoder=None) -> PreTrainedConfig:

@@ -107,6 +107,7 @@ tokenizer = trainer.processing_class
     },
     "docs/memory_rnn.md": {
         "num_beams": """
+import torch
 texts, questions, labels = ["how are you", "i am fine"], ["how are you"], torch.tensor([[4, 5, 3]])
 """,
     },

@@ -114,6 +114,8 @@ class CommonTests(common.ModelTesterMixin):
     def test_reverse_loading_mapping(self):
         if self.model_type == "hma":
             self.skipTest("its checkpoints keep the names that a backbone's weights have, or Trainer could not resume")
+        if self.model_type == "vit_gmoe":
+            self.skipTest("the router's scale of 0.1.0 gets a dimension; its name stays")
         super().test_reverse_loading_mapping()
 
     def test_model_get_set_embeddings(self):
@@ -126,6 +128,8 @@ class CommonTests(common.ModelTesterMixin):
             self.skipTest("images have no vocabulary")
         # In training it would ask for labels.
         self.model_tester.is_training = self.model_type != "hma"
+        if self.model_type.endswith("kv_memory"):
+            self.model_tester.config_kwargs = {"mask_token_id": 3}  # the test leaves 4 tokens
         super().test_resize_tokens_embeddings()
 
     def test_hidden_states_output(self):
@@ -142,6 +146,14 @@ class CommonTests(common.ModelTesterMixin):
         if self.model_tester.is_recurrent:
             self.skipTest("the source distribution has no generation tests; tests/modeling tests `generate`")
         super().test_generation_tester_mixin_inheritance()
+
+    def test_model_weights_reload_no_missing_tied_weights(self):
+        self.skipTest("it leaves out all weights; a memory that is missing is refused by name")
+
+    def test_correct_missing_keys(self):
+        if self.model_tester.is_recurrent:
+            self.skipTest("it leaves out the decoder with its memory, which is refused by name")
+        super().test_correct_missing_keys()
 
     def test_config(self):
         self.config_tester.run_common_tests()
