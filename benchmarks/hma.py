@@ -110,10 +110,7 @@ def main() -> None:
     rows.append(compare("read", against, repeated, ours, device, rounds, repeats))
     if on_gpu:
         rows.append(memory_row("read_memory", against, peak(repeated, beside=True), peak(ours, beside=True)))
-    for what, larger in (
-        (f"queue_{32 * queue}", (batch, 32 * queue)),
-        (f"batch_{8 * batch}", (8 * batch, queue)),
-    ):
+    for what, larger in ((f"queue_{32 * queue}", (batch, 32 * queue)), (f"batch_{8 * batch}", (8 * batch, queue))):
         grown = reads(*larger, width, device, autocast)[0]
         linear = f"batch {batch}, queue {queue} (linear: {larger[0] * larger[1] // (batch * queue)})"
         rows.append(compare(what, linear, ours, grown, device, rounds, repeats))

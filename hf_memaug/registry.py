@@ -257,10 +257,7 @@ FAMILIES: dict[str, Family] = {
         config="ViTGMoEConfig",
         backbone="vit",
         paper=GMOE,
-        models={
-            "AutoModel": ("ViTGMoEModel",),
-            "AutoModelForImageClassification": ("ViTGMoEForImageClassification",),
-        },
+        models={"AutoModel": ("ViTGMoEModel",), "AutoModelForImageClassification": ("ViTGMoEForImageClassification",)},
         methods=(Method("gmoe", "sparse experts in a vision transformer", reads=("image",), born="from_vit"),),
     ),
     "hma": Family(
@@ -327,7 +324,7 @@ BACKBONES: dict[str, Backbone] = {
         modeling="hf_memaug.modeling.modeling_graph_network",
         config="GraphNetworkConfig",
         models={"AutoModel": ("GraphNetworkModel",)},
-    ),
+    )
 }
 
 

@@ -180,16 +180,10 @@ COMMANDS = {
         CHECKPOINT,
     ),
     "demo": Command(
-        "compare:demo",
-        own.DemoOptions,
-        "Compare methods on generated reviews, offline, in minutes.",
-        "hf-memaug demo",
+        "compare:demo", own.DemoOptions, "Compare methods on generated reviews, offline, in minutes.", "hf-memaug demo"
     ),
     "env": Command(
-        "environment:environment",
-        own.EnvOptions,
-        "Print versions, devices and missing packages.",
-        "hf-memaug env",
+        "environment:environment", own.EnvOptions, "Print versions, devices and missing packages.", "hf-memaug env"
     ),
     "options": Command(
         "environment:list_options",

@@ -10,12 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from tiny_backbones import (
-    IMAGES,
-    SIZES,
-    tiny_image_processor,
-    tiny_tokenizer,
-)
+from tiny_backbones import IMAGES, SIZES, tiny_image_processor, tiny_tokenizer
 from writable_rows import write_rows
 
 import hf_memaug

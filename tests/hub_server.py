@@ -248,13 +248,7 @@ class Handler(BaseHTTPRequestHandler):
     @route("GET", f"/api/models/{_REPO}(?:/revision/{_REV})?")
     def model_info(self, repo, rev):
         commit = repo.resolve(rev or "main")
-        about = {
-            "id": repo.id,
-            "sha": commit.oid,
-            "lastModified": commit.date,
-            "private": repo.private,
-            "siblings": [],
-        }
+        about = {"id": repo.id, "sha": commit.oid, "lastModified": commit.date, "private": repo.private, "siblings": []}
         for path, blob in sorted(commit.files.items()):
             about["siblings"] += [{"rfilename": path, "size": len(blob.data), "blobId": blob.oid, "lfs": blob.lfs}]
         return about

@@ -95,10 +95,9 @@ def save_backbone(kind: str, folder) -> str:
         tiny_image_processor().save_pretrained(folder)
         return str(folder)
     tokenizer = tiny_tokenizer(kind)
-    config_class, model_class = {
-        "roberta": (RobertaConfig, RobertaForMaskedLM),
-        "bert": (BertConfig, BertForMaskedLM),
-    }[kind]
+    config_class, model_class = {"roberta": (RobertaConfig, RobertaForMaskedLM), "bert": (BertConfig, BertForMaskedLM)}[
+        kind
+    ]
     torch.manual_seed(0)
     model = model_class(config_class(vocab_size=len(tokenizer), pad_token_id=tokenizer.pad_token_id, **SIZES))
     model.save_pretrained(folder)

@@ -43,11 +43,7 @@ def plot_bars(bars: Mapping[str, Mapping[str, Any]], path: str | Path, xlabel: s
 
 
 def plot_curve(
-    curves: Mapping[str, Mapping[float, Any]],
-    path: str | Path,
-    xlabel: str,
-    ylabel: str,
-    log_x: bool = False,
+    curves: Mapping[str, Mapping[float, Any]], path: str | Path, xlabel: str, ylabel: str, log_x: bool = False
 ) -> Path:
     """
     A score against a setting, such as the memory size or the memory's learning rate (MIL, Figures 5 and 7).

@@ -16,15 +16,7 @@ from tables import common_options, select, without_metric
 from hf_memaug.evaluation.checks import check_name
 from hf_memaug.evaluation.continual import LOWER_IS_BETTER
 from hf_memaug.reporting import plots
-from hf_memaug.reporting.results import (
-    CROSS,
-    Comparison,
-    compare,
-    domains_of,
-    read_results,
-    scores_of,
-    table_of,
-)
+from hf_memaug.reporting.results import CROSS, Comparison, compare, domains_of, read_results, scores_of, table_of
 
 
 class Difference(NamedTuple):

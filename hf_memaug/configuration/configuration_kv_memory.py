@@ -7,12 +7,7 @@ from typing import Any, ClassVar, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import BertConfig, PreTrainedConfig, RobertaConfig
 
-from hf_memaug.configuration.checks import (
-    check_encoder,
-    check_fields,
-    inherited_fields,
-    refuse_misspelt_fields,
-)
+from hf_memaug.configuration.checks import check_encoder, check_fields, inherited_fields, refuse_misspelt_fields
 from hf_memaug.configuration.prompting import in_label_order, normalise_verbalizer, parse_template
 
 
@@ -100,10 +95,7 @@ class KVMemoryFields:
 
     def grown_memory(self, slots: int) -> dict[str, Any]:
         """The fields that change when slots for another domain are added."""
-        return {
-            "memory_slots": self.memory_slots + slots,
-            "memory_slots_per_domain": [*self.slots_per_domain, slots],
-        }
+        return {"memory_slots": self.memory_slots + slots, "memory_slots_per_domain": [*self.slots_per_domain, slots]}
 
     @property
     def reads_memory(self) -> bool:

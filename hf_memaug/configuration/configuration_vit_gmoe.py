@@ -6,12 +6,7 @@ from typing import Any, Literal
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig, ViTConfig
 
-from hf_memaug.configuration.checks import (
-    check_fields,
-    check_layers,
-    inherited_fields,
-    refuse_misspelt_fields,
-)
+from hf_memaug.configuration.checks import check_fields, check_layers, inherited_fields, refuse_misspelt_fields
 
 # Plain vision transformers that a model can be made of, by their `model_type`.
 PLAIN_TYPES = ("vit", "deit")

@@ -58,11 +58,7 @@ class DatapointReader(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(
-        self,
-        rows: torch.Tensor,
-        slots: torch.Tensor,
-        filled: torch.Tensor | None = None,
-        between_rows: bool = False,
+        self, rows: torch.Tensor, slots: torch.Tensor, filled: torch.Tensor | None = None, between_rows: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """
         Args:

@@ -13,12 +13,7 @@ from transformers.utils import auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_gmap import GMAPConfig
 from hf_memaug.layers.general_memory import GeneralMemory, in_computed_type
-from hf_memaug.modeling.modeling_gmap_base import (
-    LM_HEADS,
-    GMAPOutput,
-    GMAPPreTrainedModel,
-    check_masked,
-)
+from hf_memaug.modeling.modeling_gmap_base import LM_HEADS, GMAPOutput, GMAPPreTrainedModel, check_masked
 from hf_memaug.modeling.modeling_gmap_encoders import (
     DECODERS,
     augment,

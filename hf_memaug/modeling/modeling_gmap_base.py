@@ -22,13 +22,7 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
     load_encoder,
     shared_weights,
 )
-from hf_memaug.modeling.modeling_utils import (
-    MemoryModelMixin,
-    config_of_backbone,
-    located,
-    replaced,
-    split_arguments,
-)
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin, config_of_backbone, located, replaced, split_arguments
 
 LM_HEADS = {"roberta": RobertaLMHead, "bert": BertLMPredictionHead}
 

@@ -174,13 +174,7 @@ def shared_mask(domain, general, input_ids=None, attention_mask=None, inputs_emb
 
 
 def layer_states(
-    encoder,
-    depth: int,
-    input_ids=None,
-    attention_mask=None,
-    token_type_ids=None,
-    position_ids=None,
-    inputs_embeds=None,
+    encoder, depth: int, input_ids=None, attention_mask=None, token_type_ids=None, position_ids=None, inputs_embeds=None
 ) -> list[torch.Tensor]:
     """The hidden states of the first `depth` layers, without those of the embeddings."""
     given = input_ids if inputs_embeds is None else inputs_embeds

@@ -25,13 +25,7 @@ from hf_memaug.kernels.grouped_experts import grouped_experts
 from hf_memaug.layers.experts import Experts
 from hf_memaug.layers.router import CosineRouter, LinearRouter, Routing, importance_loss, load_loss, route
 from hf_memaug.modeling.memory_reads import MemoryRead
-from hf_memaug.modeling.modeling_utils import (
-    LOADING,
-    MemoryModelMixin,
-    config_of_backbone,
-    located,
-    split_arguments,
-)
+from hf_memaug.modeling.modeling_utils import LOADING, MemoryModelMixin, config_of_backbone, located, split_arguments
 
 
 @dataclass

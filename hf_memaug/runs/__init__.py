@@ -5,10 +5,5 @@ from hf_memaug.lazy import lazy_names
 
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
-    {
-        "folder": ("RunFolder",),
-        "job": ("Job", "run_job"),
-        "results": ("Run", "read_run"),
-        "runner": ("run_jobs",),
-    },
+    {"folder": ("RunFolder",), "job": ("Job", "run_job"), "results": ("Run", "read_run"), "runner": ("run_jobs",)},
 )

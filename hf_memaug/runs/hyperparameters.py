@@ -43,11 +43,7 @@ COMMON: dict[str, tuple[Any, Draw]] = {
 OWN: dict[str, dict[str, Draw]] = {
     "irm": {"penalty_weight": _power(-1, 5), "penalty_anneal_steps": _power(0, 4)},
     "vrex": {"penalty_weight": _power(-1, 5), "penalty_anneal_steps": _power(0, 4)},
-    "fishr": {
-        "penalty_weight": _power(1, 4),
-        "penalty_anneal_steps": _between(0, 5000),
-        "decay": _between(0.9, 0.99),
-    },
+    "fishr": {"penalty_weight": _power(1, 4), "penalty_anneal_steps": _between(0, 5000), "decay": _between(0.9, 0.99)},
     "coral": {"penalty_weight": _power(-1, 1)},
     "mmd": {"penalty_weight": _power(-1, 1)},
     "mldg": {"penalty_weight": _power(-1, 1)},

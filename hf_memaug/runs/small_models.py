@@ -67,11 +67,7 @@ def _small_text_model(rows: DomainDataset):
     vocabulary = {word: number for number, word in enumerate([*special, *(w for w in words if w not in special)])}
     processor = BertTokenizer(vocabulary, model_max_length=128)
     config = BertConfig(
-        vocab_size=len(vocabulary),
-        num_hidden_layers=2,
-        max_position_embeddings=128,
-        **SIZES,
-        **labels_of(rows),
+        vocab_size=len(vocabulary), num_hidden_layers=2, max_position_embeddings=128, **SIZES, **labels_of(rows)
     )
     return BertForSequenceClassification(config), processor
 

@@ -351,10 +351,7 @@ class TestQuestions:
 
     def test_what_cannot_be_is_refused_with_the_mend(self, command, words, encoder):
         for more, said in (
-            (
-                ["--strategies", "f+v"],
-                "models of `erm` cannot grow. Choose `--method` memo",
-            ),
+            (["--strategies", "f+v"], "models of `erm` cannot grow. Choose `--method` memo"),
             (["--method", "hma"], "`hma` is for texts, and the rows are questions."),
             (["--metric", "accuracy"], "which is not a metric of questions. Choose f1"),
             (["--strategies", "progressive"], "'progressive', which does not support questions."),

@@ -249,11 +249,7 @@ def test_a_memory_that_does_not_fit_its_backbone_is_refused_before_other_methods
     tokenizer.save_pretrained(other)
     known = ["--backbone", backbones["roberta"]]
     cases = [
-        (
-            "+memory",
-            ["--backbone", other],
-            "is built on roberta, bert, and `--backbone` is a `distilbert`",
-        ),
+        ("+memory", ["--backbone", other], "is built on roberta, bert, and `--backbone` is a `distilbert`"),
         ("mil", [*known, "--memory-slots", "0"], "`mil`: `--memory-slots`"),
         ("hma", [*known, "--real-memory-size", "0"], "`hma`: `--real-memory-size` must be between 1 and 16777216"),
         ("hma", [*known, "--memory-heads", "7"], "`hma`: `--memory-heads` (7) must divide the width of a row"),

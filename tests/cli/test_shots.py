@@ -104,11 +104,7 @@ def test_the_settings_of_fine_tuning_depend_on_the_number_of_rows():
     for shots, passes, batch in ((63, 15, 32), (64, 10, 32), (8, 15, 8)):
         one, settings = chosen("finetune").for_shots(shots, {}, ())
         assert (one.name, one.shots) == (f"finetune-{shots}", shots)
-        assert settings == {
-            "learning_rate": 5e-5,
-            "num_train_epochs": passes,
-            "per_device_train_batch_size": batch,
-        }
+        assert settings == {"learning_rate": 5e-5, "num_train_epochs": passes, "per_device_train_batch_size": batch}
 
 
 @pytest.mark.parametrize(

@@ -320,11 +320,7 @@ class TestQuestions:
         [
             (["--methods", "hma"], 2, "`hma` is for texts, and the rows are questions. Choose ['erm', 'gmap'"),
             (["--methods", "irm"], 2, "`irm` needs one label for each row, and the rows are questions"),
-            (
-                ["--metric", "accuracy"],
-                2,
-                "`--metric` is 'accuracy', which is not a metric of questions. Choose",
-            ),
+            (["--metric", "accuracy"], 2, "`--metric` is 'accuracy', which is not a metric of questions. Choose"),
             (["--tags", "right"], 2, "`--tags` is a column of tags, and the task is questions"),
             (["--context", "reports"], 3, "`--context` is 'reports', but `--data` has no such column. Did you mean"),
             (["--answers", "asked"], 3, "`--answers` must hold `text` (strings) and `answer_start`"),

@@ -2,13 +2,7 @@
 
 import pytest
 
-from hf_memaug.data import (
-    DomainDataset,
-    find_overlap,
-    graph_from_smiles,
-    load_molecules,
-    molecule_graphs,
-)
+from hf_memaug.data import DomainDataset, find_overlap, graph_from_smiles, load_molecules, molecule_graphs
 from hf_memaug.data.molecules import ATOM_FEATURES, ATOM_VOCAB_SIZES, BOND_FEATURES, BOND_VOCAB_SIZES
 
 

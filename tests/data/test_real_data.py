@@ -4,12 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_memaug.data import (
-    DomainDataset,
-    find_overlap,
-    leave_one_domain_out,
-    load_domains,
-)
+from hf_memaug.data import DomainDataset, find_overlap, leave_one_domain_out, load_domains
 
 DATA = Path(os.environ.get("HF_MEMAUG_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 

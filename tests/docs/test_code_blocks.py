@@ -63,7 +63,7 @@ model = RobertaWithKVMemoryForSequenceClassification.from_backbone("FacebookAI/r
 for place in ("you/reviews-memory", "runs/reviews/jobs/NAME/checkpoint"):
     model.save_pretrained(place)
     AutoTokenizer.from_pretrained("FacebookAI/roberta-base").save_pretrained(place)
-""",
+"""
     },
     "docs/report.md": {
         "write_facts": """
@@ -73,14 +73,14 @@ from hf_memaug.data import generated_reviews
 split = leave_one_domain_out(generated_reviews(rows_per_domain=10), "films")
 model = RobertaWithKVMemoryForSequenceClassification.from_backbone("FacebookAI/roberta-base", num_labels=2)
 tokenizer = AutoTokenizer.from_pretrained("FacebookAI/roberta-base")
-""",
+"""
     },
     "docs/bench.md": {
         "read_records": """
 from hf_memaug.evaluation import Record, write_records
 accuracy = {name: {"in": 0.5, "out": 0.5} for name in ("books", "films", "phones")}
 write_records("runs/sweep/records.jsonl", [Record("reviews", "coral", "small", ("books",), 2, 0, 600, accuracy)])
-""",
+"""
     },
     "docs/continual.md": {
         # A model of transformers has no record in its configuration: the folder has it.
@@ -92,11 +92,9 @@ new_rows = generated_reviews(rows_per_domain=10, domains=["books"])
 new_rows = load_domains({"gardens": [{**row, "domain": "gardens"} for row in new_rows]}, labels=rows.label_names)
 test_rows_of_all = generated_reviews(rows_per_domain=5, seed=1).by_domain() | {"gardens": new_rows}
 tokenizer = trainer.processing_class
-""",
+"""
     },
-    "docs/gmoe.md": {
-        "output_router_logits": PIXELS,
-    },
+    "docs/gmoe.md": {"output_router_logits": PIXELS},
     "docs/hma.md": {
         "text_model": PIXELS,
         "perceptron": "batches = [(torch.randn(8, 3, 16, 16), torch.arange(8)) for _ in range(3)]",
@@ -109,12 +107,12 @@ tokenizer = trainer.processing_class
         "num_beams": """
 import torch
 texts, questions, labels = ["how are you", "i am fine"], ["how are you"], torch.tensor([[4, 5, 3]])
-""",
+"""
     },
     "docs/results/gmap.md": {
         "general_states": "from transformers import AutoTokenizer\n"
         "from hf_memaug import GMAPForSequenceClassification\n" + SENTENCE + "model = GMAPForSequenceClassification"
-        '.from_general_and_domain("FacebookAI/roberta-base", "allenai/biomed_roberta_base")',
+        '.from_general_and_domain("FacebookAI/roberta-base", "allenai/biomed_roberta_base")'
     },
 }
 # {page: what is run after its last block}

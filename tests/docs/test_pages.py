@@ -68,8 +68,7 @@ class TestFamilyPages:
 
 
 @pytest.mark.parametrize(
-    "page, config, backbone",
-    [("gmoe", "ViTGMoEConfig", "ViTConfig"), ("hma", "HMAConfig", "PreTrainedConfig")],
+    "page, config, backbone", [("gmoe", "ViTGMoEConfig", "ViTConfig"), ("hma", "HMAConfig", "PreTrainedConfig")]
 )
 def test_every_field_is_described(page, config, backbone):
     from dataclasses import fields

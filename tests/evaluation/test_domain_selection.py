@@ -37,11 +37,7 @@ VALIDATIONS = [
 
 @pytest.mark.parametrize(
     ("selection", "draw", "step", "score", "accuracy"),
-    [
-        ("training", 1, 100, 0.80, 0.40),
-        ("leave_one_out", 0, 200, 0.45, 0.55),
-        ("oracle", 0, 200, 0.45, 0.55),
-    ],
+    [("training", 1, 100, 0.80, 0.40), ("leave_one_out", 0, 200, 0.45, 0.55), ("oracle", 0, 200, 0.45, 0.55)],
 )
 def test_choices_made_by_hand(selection, draw, step, score, accuracy):
     # In any order, as files come in any order.

@@ -4,13 +4,7 @@ import pytest
 import torch
 from transformers import EvalPrediction
 
-from hf_memaug.evaluation import (
-    accuracy,
-    classification_scores,
-    macro_f1,
-    micro_f1,
-    score_table,
-)
+from hf_memaug.evaluation import accuracy, classification_scores, macro_f1, micro_f1, score_table
 
 LOGITS = np.array([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [0.0, 0.0, 5.0], [4.0, 0.0, 0.0]])
 PREDICTED = [0, 1, 2, 0]

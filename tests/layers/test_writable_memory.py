@@ -6,15 +6,7 @@ import torch
 from torch.nn import functional as F
 
 from hf_memaug.layers.nearest_rows import NearestRows
-from hf_memaug.layers.writable_memory import (
-    GATE_RIDGES,
-    GUARD,
-    RIDGES,
-    TRUSTS,
-    WritableMemory,
-    opened,
-    ridge,
-)
+from hf_memaug.layers.writable_memory import GATE_RIDGES, GUARD, RIDGES, TRUSTS, WritableMemory, opened, ridge
 
 
 def make_rows(written: int = 20, guards: int = 10, seed: int = 0) -> dict[str, torch.Tensor]:

@@ -6,11 +6,7 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from hf_memaug import GraphNetworkConfig, GraphNetworkModel
-from hf_memaug.layers.graph import (
-    GraphConvolutionLayer,
-    GraphIsomorphismLayer,
-    pool_nodes,
-)
+from hf_memaug.layers.graph import GraphConvolutionLayer, GraphIsomorphismLayer, pool_nodes
 
 NODES, EDGES = (7, 3), (4, 2)
 KINDS = [(network, virtual) for network in ("gin", "gcn") for virtual in (False, True)]

@@ -6,11 +6,7 @@ import torch
 import transformers
 from families import Case
 
-from hf_memaug import (
-    HMAConfig,
-    HMAForImageClassification,
-    HMAHead,
-)
+from hf_memaug import HMAConfig, HMAForImageClassification, HMAHead
 from hf_memaug.configuration.configuration_hma import AUGMENTATIONS
 
 HEAD, IMAGES, TEXT = (

@@ -10,12 +10,7 @@ from families import Case
 from tiny_backbones import tiny_vit
 from torch import nn
 
-from hf_memaug import (
-    HMAConfig,
-    HMAForImageClassification,
-    HMAForSequenceClassification,
-    HMAHead,
-)
+from hf_memaug import HMAConfig, HMAForImageClassification, HMAForSequenceClassification, HMAHead
 from hf_memaug.layers.prompt_tokens import PromptTokens
 from hf_memaug.registry import row_name
 

@@ -40,15 +40,7 @@ def job(data: str, method="erm", trial=0, left_out=("books",), number=0, **hpara
     source = {"data": data, **COLUMNS}
     target = "+".join(left_out)
     settings = {"use_cpu": True}
-    return Job(
-        name=name,
-        method=method,
-        seed=trial,
-        source=source,
-        target=target,
-        settings=settings,
-        protocol=protocol,
-    )
+    return Job(name=name, method=method, seed=trial, source=source, target=target, settings=settings, protocol=protocol)
 
 
 def run(folder: Path, one: Job) -> dict:

@@ -20,13 +20,7 @@ pytestmark = pytest.mark.usefixtures("light_collector")
 
 def by_hand(tmp_path, train, model, number):
     """One stage, by the trainer that everybody knows."""
-    trainer = domain_trainer(
-        "kv",
-        tmp_path / "by_hand",
-        model=model,
-        train=train,
-        per_device_train_batch_size=4,
-    )
+    trainer = domain_trainer("kv", tmp_path / "by_hand", model=model, train=train, per_device_train_batch_size=4)
     trainer.args.seed = SEEDS_APART * number
     torch.manual_seed(SEEDS_APART * number)
     trainer.train()

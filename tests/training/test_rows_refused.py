@@ -82,11 +82,7 @@ class TestModels:
             # RoBERTa counts no padding, and the mean leaves it out.
             one, many = (
                 domain_trainer(
-                    "kv",
-                    tmp_path,
-                    model=trainer.model,
-                    processing_class=tokenizer,
-                    per_device_eval_batch_size=size,
+                    "kv", tmp_path, model=trainer.model, processing_class=tokenizer, per_device_eval_batch_size=size
                 ).predict(rows())
                 for size in (1, 8)
             )

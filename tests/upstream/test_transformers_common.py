@@ -171,10 +171,7 @@ REPRESENTATIVES = {
         {"num_hidden_layers": 2, "num_experts_per_tok": 4, "initializer_range": 0.02, "moe_layers": [0, 1]},
     ),
     # Several backward passes run without a memory update. Small weights keep the rounding of half precision small.
-    "hma": (
-        "HMAForSequenceClassification",
-        {"kind": "bert", "real_memory_size": 400, "initializer_range": 0.02},
-    ),
+    "hma": ("HMAForSequenceClassification", {"kind": "bert", "real_memory_size": 400, "initializer_range": 0.02}),
     "memory_rnn": ("MemoryRNNForConditionalGeneration", {}),
 }
 

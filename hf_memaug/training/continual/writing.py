@@ -7,10 +7,7 @@ from typing import Any
 
 from hf_memaug.configuration.configuration_writable_memory import WritableMemoryConfig
 from hf_memaug.data import DomainDataset, find_overlap, load_domains
-from hf_memaug.modeling.modeling_writable_memory import (
-    WritableMemoryForClassification,
-    memory_class_of,
-)
+from hf_memaug.modeling.modeling_writable_memory import WritableMemoryForClassification, memory_class_of
 from hf_memaug.modeling.modeling_writable_rows import GUARD_NAME
 from hf_memaug.training.algorithms.base import Limits
 from hf_memaug.training.continual.base import FineTuning
