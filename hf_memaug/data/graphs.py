@@ -107,7 +107,7 @@ def holds_edges(source: Any) -> bool:
     if not isinstance(source, (str, os.PathLike)) or not Path(source).exists():
         return False
     path = Path(source)
-    files = [path] if path.is_file() else [file for file in visible(path) if file.is_file()]
+    files = (file for file in (visible(path) if path.is_dir() else [path]) if file.is_file())
     first = next((file for file in files if table_suffix(file) in (".jsonl", ".jsonl.gz")), None)
     return first is not None and {"num_nodes", "edges"} <= set(next(json_rows(first), {}))
 

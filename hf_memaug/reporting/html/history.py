@@ -168,8 +168,8 @@ def _matrix_table(one: _Continual, metric: str) -> Table:
 
 def data_section(run: Run) -> Content:
     """The domains, their labels, and whether test rows are in the training data."""
-    if not run.data:
-        return "The run has no data.json: its data and overlaps are not known."
+    if not {"domains", "overlap"} <= run.data.keys():
+        return "The run has no whole data.json: its data and overlaps are not known."
     blocks: list[Any] = [facts([("source", run.data.get("source")), ("fingerprint", run.data.get("hash"))])]
     domains, splits = run.data["domains"], ("train", "dev", "test")
     rows = [[name, *(Cell(integer(of[split]), of[split]) for split in splits)] for name, of in domains.items()]
