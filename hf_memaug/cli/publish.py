@@ -45,6 +45,7 @@ def push(call) -> int:
     from huggingface_hub import HfApi
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
+    from transformers.utils import logging
 
     from hf_memaug.app import write_space
     from hf_memaug.hub.publishing import published_files
@@ -65,6 +66,7 @@ def push(call) -> int:
     published, left_out = published_files(checkpoint)
     if not is_adapter and not any(path.suffix == ".safetensors" for path in published):
         raise UsageError(f"`checkpoint` {checkpoint} has no weights in safetensors files. Links are not published.")
+    logging.disable_progress_bar()
     # What cannot be loaded is not published.
     if not is_adapter and config.architectures:
         load_model(str(checkpoint), config, dtype="auto")

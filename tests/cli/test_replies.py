@@ -75,7 +75,11 @@ class TestReplies:
             (["train", "--target", "none"], 2, "`erm` is for texts, and the rows are replies. Choose ['memory-rnn']"),
             (["continual"], 2, "`erm` is for texts, and the rows are replies. Choose ['memory-rnn']"),
             (["train", "--metric", "f1"], 2, "`--metric` is 'f1', which is not a metric of replies. Choose accuracy"),
-            (["train", "--label", "said"], 2, "`--label` is a column of classes, and the task is replies"),
+            (
+                ["train", "--label", "said"],
+                2,
+                "`--label` is a column of labels or numbers or classes, and the task is replies",
+            ),
             (["train", "--text-pair", "answers"], 3, "`--text-pair` is 'answers'"),
             (["continual", "--task", "question"], 2, "`--task` is 'question'. Did you mean 'questions'"),
         ],
