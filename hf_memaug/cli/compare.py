@@ -5,18 +5,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hf_memaug.cli import running
 from hf_memaug.cli.recipes import Resolved, used_settings
-from hf_memaug.cli.running import (
-    check_options,
-    check_two_classes,
-    make_job,
-    metrics_of,
-    result_rows,
-    run,
-    seeds_of,
-    targets_of,
-    write_tables,
-)
 from hf_memaug.files import file_name
 from hf_memaug.runs import rows as data
 from hf_memaug.runs.display import Display
@@ -58,7 +48,7 @@ def train(call) -> int:
 
 def compare(call) -> int:
     options = call.options
-    return _run(call, list(options.methods), list(options.target), seeds_of(options.seeds), options.baseline)
+    return _run(call, list(options.methods), list(options.target), running.seeds_of(options.seeds), options.baseline)
 
 
 def demo(call) -> int:
@@ -76,8 +66,8 @@ def demo(call) -> int:
 def _run(call, methods: list[str], targets: list[str], seeds: list[int], baseline: str | None) -> int:
     options = call.options
     check_task(options)
-    options.metric = options.metric or metrics_of(options.task)[0]
-    check_options(options)
+    options.metric = options.metric or running.metrics_of(options.task)[0]
+    running.check_options(options)
     several = {method: chosen(method) for method in dict.fromkeys(methods)}
     check_splits(options, targets)
     check_variants(several, call.resolved.method_settings)
@@ -92,7 +82,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     baseline = baseline or start or list(several)[0]
     source = data.source_of(options)
     rows, held_out, dev = data.load(source)
-    targets, kind = targets_of(targets, (held_out or rows).domains), kind_of(rows)
+    targets, kind = running.targets_of(targets, (held_out or rows).domains), kind_of(rows)
     if len(rows.domains) < 2 and targets != [NONE]:
         raise UsageError(
             f"`--data` has one domain only, {rows.domains[0]!r}, so that none is left to train on. Name the column of "
@@ -112,7 +102,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
                 "`--split` where there is a `--test-split`, and otherwise half of its rows. Use fewer."
             )
     if options.metric == "auroc":
-        check_two_classes(splits)
+        running.check_two_classes(splits)
     jobs = _plan(call.resolved, several, targets, seeds, source, settings, start)
     extra = max(job.protocol.get("extra_steps", 0) for job in jobs)
     if extra:
@@ -128,15 +118,15 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         display.text(f"Prompted: {', '.join(prompted)}. Not prompted, with a new head: {others}.")
 
     def tables(folder, records) -> list[dict]:
-        found = result_rows(records, data.data_name(source["data"]), options.metric, options.task)
+        found = running.result_rows(records, data.data_name(source["data"]), options.metric, options.task)
         selection = "Models are selected on dev rows of the domains trained on, never on the target."
         if source.get("dev_split") is not None:
             selection = f"Models are selected on {source['dev_split']} and scored on {source['test_split']}."
-        write_tables(call, folder, display, found, baseline, selection)
+        running.write_tables(call, folder, display, found, baseline, selection)
         return found
 
     facts = {"task": kind, "targets": [name for name in targets if name != NONE], "notes": notes}
-    return run(call, jobs, display, rows, facts, splits, tables)
+    return running.run(call, jobs, display, rows, facts, splits, tables)
 
 
 def check_shots(shots: Sequence[int], several: Mapping[str, Chosen], targets: Sequence[str]) -> str:
@@ -198,7 +188,7 @@ def _plan(
     protocol = {name: getattr(options, name) for name in names}
     extra = 0 if getattr(options, "own_steps", True) else _meta_steps(several, settings)
     jobs = [
-        make_job(
+        running.make_job(
             options,
             source,
             name=_job_name(one, target, seed),

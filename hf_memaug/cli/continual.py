@@ -6,18 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from hf_memaug.cli import running
 from hf_memaug.cli.recipes import used_settings
-from hf_memaug.cli.running import (
-    STYLES,
-    check_options,
-    check_two_classes,
-    make_job,
-    metrics_of,
-    result_rows,
-    run,
-    seeds_of,
-    write_card,
-)
 from hf_memaug.data import DomainDataset
 from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.evaluation import DEFINITIONS, score_table
@@ -47,8 +37,8 @@ def continual(call) -> int:
     check_task(options)
     if options.task in PLAIN_TASKS:
         raise UsageError(f"`--task` {options.task} is not supported by `continual`. Use `hf-memaug train`.")
-    options.metric = options.metric or (metrics_of(options.task)[0] if options.task in TASKS else "accuracy")
-    check_options(options)
+    options.metric = options.metric or (running.metrics_of(options.task)[0] if options.task in TASKS else "accuracy")
+    running.check_options(options)
     if options.vectors is not None and not Path(options.vectors).is_file():
         raise UsageError(f"`--vectors` {options.vectors} is not a file. Use one with a word and its numbers per line.")
     strategies = list(dict.fromkeys(options.strategies))
@@ -73,7 +63,7 @@ def continual(call) -> int:
     splits = _joined(options, split(jobs[0]), kind_of(rows))
     display = Display(options.metric, options.quiet, options.json)
     facts = {"task": "continual", "rows": kind_of(rows), "targets": order}
-    return run(call, jobs, display, rows, facts, {"all": splits}, partial(_write_tables, call, display))
+    return running.run(call, jobs, display, rows, facts, {"all": splits}, partial(_write_tables, call, display))
 
 
 def _settings(call, one: Chosen, strategies: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -211,7 +201,7 @@ def _joined(options, parts: Mapping[str, Mapping[str, DomainDataset]], kind: str
         elif kind not in TASKS:
             check_all_labels(parts["train"], None)
     if options.metric == "auroc":
-        check_two_classes({NONE: joined})
+        running.check_two_classes({NONE: joined})
     return joined
 
 
@@ -225,7 +215,7 @@ def _plan(
     names = ("metric", "holdout", "dev_fraction", "on_overlap", "max_length")
     protocol = {"model": options.method, **{name: getattr(options, name) for name in names}, "order": list(order)}
     return [
-        make_job(
+        running.make_job(
             options,
             source,
             kind="continual",
@@ -235,14 +225,14 @@ def _plan(
             settings=dict(settings[strategy]),
             protocol=protocol,
         )
-        for seed in seeds_of(options.seeds)
+        for seed in running.seeds_of(options.seeds)
         for strategy in strategies
     ]
 
 
 def _write_tables(call, display: Display, folder: RunFolder, records: Sequence[dict]) -> list[dict]:
     options, name = call.options, data.data_name(call.options.data)
-    rows = result_rows(records, name, options.metric, options.task)
+    rows = running.result_rows(records, name, options.metric, options.task)
     write_results(folder.path / RESULTS_FILE, table=f"continual on {name}", command=call.line, rows=rows)
     summary: dict[str, dict[str, list]] = {}
     for record in records:
@@ -254,9 +244,9 @@ def _write_tables(call, display: Display, folder: RunFolder, records: Sequence[d
                 cells.setdefault(column, []).append(value)
     columns = list(dict.fromkeys(column for cells in summary.values() for column in cells))
     how = {"points": False, "lower_is_better": set(LOWER_IS_BETTER) & set(columns), "header": "strategy"}
-    tables = {style: score_table(summary, style=style, **how) for style in STYLES}
+    tables = {style: score_table(summary, style=style, **how) for style in running.STYLES}
     notes = ["; ".join(f"{figure}: {DEFINITIONS[figure]}" for figure in DEFINITIONS if figure in columns) + "."]
     notes += [f"{TASKS[options.task].what}."] if options.task in TASKS else []
-    write_card(folder, tables["markdown"], notes)
+    running.write_card(folder, tables["markdown"], notes)
     display.text(f"\n{options.metric} at the end, in points\n{tables['text']}")
     return rows

@@ -63,10 +63,7 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
     memory_is_off = False
     # Whether the model takes over the masked-LM head of the domain encoder.
     keeps_lm_head = False
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_attention_backend = True
+    supports_gradient_checkpointing = _supports_sdpa = _supports_flash_attn = _supports_attention_backend = True
 
     def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
         if outputs.memory_weights is None:

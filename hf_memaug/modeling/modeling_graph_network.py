@@ -46,9 +46,7 @@ class GraphNetworkPreTrainedModel(PreTrainedModel):
     base_model_prefix = "graph_network"
     main_input_name = "node_features"
     # There is no attention, so every implementation is supported.
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = True
     _can_record_outputs = {"hidden_states": GraphNetworkLayer}
 
     @torch.no_grad()

@@ -133,10 +133,7 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
     )
     without_memory_means = "the row reads itself alone, no stored datapoint and no synthetic slot."
     # These are for the backbone; the memories are read in plain torch.
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
 
     def __init__(self, config: HMAConfig, *args, **kwargs):
         # Assignments to a configuration are not validated by transformers, and would surface as a shape error later.

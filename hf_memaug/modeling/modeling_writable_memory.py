@@ -69,10 +69,7 @@ class WritableMemoryForClassification(WritingMixin, PreTrainedModel):
     supports_gradient_checkpointing = True
     # Not its integers, and not the memory of a classifier.
     _keep_in_fp32_modules_strict = [r"^memory\.(probabilities|center|landmarks|correction|gate|trust)$"]
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _supports_attention_backend = True
+    _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
 
     def __init__(self, config: WritableMemoryConfig, classifier: PreTrainedModel | None = None, general=None):
         r"""

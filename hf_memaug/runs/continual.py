@@ -12,15 +12,8 @@ from transformers import PrinterCallback, set_seed
 from hf_memaug.data import DomainDataset
 from hf_memaug.hub.provenance import record_run
 from hf_memaug.inference.checkpoints import load_model, read_config
+from hf_memaug.runs import building
 from hf_memaug.runs.arguments import method_of, split_settings, training_arguments
-from hf_memaug.runs.building import (
-    Parts,
-    build_model,
-    checkpoint_processor,
-    has_history,
-    parameter_counts,
-    processor_of,
-)
 from hf_memaug.runs.cards import kept_whole, score_facts, write_checkpoint_card
 from hf_memaug.runs.job import Job, job_folder
 from hf_memaug.runs.progress import Steps
@@ -61,7 +54,7 @@ def continual_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     )
     trainer.remove_callback(PrinterCallback)
     trainer.train(resume_from_checkpoint=(Path(arguments.output_dir) / RECORD_FILE).is_file() or None)
-    record = {**_result(job, trainer), **parameter_counts(trainer.model), "checkpoint": None}
+    record = {**_result(job, trainer), **building.parameter_counts(trainer.model), "checkpoint": None}
     if job.keep != "none":
         _keep(job, trainer, folder / "checkpoint", record["scores"])
         record["checkpoint"] = f"jobs/{job.name}/checkpoint"
@@ -110,16 +103,18 @@ def _model(job: Job, parts: Mapping[str, Mapping[str, DomainDataset]], run: Path
     order = job.protocol["order"]
     one, first = method_of(job), parts["train"][order[0]]
     backbone, kind = job.backbone, kind_of(first)
-    if has_history(backbone):
+    if building.has_history(backbone):
         model = load_model(backbone, read_config(backbone, "--backbone"))
         history = backbone if (Path(backbone) / RECORD_FILE).is_file() else None
-        return model, checkpoint_processor(backbone, kind), history
+        return model, building.checkpoint_processor(backbone, kind), history
     if backbone == SMALL and kind != "graph":
         backbone = small_backbone(first, order[0], run)
     settings, _ = split_settings(job)
-    processor = processor_of(one, backbone, first, job.general, settings)
+    processor = building.processor_of(one, backbone, first, job.general, settings)
     others = [part for part in load(job.source) if part is not None]
-    model = build_model(one, Parts(backbone, first, processor, job.general, settings, others, job.vectors))
+    model = building.build_model(
+        one, building.Parts(backbone, first, processor, job.general, settings, others, job.vectors)
+    )
     return model, processor, None
 
 

@@ -15,18 +15,8 @@ from typing import Any
 
 from huggingface_hub.utils import disable_progress_bars
 
-from hf_memaug.data import (
-    DomainDataset,
-    check_graphs,
-    check_images,
-    generated_digits,
-    generated_graphs,
-    generated_reviews,
-    load_domains,
-    load_graphs,
-    load_molecules,
-    mnist_domains,
-)
+from hf_memaug import data
+from hf_memaug.data import DomainDataset
 from hf_memaug.data.graphs import holds_edges
 from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.data.overlap import row_hashes
@@ -41,10 +31,10 @@ BROKEN = ("refuse", "skip")
 # What tables call the mean over the domains.
 AVERAGE = "average"
 GENERATED: dict[str, Callable[[], DomainDataset]] = {
-    "generated_reviews": generated_reviews,
-    "generated_digits": generated_digits,
-    "coloured_digits": lambda: generated_digits("coloured"),
-    "generated_graphs": generated_graphs,
+    "generated_reviews": data.generated_reviews,
+    "generated_digits": data.generated_digits,
+    "coloured_digits": lambda: data.generated_digits("coloured"),
+    "generated_graphs": data.generated_graphs,
 }
 # Followed by a colon and the folder of MNIST.
 MNIST = {"rotated_mnist": "rotated", "coloured_mnist": "coloured"}
@@ -158,7 +148,7 @@ def _checked(rows: DomainDataset, source: Mapping[str, Any]) -> DomainDataset:
         raise ValueError(
             f"A domain of `--data` is called {AVERAGE!r}, which tables use for the mean over the domains. Rename it."
         )
-    check = {"image": check_images, "graph": check_graphs}.get(kind_of(rows))
+    check = {"image": data.check_images, "graph": data.check_graphs}.get(kind_of(rows))
     return rows if check is None else check(rows, source.get("broken", "refuse"))
 
 
@@ -180,7 +170,7 @@ def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | 
         if where in GENERATED:
             return GENERATED[where]()
         kind, _, folder = where.partition(":")
-        return mnist_domains(folder, MNIST[kind])
+        return data.mnist_domains(folder, MNIST[kind])
     task = TASKS.get(source.get("task") or "")
     has_edges = task is None and source.get("smiles") is None and holds_edges(where)
     if not Path(where).exists() and is_hub_name(where):
@@ -196,10 +186,10 @@ def _read(source: Mapping[str, Any], split: str | None, labels: Sequence[str] | 
         return task.read(where, source, shared, labels)
     shared |= {"label": source["label"], "labels": labels}
     if source.get("smiles") is not None:
-        return load_molecules(where, smiles=source["smiles"], broken=broken, **shared)
+        return data.load_molecules(where, smiles=source["smiles"], broken=broken, **shared)
     if has_edges:
-        return load_graphs(where, **shared)
-    return load_domains(where, text=source["text"], text_pair=source["text_pair"], **shared)
+        return data.load_graphs(where, **shared)
+    return data.load_domains(where, text=source["text"], text_pair=source["text_pair"], **shared)
 
 
 def shuffled(rows: DomainDataset) -> DomainDataset:

@@ -11,15 +11,8 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-from hf_memaug.evaluation.domain_selection import (
-    RECORDS_FILE,
-    Choice,
-    Record,
-    choose,
-    read_records,
-    training_score,
-    write_records,
-)
+from hf_memaug.evaluation import domain_selection
+from hf_memaug.evaluation.domain_selection import RECORDS_FILE, Choice, Record, training_score
 from hf_memaug.runs.arguments import seed_of, turns_of
 from hf_memaug.runs.errors import UsageError
 from hf_memaug.runs.job import Job, job_folder
@@ -46,8 +39,8 @@ def left_out_sets(domains: Sequence[str], targets: Sequence[str], selection: str
 def choices(jobs: Sequence[Job], folder: Path, selection: str) -> list[tuple[Choice, Job]]:
     """What a way to select chooses among the jobs that are done, with the job of each."""
     by_name = {job.name: job for job in jobs}
-    records = read_records(*(job_folder(folder, name) / RECORDS_FILE for name in by_name))
-    return [(choice, by_name[choice.record.args["job"]]) for choice in choose(records, selection)]
+    records = domain_selection.read_records(*(job_folder(folder, name) / RECORDS_FILE for name in by_name))
+    return [(choice, by_name[choice.record.args["job"]]) for choice in domain_selection.choose(records, selection)]
 
 
 class Recorder(TrainerCallback):
@@ -62,7 +55,7 @@ class Recorder(TrainerCallback):
         self.records_evaluations = not ALGORITHMS[one.algorithm].chooses_by_evaluation
 
     def on_train_begin(self, args, state, control, **kwargs):
-        found = read_records(self.file) if self.file.is_file() else []
+        found = domain_selection.read_records(self.file) if self.file.is_file() else []
         self.records = {record.step: record for record in found if record.step * self.turns <= state.global_step}
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
@@ -105,4 +98,4 @@ class Recorder(TrainerCallback):
             args={"job": job.name, "seed": seed_of(job), **{name: protocol[name] for name in names}},
         )
         if self.trainer.is_world_process_zero():
-            write_records(self.file, self.records.values())
+            domain_selection.write_records(self.file, self.records.values())

@@ -15,69 +15,50 @@ from hf_memaug.training.algorithms.base import Limits
 from hf_memaug.training.continual import STRATEGIES
 
 
+def _option(default: Any, help: str) -> Any:
+    return field(default=default, metadata={"help": help})
+
+
 @dataclass
 class DomainTrainingArguments(TrainingArguments):
     """Arguments of [`DomainTrainer`], beside those of `TrainingArguments`."""
 
-    algorithm: str = field(
-        default="erm",
-        metadata={
-            "help": "What is minimised: erm, irm, vrex, group_dro, mixup, dann (invariance learning without a memory), "
-            "coral (Deep CORAL), mmd, mldg, fish, fishr or swad."
-        },
+    algorithm: str = _option(
+        "erm",
+        "What is minimised: erm, irm, vrex, group_dro, mixup, dann (invariance learning without a memory), "
+        "coral (Deep CORAL), mmd, mldg, fish, fishr or swad.",
     )
-    algorithm_kwargs: dict[str, Any] | str | None = field(
-        default=None, metadata={"help": "Options of the algorithm, as JSON, such as '{\"alpha\": 0.2}' of mixup."}
+    algorithm_kwargs: dict[str, Any] | str | None = _option(
+        None, "Options of the algorithm, as JSON, such as '{\"alpha\": 0.2}' of mixup."
     )
-    penalty_weight: float | None = field(
-        default=None, metadata={"help": "Weight of the algorithm's penalty (default: the algorithm's own)."}
+    penalty_weight: float | None = _option(None, "Weight of the algorithm's penalty (default: the algorithm's own).")
+    penalty_anneal_steps: int = _option(0, "Optimizer steps before the penalty sets in.")
+    memory_learning_rate: float | None = _option(None, "Learning rate of the memory (default: learning_rate).")
+    discriminator_learning_rate: float = _option(1e-3, "Learning rate of the domain discriminators.")
+    discriminator_hidden_size: int = _option(256, "Width of a discriminator's hidden layer; 0 makes it linear.")
+    balanced_batches: bool = _option(
+        True, "Whether every batch holds the domains in equal shares; else `train_sampling_strategy` orders rows."
     )
-    penalty_anneal_steps: int = field(default=0, metadata={"help": "Optimizer steps before the penalty sets in."})
-    memory_learning_rate: float | None = field(
-        default=None, metadata={"help": "Learning rate of the memory (default: learning_rate)."}
+    augment_images: bool = _option(
+        False, "Whether to vary images in training as DomainBed does, by crops, flips and colours."
     )
-    discriminator_learning_rate: float = field(
-        default=1e-3, metadata={"help": "Learning rate of the domain discriminators."}
+    guard_rows: int = _option(
+        0,
+        "How many rows of the source domains protect them when rows are written to a writable memory. "
+        "`save_model` stores their features, not the rows.",
     )
-    discriminator_hidden_size: int = field(
-        default=256, metadata={"help": "Width of a discriminator's hidden layer; 0 makes it linear."}
+    class_weights: list[float] | str | None = _option(
+        None,
+        "How much the rows of each class count in the loss: balanced (all classes alike), or a number for "
+        "each class, such as 1,2.5. They are scaled to a mean of 1 over the training rows.",
     )
-    balanced_batches: bool = field(
-        default=True,
-        metadata={
-            "help": "Whether every batch holds the domains in equal shares; else `train_sampling_strategy` orders rows."
-        },
+    early_stopping_patience: int | None = _option(
+        None, "Evaluations in a row without a better score after which the training stops (default: never)."
     )
-    augment_images: bool = field(
-        default=False,
-        metadata={"help": "Whether to vary images in training as DomainBed does, by crops, flips and colours."},
-    )
-    guard_rows: int = field(
-        default=0,
-        metadata={
-            "help": "How many rows of the source domains protect them when rows are written to a writable memory. "
-            "`save_model` stores their features, not the rows."
-        },
-    )
-    class_weights: list[float] | str | None = field(
-        default=None,
-        metadata={
-            "help": "How much the rows of each class count in the loss: balanced (all classes alike), or a number for "
-            "each class, such as 1,2.5. They are scaled to a mean of 1 over the training rows."
-        },
-    )
-    early_stopping_patience: int | None = field(
-        default=None,
-        metadata={
-            "help": "Evaluations in a row without a better score after which the training stops (default: never)."
-        },
-    )
-    cuda_graphs: bool = field(
-        default=False,
-        metadata={
-            "help": "Whether to record forward and backward pass as CUDA graphs, one for each multiple of 32 tokens. "
-            "Pays for small encoders. Needs one GPU, no accumulation and no fp16."
-        },
+    cuda_graphs: bool = _option(
+        False,
+        "Whether to record forward and backward pass as CUDA graphs, one for each multiple of 32 tokens. "
+        "Pays for small encoders. Needs one GPU, no accumulation and no fp16.",
     )
 
     def __post_init__(self):
@@ -85,15 +66,8 @@ class DomainTrainingArguments(TrainingArguments):
         if self.algorithm == "mil":
             raise ValueError('`algorithm="mil"` is a trainer of its own: use `BilevelTrainer`, without `algorithm`.')
         _one_of("`algorithm`", self.algorithm, ALGORITHMS)
-        for name in (
-            "learning_rate",
-            "penalty_weight",
-            "penalty_anneal_steps",
-            "discriminator_hidden_size",
-            "memory_learning_rate",
-            "discriminator_learning_rate",
-            "guard_rows",
-        ):
+        sizes = ("penalty_weight", "penalty_anneal_steps", "discriminator_hidden_size", "guard_rows")
+        for name in ("learning_rate", "memory_learning_rate", "discriminator_learning_rate", *sizes):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
                 raise ValueError(f"`{name}` is {value}; it must be 0 or more.")
@@ -153,21 +127,16 @@ class BilevelTrainingArguments(DomainTrainingArguments):
     `max_steps`, evaluation and selection, which are the meta-test's. The fields below set the length of meta-training.
     """
 
-    memory_learning_rate: float = field(default=1e-4, metadata={"help": "Learning rate of the memory."})
-    episodes: int = field(default=30, metadata={"help": "How many times a meta-target domain is drawn."})
-    episode_steps: int = field(default=20, metadata={"help": "T, the steps of the memory in an episode."})
-    inner_steps: int = field(
-        default=1, metadata={"help": "L, the steps of encoder and head before each step of the memory."}
+    memory_learning_rate: float = _option(1e-4, "Learning rate of the memory.")
+    episodes: int = _option(30, "How many times a meta-target domain is drawn.")
+    episode_steps: int = _option(20, "T, the steps of the memory in an episode.")
+    inner_steps: int = _option(1, "L, the steps of encoder and head before each step of the memory.")
+    hypergradient: str = _option(
+        "first_order",
+        "first_order: take the updated encoder as given; exact: differentiate through its update (slower).",
     )
-    hypergradient: str = field(
-        default="first_order",
-        metadata={
-            "help": "first_order: take the updated encoder as given; exact: differentiate through its update (slower)."
-        },
-    )
-    meta_target_batch_size: int | None = field(
-        default=None,
-        metadata={"help": "Rows of the meta-target beside each batch (default: per_device_train_batch_size)."},
+    meta_target_batch_size: int | None = _option(
+        None, "Rows of the meta-target beside each batch (default: per_device_train_batch_size)."
     )
 
     def __post_init__(self):
@@ -202,24 +171,18 @@ class ContinualTrainingArguments(DomainTrainingArguments):
     over each, with a schedule and an optimizer of its own.
     """
 
-    strategy: str = field(
-        default="f",
-        metadata={
-            "help": "How each domain is learned: f (fine-tuning), f+m (the memory grows), f+v (the vocabulary grows), "
-            "f+m+v, f+h (the hidden state grows), f+h+v, ewc, progressive, replay, lwf or write (later domains are "
-            "written to a memory); or a reference: in_domain, multi_task."
-        },
+    strategy: str = _option(
+        "f",
+        "How each domain is learned: f (fine-tuning), f+m (the memory grows), f+v (the vocabulary grows), "
+        "f+m+v, f+h (the hidden state grows), f+h+v, ewc, progressive, replay, lwf or write (later domains are "
+        "written to a memory); or a reference: in_domain, multi_task.",
     )
-    strategy_kwargs: dict[str, Any] | str | None = field(
-        default=None, metadata={"help": "Options of the strategy, as JSON, such as '{\"slots\": 500}' of f+m."}
+    strategy_kwargs: dict[str, Any] | str | None = _option(
+        None, "Options of the strategy, as JSON, such as '{\"slots\": 500}' of f+m."
     )
-    domains: list[str] | None = field(
-        default=None, metadata={"help": "The domains in the order of their training (default: as in the data)."}
-    )
-    matrix_metric: str = field(default="accuracy", metadata={"help": "Which of the scores the matrix R holds."})
-    max_length: int | None = field(
-        default=None, metadata={"help": "The longest text in tokens, where the trainer tokenizes."}
-    )
+    domains: list[str] | None = _option(None, "The domains in the order of their training (default: as in the data).")
+    matrix_metric: str = _option("accuracy", "Which of the scores the matrix R holds.")
+    max_length: int | None = _option(None, "The longest text in tokens, where the trainer tokenizes.")
 
     def __post_init__(self):
         super().__post_init__()

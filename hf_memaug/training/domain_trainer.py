@@ -20,18 +20,11 @@ from hf_memaug.evaluation.checks import score_numbers
 from hf_memaug.evaluation.scores import accuracy, auroc, macro_f1, matthews_correlation, micro_f1, pearson, r2
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.registry import row_name
+from hf_memaug.training import checks
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.arguments import DomainTrainingArguments, checked_arguments
 from hf_memaug.training.base_trainer import BaseTrainer
 from hf_memaug.training.callbacks import AlgorithmCallback, RunGuard, modules_with_pending_rows
-from hf_memaug.training.checks import (
-    check_precision,
-    check_resumable,
-    check_selection,
-    check_texts,
-    is_known,
-    share_label_names,
-)
 from hf_memaug.training.class_weights import class_weights
 from hf_memaug.training.collation import check_tokenized, choose_collator, columns_to_collate, domains_of, joined
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
@@ -92,7 +85,7 @@ class DomainTrainer(BaseTrainer):
         args.remove_unused_columns = False
         eval_dataset = joined(eval_dataset)
         self.domains = sorted(set(domains_of(train_dataset, "train_dataset"))) if train_dataset is not None else []
-        check_selection(args, self.domains, eval_dataset, callbacks or ())
+        checks.check_selection(args, self.domains, eval_dataset, callbacks or ())
         if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
             # The logits of all words would not fit into memory.
             kwargs.setdefault("preprocess_logits_for_metrics", _likeliest)
@@ -116,8 +109,8 @@ class DomainTrainer(BaseTrainer):
             callbacks=callbacks,
             **kwargs,
         )
-        share_label_names(self.model, train_dataset, eval_dataset)
-        check_precision(self.model)
+        checks.share_label_names(self.model, train_dataset, eval_dataset)
+        checks.check_precision(self.model)
         # Losses here are means over a batch: `Trainer` must divide them by the accumulation steps.
         self.model_accepts_loss_kwargs = False
         self._score = compute_metrics or self._default_scores
@@ -283,7 +276,7 @@ class DomainTrainer(BaseTrainer):
         return {**found, "without_improvement": [one.early_stopping_patience_counter for one in self._early_stopping]}
 
     def load_method_state(self, state: dict) -> None:
-        check_resumable(state, self.args.algorithm, self.domains)
+        checks.check_resumable(state, self.args.algorithm, self.domains)
         self.algorithm.load_state_dict(state["algorithm_state"])
         # `Trainer` (5.22) would restore its own control too, which may say to stop.
         for one, count in zip(self._early_stopping, state.get("without_improvement", ()), strict=False):
@@ -317,8 +310,8 @@ class DomainTrainer(BaseTrainer):
     def loader_to_score(self, rows, argument: str) -> DataLoader:
         if not self._reads_texts:
             check_tokenized(**{argument: rows})
-        if is_known(self.data_collator):
-            check_texts(self.accelerator.unwrap_model(self.model), rows)
+        if checks.is_known(self.data_collator):
+            checks.check_texts(self.accelerator.unwrap_model(self.model), rows)
         # In the order of the rows, so that the domain of each prediction is known.
         return self.ordered_loader(rows, self.args.eval_batch_size)
 

@@ -17,19 +17,13 @@ from hf_memaug.data.sampling import EpisodeSampler
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.layers.discriminator import DomainDiscriminators
 from hf_memaug.layers.kv_memory import slot_entropy
+from hf_memaug.training import hypergradient
 from hf_memaug.training.arguments import BilevelTrainingArguments
 from hf_memaug.training.callbacks import RunGuard
 from hf_memaug.training.collation import domains_of
 from hf_memaug.training.domain_trainer import DomainTrainer
 from hf_memaug.training.forward_pass import learners
-from hf_memaug.training.hypergradient import (
-    InnerStep,
-    Tensors,
-    optimizer_groups,
-    optimizer_states,
-    random_states,
-    unroll,
-)
+from hf_memaug.training.hypergradient import InnerStep, Tensors
 
 
 class MetaTrainer(DomainTrainer):
@@ -118,10 +112,8 @@ class MetaTrainer(DomainTrainer):
         inputs = self._prepare_inputs(inputs)
         if self.is_outer_step:
             self._outer_batches.append({n: inputs[n] for n in inputs if n not in ("labels", "domain_ids")})
-        source = {
-            name: value[: self.source_rows] if isinstance(value, torch.Tensor) else value
-            for name, value in inputs.items()
-        }
+        count = self.source_rows
+        source = {n: value[:count] if isinstance(value, torch.Tensor) else value for n, value in inputs.items()}
         if self.exact:
             self._remember_batch({name: value for name, value in source.items() if name != "domain_ids"})
         loss = super().training_step(model, source, num_items_in_batch)
@@ -224,10 +216,10 @@ class MetaTrainer(DomainTrainer):
         optimizer: Any = getattr(self.optimizer, "optimizer", self.optimizer)
         if self._before is None:
             copies = {name: value.detach().clone() for name, value in live.items()}
-            self._before = copies, optimizer_states(optimizer, live)
-        self._inner_batches.append((inputs, random_states(self.args.device)))
+            self._before = copies, hypergradient.optimizer_states(optimizer, live)
+        self._inner_batches.append((inputs, hypergradient.random_states(self.args.device)))
         if self.accelerator.sync_gradients:
-            self._inner_steps.append((optimizer_groups(optimizer, live), self._inner_batches))
+            self._inner_steps.append((hypergradient.optimizer_groups(optimizer, live), self._inner_batches))
             self._inner_batches = []
 
     def _updated_parameters(self) -> Tensors:
@@ -248,7 +240,7 @@ class MetaTrainer(DomainTrainer):
         (parameters, states), steps = self._before, self._inner_steps
         self._before, self._inner_steps = None, []
         self.model.train()
-        return unroll(task_loss, steps, parameters, states, self.args.max_grad_norm, mean)
+        return hypergradient.unroll(task_loss, steps, parameters, states, self.args.max_grad_norm, mean)
 
     # Checkpoints
 

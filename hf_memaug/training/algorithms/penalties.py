@@ -17,8 +17,7 @@ from hf_memaug.training.forward_pass import DomainBatch
 class IRM(ERM):
     """Invariant risk minimisation, IRMv1 (Arjovsky et al., 2019): in no domain would a scaled classifier do better."""
 
-    reads_labels = True
-    compares_domains = True
+    reads_labels = compares_domains = True
 
     def penalty(self, batch: DomainBatch) -> torch.Tensor:
         logits = batch.logits.float()
@@ -33,9 +32,7 @@ class IRM(ERM):
 class VREx(ERM):
     """Risk extrapolation (Krueger et al., 2021, Eq. 8): no domain's loss lies far from the others'."""
 
-    reads_labels = True
-    compares_domains = True
-    compares_rows = True
+    reads_labels = compares_domains = compares_rows = True
     default_penalty_weight = 10.0
 
     def penalty(self, batch: DomainBatch) -> torch.Tensor:
@@ -49,8 +46,7 @@ class GroupDRO(ERM):
     count most. `rate` is the step size of their weights.
     """
 
-    reads_labels = True
-    compares_domains = True
+    reads_labels = compares_domains = True
     options = {"rate": 0.01}
     # Its weights would also follow the batches that a graph is warmed up with.
     can_be_graphed = False
@@ -77,8 +73,7 @@ class GroupDRO(ERM):
 class DeepCORAL(ERM):
     """Deep CORAL (Sun and Saenko, 2016): the features of all domains vary together in the same way."""
 
-    needs_features = True
-    compares_domains = True
+    needs_features = compares_domains = True
 
     @classmethod
     def check_run(cls, arguments, domains: list[str], model: nn.Module) -> None:
@@ -110,9 +105,7 @@ class DeepCORAL(ERM):
 class MMD(ERM):
     """Maximum mean discrepancy (Li et al., 2018), by Gaussian kernels: features of all domains are spread alike."""
 
-    needs_features = True
-    compares_domains = True
-    compares_rows = True
+    needs_features = compares_domains = compares_rows = True
     options = {"gammas": (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)}
 
     def penalty(self, batch: DomainBatch) -> torch.Tensor:
@@ -135,10 +128,7 @@ class Fishr(ERM):
     variance is averaged over the steps; `decay` is how much of it is kept.
     """
 
-    needs_head_inputs = True
-    reads_labels = True
-    compares_domains = True
-    compares_rows = True
+    needs_head_inputs = reads_labels = compares_domains = compares_rows = True
     default_penalty_weight = 1000.0
     options = {"decay": 0.95}
     # At 1, no batch would count.
@@ -185,8 +175,7 @@ class DANN(ERM):
     the one-against-the-rest form of MIL's Eq. 4 and 5, with the encoder in the memory's place).
     """
 
-    needs_features = True
-    compares_domains = True
+    needs_features = compares_domains = True
     default_penalty_weight = 0.1
 
     def __init__(self, arguments, domains: list[str], feature_size: Any):

@@ -22,9 +22,7 @@ class Mixup(ERM):
     texts as the embeddings of their tokens.
     """
 
-    reads_labels = True
-    compares_domains = True
-    compares_rows = True
+    reads_labels = compares_domains = compares_rows = True
     options = {"alpha": 0.2}
     # At 0, nothing would be mixed.
     limits = {"alpha": Limits(above=0)}
@@ -92,8 +90,7 @@ class MLDG(ERM):
     `a`, by default the learning rate. The step is the first one of Adam, as DomainBed takes it.
     """
 
-    compares_domains = True
-    compares_rows = True
+    compares_domains = compares_rows = True
     default_penalty_weight = 1.0
     inner_rate: Any
     options = {"inner_rate": None}
