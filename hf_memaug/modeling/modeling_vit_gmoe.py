@@ -15,7 +15,7 @@ from transformers.core_model_loading import ConversionOps, WeightConverter
 from transformers.integrations.moe import ALL_EXPERTS_FUNCTIONS, use_experts_implementation
 from transformers.models.deit.modeling_deit import DeiTEmbeddings
 from transformers.models.vit.modeling_vit import ViTEmbeddings, ViTLayer, ViTPooler, ViTPreTrainedModel
-from transformers.utils import ModelOutput, auto_docstring, can_return_tuple
+from transformers.utils import ModelOutput, auto_docstring
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -25,7 +25,14 @@ from hf_memaug.kernels.grouped_experts import grouped_experts
 from hf_memaug.layers.experts import Experts
 from hf_memaug.layers.router import CosineRouter, LinearRouter, Routing, importance_loss, load_loss, route
 from hf_memaug.modeling.memory_reads import MemoryRead
-from hf_memaug.modeling.modeling_utils import LOADING, MemoryModelMixin, config_of_backbone, located, split_arguments
+from hf_memaug.modeling.modeling_utils import (
+    LOADING,
+    ImageClassifierMixin,
+    MemoryModelMixin,
+    config_of_backbone,
+    located,
+    split_arguments,
+)
 
 
 @dataclass
@@ -338,7 +345,7 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
 
 
 @auto_docstring
-class ViTGMoEForImageClassification(ViTGMoEPreTrainedModel):
+class ViTGMoEForImageClassification(ImageClassifierMixin, ViTGMoEPreTrainedModel):
     plain_auto_class = AutoModelForImageClassification
 
     def __init__(self, config: ViTGMoEConfig):
@@ -358,18 +365,8 @@ class ViTGMoEForImageClassification(ViTGMoEPreTrainedModel):
         if isinstance(theirs, nn.Linear):
             self.classifier.load_state_dict(theirs.state_dict())
 
-    @can_return_tuple
-    @auto_docstring
-    def forward(
-        self,
-        pixel_values: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        interpolate_pos_encoding: bool | None = None,
-        **kwargs,
-    ) -> ViTGMoEOutput:
-        outputs = self.vit(
-            pixel_values, interpolate_pos_encoding=interpolate_pos_encoding, **{**kwargs, "return_dict": True}
-        )
+    def _classify(self, inputs: dict, labels, output_memory_weights) -> ViTGMoEOutput:
+        outputs = self.vit(**{**inputs, "return_dict": True}, output_memory_weights=output_memory_weights)
         # The class token; DeiT's distillation token is not read.
         logits = self.classifier(outputs.last_hidden_state[:, 0])
         loss = None
