@@ -6,9 +6,7 @@ from importlib import import_module
 
 
 def lazy_names(package: str, exports: Mapping[str, Sequence[str]]) -> tuple:
-    """
-    `__getattr__`, `__dir__` and `__all__` for `package`, from a table of its modules and their public names.
-    """
+    """`__getattr__`, `__dir__` and `__all__` for `package`, from a table of its modules and their public names."""
     module_of = {name: module for module, names in exports.items() for name in names}
 
     def find(name: str):

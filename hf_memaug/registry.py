@@ -13,12 +13,9 @@ class Paper:
     The paper behind a family. The model card is written from it. A method of ours has no title, URL and BibTeX entry.
 
     Args:
-        row (`str`):
-            The name that result tables give to a model trained on the task loss alone.
-        what (`str`):
-            The method in one clause.
-        how (`str`):
-            The method in one or two sentences, with its equations.
+        row (`str`): The name that result tables give to a model trained on the task loss alone.
+        what (`str`): The method in one clause.
+        how (`str`): The method in one or two sentences, with its equations.
     """
 
     row: str
@@ -36,24 +33,16 @@ class Method:
     A way to build and train the models of a family, as the command line names it.
 
     Args:
-        name (`str`):
-            The value of `--methods`.
-        what (`str`):
-            One line for `--help`.
-        reads (`tuple[str, ...]`):
-            The kinds of data: `"text"`, `"image"`, `"graph"`, `"tags"`, `"questions"`, `"replies"`.
-        trainer (`str`):
-            `"domain"` or `"bilevel"`.
-        born (`str`):
-            The class method that builds the model, or `"config"` for a family without a pre-trained backbone.
-        needs_general (`bool`):
-            Whether it needs a general encoder beside the backbone.
-        needs_shots (`bool`):
-            Whether it adapts the checkpoint of `erm` to labelled rows of the target (`--shots`).
-        trains (`bool`):
-            Whether it trains weights.
-        grows (`tuple[str, ...]`):
-            The verbs that enlarge its models during continual training.
+        name (`str`): The value of `--methods`.
+        what (`str`): One line for `--help`.
+        reads (`tuple[str, ...]`): The kinds of data: `"text"`, `"image"`, `"graph"`, `"tags"`, `"questions"`,
+            `"replies"`.
+        trainer (`str`): `"domain"` or `"bilevel"`.
+        born (`str`): The class method that builds the model, or `"config"` for a family without a pre-trained backbone.
+        needs_general (`bool`): Whether it needs a general encoder beside the backbone.
+        needs_shots (`bool`): Whether it adapts the checkpoint of `erm` to labelled rows of the target (`--shots`).
+        trains (`bool`): Whether it trains weights.
+        grows (`tuple[str, ...]`): The verbs that enlarge its models during continual training.
     """
 
     name: str
@@ -73,12 +62,10 @@ class Backbone:
     A network that families are built on. The auto classes know it; it has no method of its own.
 
     Args:
-        configuration, modeling (`str`):
-            The modules of the configuration class and of the model classes.
-        config (`str`):
-            The configuration class.
-        models (`dict[str, tuple[str, ...]]`):
-            The model classes by auto class. Where there are several, a checkpoint's `architectures` selects one.
+        configuration, modeling (`str`): The modules of the configuration class and of the model classes.
+        config (`str`): The configuration class.
+        models (`dict[str, tuple[str, ...]]`): The model classes by auto class. Where there are several, a checkpoint's
+            `architectures` selects one.
     """
 
     configuration: str
@@ -105,13 +92,10 @@ class Family(Backbone):
     One row for each `model_type`.
 
     Args:
-        backbone (`str`, *optional*):
-            The `model_type` of transformers whose tokenizer the family uses. None: the family is trained from scratch,
-            with a tokenizer of its own data.
-        methods (`tuple[Method, ...]`):
-            What the command line offers.
-        plain (`dict[str, Any]`):
-            The settings with which a model of the family is its backbone with a linear head.
+        backbone (`str`, *optional*): The `model_type` of transformers whose tokenizer the family uses. None: the family
+            is trained from scratch, with a tokenizer of its own data.
+        methods (`tuple[Method, ...]`): What the command line offers.
+        plain (`dict[str, Any]`): The settings with which a model of the family is its backbone with a linear head.
     """
 
     paper: Paper

@@ -10,9 +10,7 @@ GATES = {"lstm": 4, "gru": 3}
 
 
 class MemoryBank(nn.Module):
-    r"""
-    `N` slots for each of 1 or 2 directions, each with a key, as wide as the hidden state that asks, and a value.
-    """
+    r"""`N` slots for each of 1 or 2 directions, each with a key, as wide as the hidden state that asks, and a value."""
 
     def __init__(self, directions: int, slots: int, key_size: int, value_size: int):
         super().__init__()

@@ -35,9 +35,7 @@ class GrownParameter:
 
 
 class GrowingModelMixin(MemoryModelMixin):
-    """
-    The verb that every model with a bank of slots has. Call it on the whole model, before an optimizer is made.
-    """
+    """The verb that every model with a bank of slots has. Call it on the whole model, before an optimizer is made."""
 
     # Whether this is the encoder, say, of a model that can grow itself.
     _is_part = False

@@ -145,9 +145,7 @@ class MemoryRNNGenerationOutput(ModelOutput):
 
 
 class EncoderReader(nn.Module):
-    """
-    The decoder's attention to the encoder (Luong et al., 2015, "general").
-    """
+    """The decoder's attention to the encoder (Luong et al., 2015, "general")."""
 
     def __init__(self, config: MemoryRNNConfig):
         super().__init__()

@@ -12,9 +12,7 @@ from hf_memaug.modeling.modeling_utils import config_of_backbone, lacking_lm_hea
 
 
 class LabelWords(nn.Module):
-    """
-    The verbalizer: the score of a label is the mean score of its words, as in OpenPrompt's manual verbalizer.
-    """
+    """The verbalizer: the score of a label is the mean score of its words, as in OpenPrompt's manual verbalizer."""
 
     def __init__(self, config):
         super().__init__()

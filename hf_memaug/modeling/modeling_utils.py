@@ -189,14 +189,11 @@ class MemoryModelMixin(_Base):
     A base of every model of the library, before `PreTrainedModel`.
 
     Class attributes:
-        memory_modules (`tuple[type[nn.Module], ...]`):
-            The layers of the memory.
-        memory_shape_fields (`tuple[str, ...]`):
-            The configuration fields that determine the shape of the memory.
-        without_memory_means (`str`, *optional*):
-            What `without_memory` does, in a sentence. None where the memory cannot be switched off.
-        pads_right (`bool`):
-            Whether texts must be padded on the right.
+        memory_modules (`tuple[type[nn.Module], ...]`): The layers of the memory.
+        memory_shape_fields (`tuple[str, ...]`): The configuration fields that determine the shape of the memory.
+        without_memory_means (`str`, *optional*): What `without_memory` does, in a sentence. None where the memory
+            cannot be switched off.
+        pads_right (`bool`): Whether texts must be padded on the right.
     """
 
     if TYPE_CHECKING:
@@ -232,10 +229,8 @@ class MemoryModelMixin(_Base):
         What each row of a batch read of each memory.
 
         Args:
-            inputs (`dict`):
-                What the forward pass was given.
-            outputs (`ModelOutput`):
-                What it returned with `output_memory_weights=True`.
+            inputs (`dict`): What the forward pass was given.
+            outputs (`ModelOutput`): What it returned with `output_memory_weights=True`.
         """
         weights = outputs.get("memory_weights")
         if weights is None or not self.reads_memory:
@@ -342,10 +337,9 @@ class MemoryModelMixin(_Base):
         Loads a plain checkpoint of the backbone and adds a fresh memory, and a fresh head if it has none.
 
         Args:
-            name_or_path (`str`):
-                A folder or a repository of the Hub.
-            kwargs (*optional*):
-                Fields of the configuration (`memory_slots`, `num_labels`, ...) and arguments of `from_pretrained`.
+            name_or_path (`str`): A folder or a repository of the Hub.
+            kwargs (*optional*): Fields of the configuration (`memory_slots`, `num_labels`, ...) and arguments of
+                `from_pretrained`.
         """
         how, kwargs = split_arguments("from_backbone", cls.config_class, kwargs, takes=_HOW)
         found = AutoConfig.from_pretrained(name_or_path, **located(how))

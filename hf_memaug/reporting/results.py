@@ -1,7 +1,5 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
-"""
-Result files: one row per trained model, so that means and tests can be recomputed, and the tables made from them.
-"""
+"""Result files: one row per trained model, so that means and tests can be recomputed, and the tables made from them."""
 
 import json
 import os
