@@ -9,27 +9,17 @@ from hf_memaug.registry import FAMILIES, public_names
 __version__ = "0.2.0.dev0"
 
 # Public names other than configurations and models, and the modules that they are imported from on first use.
-_FUNCTIONS = {
-    "DomainDataset": "hf_memaug.data",
-    "load_domains": "hf_memaug.data",
-    "leave_one_domain_out": "hf_memaug.data",
-    "prompt_tokenizer": "hf_memaug.data",
-    "word_tokenizer": "hf_memaug.data",
-    "cache_general_states": "hf_memaug.data.general_cache",
-    "GeneralStatesCollator": "hf_memaug.data.general_cache",
-    "DomainTrainer": "hf_memaug.training",
-    "DomainTrainingArguments": "hf_memaug.training",
-    "BilevelTrainer": "hf_memaug.training",
-    "BilevelTrainingArguments": "hf_memaug.training",
-    "ContinualTrainer": "hf_memaug.training",
-    "ContinualTrainingArguments": "hf_memaug.training",
-    "MemoryUpdateCallback": "hf_memaug.training",
-    "ModelCardCallback": "hf_memaug.training",
-    "RunGuard": "hf_memaug.training",
-    "load_metric": "hf_memaug.evaluation",
-    "export_with_code": "hf_memaug.hub",
-    "record_run": "hf_memaug.hub",
+_EXPORTS = {
+    "data": ("DomainDataset", "load_domains", "leave_one_domain_out", "prompt_tokenizer", "word_tokenizer"),
+    "data.general_cache": ("cache_general_states", "GeneralStatesCollator"),
+    "training": ("BilevelTrainer", "ContinualTrainer", "DomainTrainer"),
+    "training.arguments": ("BilevelTrainingArguments", "ContinualTrainingArguments", "DomainTrainingArguments"),
+    "training.callbacks": ("MemoryUpdateCallback", "RunGuard"),
+    "training.model_cards": ("ModelCardCallback",),
+    "evaluation": ("load_metric",),
+    "hub": ("export_with_code", "record_run"),
 }
+_FUNCTIONS = {name: f"hf_memaug.{module}" for module, names in _EXPORTS.items() for name in names}
 
 __all__ = ["FAMILIES", "__version__", "register_family", *public_names(), *_FUNCTIONS]
 

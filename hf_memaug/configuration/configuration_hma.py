@@ -85,13 +85,8 @@ class HMAConfig(CompositeConfig):
     delegates = ("backbone_config",)
     keys_to_ignore_at_inference = ["features", "augmented_features", "memory_weights"]
     method_fields = (
-        "augmentation",
-        "real_memory_size",
-        "synthetic_slots",
-        "momentum_encoder",
-        "inference",
-        "prompt_tokens",
-        "prompt_depth",
+        *("augmentation", "real_memory_size", "synthetic_slots", "momentum_encoder"),
+        *("inference", "prompt_tokens", "prompt_depth"),
     )
 
     backbone_config: dict | PreTrainedConfig | None = None

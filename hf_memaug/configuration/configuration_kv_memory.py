@@ -158,9 +158,7 @@ class KVMemoryFields:
 
 @strict
 class RobertaWithKVMemoryConfig(KVMemoryFields, RobertaConfig):
-    __doc__ = str(KVMemoryFields.__doc__).replace(
-        "What a configuration gains", "RoBERTa's configuration, and what it gains"
-    )
+    __doc__ = str(KVMemoryFields.__doc__).replace("What a configuration", "What RoBERTa's configuration")
 
     model_type = "roberta_kv_memory"
     backbone_model_type = "roberta"
@@ -170,9 +168,7 @@ class RobertaWithKVMemoryConfig(KVMemoryFields, RobertaConfig):
 
 @strict
 class BertWithKVMemoryConfig(KVMemoryFields, BertConfig):
-    __doc__ = str(KVMemoryFields.__doc__).replace(
-        "What a configuration gains", "BERT's configuration, and what it gains"
-    )
+    __doc__ = str(KVMemoryFields.__doc__).replace("What a configuration", "What BERT's configuration")
 
     model_type = "bert_kv_memory"
     backbone_model_type = "bert"

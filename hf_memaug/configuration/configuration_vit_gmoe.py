@@ -50,13 +50,8 @@ class ViTGMoEConfig(ViTConfig):
     model_type = "vit_gmoe"
     keys_to_ignore_at_inference = ["aux_loss", "router_logits", "memory_weights"]
     method_fields = (
-        "num_experts",
-        "num_experts_per_tok",
-        "expert_layers",
-        "router",
-        "noise",
-        "aux_loss_weight",
-        "distillation_token",
+        *("num_experts", "num_experts_per_tok", "expert_layers", "router", "noise"),
+        *("aux_loss_weight", "distillation_token"),
     )
 
     num_experts: int = 6

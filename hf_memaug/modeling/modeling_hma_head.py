@@ -122,14 +122,8 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
     base_model_prefix = "head"
     memory_modules = (HeterogenousMemory,)
     memory_shape_fields = (
-        "augmentation",
-        "real_memory_size",
-        "synthetic_slots",
-        "label_embedding_size",
-        "memory_heads",
-        "memory_intermediate_size",
-        "prompt_tokens",
-        "prompt_depth",
+        *("augmentation", "real_memory_size", "synthetic_slots", "label_embedding_size"),
+        *("memory_heads", "memory_intermediate_size", "prompt_tokens", "prompt_depth"),
     )
     without_memory_means = "the row reads itself alone, no stored datapoint and no synthetic slot."
     # These are for the backbone; the memories are read in plain torch.
@@ -206,11 +200,7 @@ class HMAPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         return "`from_backbone` adds fresh memories to it."
 
 
-@auto_docstring(
-    custom_intro="""
-    The memories and a linear head: features in, logits out.
-    """
-)
+@auto_docstring(custom_intro="The memories and a linear head: features in, logits out.")
 class HMAHead(HMAPreTrainedModel):
     main_input_name = "features"
 

@@ -7,6 +7,7 @@ method with settings of its own may have a name of its own (`gmoe-linear`).
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,23 +19,14 @@ from hf_memaug.runs.tasks import NOT_FOR_TASKS, PLAIN_TASKS, QUESTIONS, TAGS, TA
 from hf_memaug.suggestions import nearest
 
 ERM, FINE_TUNING, FINETUNE = "erm", "fine-tuning", "finetune"
+_plain = functools.partial(Method, born="from_pretrained")
 PLAIN = (
-    Method(
-        ERM, "the plain backbone", ("text", "image", "graph", TAGS, QUESTIONS, *PLAIN_TASKS), born="from_pretrained"
+    _plain(ERM, "the plain backbone", ("text", "image", "graph", TAGS, QUESTIONS, *PLAIN_TASKS)),
+    _plain(
+        FINE_TUNING, "the general encoder alone, beside gmap and dapt", ("text", TAGS, QUESTIONS), needs_general=True
     ),
-    Method(
-        FINE_TUNING,
-        "the general encoder alone, beside gmap and dapt",
-        reads=("text", TAGS, QUESTIONS),
-        born="from_pretrained",
-        needs_general=True,
-    ),
-    Method(
-        FINETUNE,
-        "the checkpoint of erm, trained on labelled rows of the target",
-        reads=("text", "image"),
-        born="from_pretrained",
-        needs_shots=True,
+    _plain(
+        FINETUNE, "the checkpoint of erm, trained on labelled rows of the target", ("text", "image"), needs_shots=True
     ),
 )
 # The papers call the plain backbone by these names.
