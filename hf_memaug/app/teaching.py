@@ -68,11 +68,11 @@ class Teaching:
         shares = sorted(zip(self.predictor.labels, found["classifier"], strict=True), key=lambda pair: -pair[1])
         about = f"How strongly each speaks for {found['label']}, or with a minus against it, compared with each other."
         total = sum(abs(row["share"]) for row in found["rows"]) or 1.0
-        rows = [
-            (str(row["text"] or row["id"])[:_LONGEST_QUOTE], row["share"] / total, row["label"])
+        slots = tuple(
+            SlotShare(str(row["text"] or row["id"])[:_LONGEST_QUOTE], row["share"] / total, row["label"])
             for row in found["rows"]
-        ]
-        readings = (Reading("The rows that decided", about, tuple(SlotShare(*row) for row in rows)),) if rows else ()
+        )
+        readings = (Reading("The rows that decided", about, slots),) if slots else ()
         plain = replace(prediction, scores=tuple(shares))
         explanation = Explanation(prediction, plain, "The classifier alone knows nothing of what you taught.", readings)
         return Answer(explanation, "The classifier alone", notes=prediction.notes)
@@ -106,9 +106,8 @@ class Teaching:
             ids, pairs = [name_of(one) for one in found.ids], {(row["domain"], row["label"]) for row in known}
             same = {name_of(row_id(name, one, label, self.is_image)) for name, label in pairs for one in found.inputs}
             options = {"new_labels": new_labels, "max_length": self.predictor.max_length}
-            self.model.write(
-                rows, domain, self.predictor.processor, guard=guard, keep_text=True, append=True, **options
-            )
+            options |= {"guard": guard, "keep_text": True, "append": True}
+            self.model.write(rows, domain, self.predictor.processor, **options)
             if self.is_image:
                 files = {one: Path(path).name for one, path in zip(ids, found.inputs, strict=True)}
                 self.model.config.memory_texts = {**self.model.config.memory_texts, **files}

@@ -103,7 +103,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
             )
     if options.metric == "auroc":
         running.check_two_classes(splits)
-    jobs = _plan(call.resolved, several, targets, seeds, source, settings, start)
+    jobs = _plan(options, several, targets, seeds, source, settings, start)
     extra = max(job.protocol.get("extra_steps", 0) for job in jobs)
     if extra:
         notes.append(
@@ -174,16 +174,9 @@ def _each_with_shots(
 
 
 def _plan(
-    resolved: Resolved,
-    several: Mapping[str, Chosen],
-    targets: Sequence[str],
-    seeds: Sequence[int],
-    source: Mapping[str, Any],
-    settings: Mapping[str, Mapping[str, Any]],
-    start: str | None,
+    options, several: Mapping, targets: list[str], seeds: list[int], source: Mapping, settings: Mapping, start
 ) -> list[Job]:
     """The jobs, seed after seed, so that an interrupted run is complete for some seeds. Shots start from `start`."""
-    options = resolved.options
     names = ("metric", "dev_fraction", "evaluations", "on_overlap", "max_length")
     protocol = {name: getattr(options, name) for name in names}
     extra = 0 if getattr(options, "own_steps", True) else _meta_steps(several, settings)

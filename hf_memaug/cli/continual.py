@@ -104,12 +104,7 @@ def _divide_strategy_options(settings: dict[str, dict], own: Mapping[str, Mappin
 
 
 def _check_models(
-    options,
-    one: Chosen,
-    strategies: Sequence[str],
-    every: Sequence[DomainDataset],
-    settings: Mapping[str, Mapping[str, Any]],
-    order: Sequence[str],
+    options, one: Chosen, strategies: list[str], every: list[DomainDataset], settings: Mapping, order: list[str]
 ) -> None:
     """The model must read the rows, and the strategies must fit the model."""
     kind, name, grows = kind_of(every[0]), one.name, set(one.method.grows)
@@ -206,11 +201,7 @@ def _joined(options, parts: Mapping[str, Mapping[str, DomainDataset]], kind: str
 
 
 def _plan(
-    options,
-    strategies: Sequence[str],
-    order: Sequence[str],
-    source: Mapping[str, Any],
-    settings: Mapping[str, Mapping[str, Any]],
+    options, strategies: Sequence[str], order: Sequence[str], source: Mapping, settings: Mapping[str, Mapping]
 ) -> list[Job]:
     names = ("metric", "holdout", "dev_fraction", "on_overlap", "max_length")
     protocol = {"model": options.method, **{name: getattr(options, name) for name in names}, "order": list(order)}

@@ -70,11 +70,7 @@ class Resolved:
 
 
 def resolve(
-    command: str,
-    options_class: type,
-    given: Mapping[str, Any],
-    given_settings: Mapping[str | None, Mapping[str, Any]],
-    known: Mapping[str, Setting],
+    command: str, options_class: type, given: Mapping, given_settings: Mapping, known: Mapping[str, Setting]
 ) -> Resolved:
     """
     The options of a command. `given` are its own on the command line, `given_settings` those of trainers and models by
@@ -98,10 +94,8 @@ def resolve(
     def converted(several: Mapping[str, Any]) -> dict[str, Any]:
         return {name: _known(name, known, own).convert(value) for name, value in several.items()}
 
-    options = {
-        name: own[name].convert(value if name in NOT_IN_RECIPE else relative_path(value))
-        for name, value in options.items()
-    }
+    options = {name: one if name in NOT_IN_RECIPE else relative_path(one) for name, one in options.items()}
+    options = {name: own[name].convert(one) for name, one in options.items()}
     empty = next((name for name, value in options.items() if value == []), None)
     if empty is not None:
         raise UsageError(f"`{option_name(empty)}` is empty. Give one value or more, with commas between.")

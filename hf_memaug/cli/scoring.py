@@ -54,11 +54,8 @@ def evaluate(call) -> int:
     source = data.source_of(options)
     rows = data.load_labelled(source, predictor.labels)
     if kind_of(rows) != kind:
-        hint = (
-            " Name the column with the molecules as `--smiles`."
-            if kind == "graph" and predictor.reads_molecules
-            else ""
-        )
+        reads_molecules = kind == "graph" and predictor.reads_molecules
+        hint = " Name the column with the molecules as `--smiles`." if reads_molecules else ""
         found = in_words(kind_of(rows))
         raise UsageError(f"`checkpoint` reads {in_words(kind)}, and the rows are {found}.{hint}")
     if kind == "graph":
@@ -116,7 +113,8 @@ def predict(call) -> int:
         out: Any = sys.stdout
         if options.output:
             out = stack.enter_context(open(options.output, "w", encoding="utf-8", newline=""))
-        write = _csv_writer(out) if str(options.output).endswith(".csv") else _json_writer(out)
+        is_csv = str(options.output).endswith(".csv")
+        write = _csv_writer(out) if is_csv else lambda _, line: print(json.dumps(line, ensure_ascii=False), file=out)
         # Lines are written batch by batch: rows may be many.
         for start in range(0, len(rows), options.batch_size):
             several = rows[start : start + options.batch_size]
@@ -124,10 +122,6 @@ def predict(call) -> int:
             for number, (row, prediction) in enumerate(zip(several, predictions, strict=True), start):
                 write(number, as_line(row, prediction, options.top_k))
     return 0
-
-
-def _json_writer(out) -> Callable[[int, dict], Any]:
-    return lambda number, line: out.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def _csv_writer(out) -> Callable[[int, dict], Any]:

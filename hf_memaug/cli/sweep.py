@@ -4,7 +4,6 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.running import check_options, make_job, run, targets_of, write_tables
@@ -62,11 +61,7 @@ def sweep(call) -> int:
 
 
 def _plan(
-    options,
-    several: Mapping[str, Chosen],
-    settings: Mapping[str, Mapping[str, Any]],
-    source: Mapping[str, Any],
-    left_out: Sequence[tuple[str, ...]],
+    options, several: Mapping[str, Chosen], settings: Mapping, source: Mapping, left_out: Sequence[tuple[str, ...]]
 ) -> list[Job]:
     """The jobs, trial after trial: an interrupted sweep is complete for the trials that it has."""
     names = ("steps", "checkpoint_every", "holdout", "on_overlap", "max_length", "selection")

@@ -44,9 +44,8 @@ def _decoded_file(file):
     except Exception as error:  # Pillow's readers raise whatever they come upon in a broken file.
         name = f"{len(file)} bytes" if isinstance(file, (bytes, bytearray)) else repr(os.fspath(file))
         # Pillow names the buffer that it read, which says nothing to anybody.
-        reason = (
-            "no image format that is known" if isinstance(error, UnidentifiedImageError) else str(error).rstrip(".")
-        )
+        is_unknown = isinstance(error, UnidentifiedImageError)
+        reason = "no image format that is known" if is_unknown else str(error).rstrip(".")
         raise ValueError(f"`image` cannot be decoded ({name}): {reason or type(error).__name__}.") from error
 
 

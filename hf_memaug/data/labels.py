@@ -12,9 +12,9 @@ LABEL_COLUMNS = ("label", "labels", "label_ids")
 
 def is_missing(value: Any) -> bool:
     """Whether a cell holds nothing: `None`, NaN, or an empty string."""
-    return (
-        not value.strip() if isinstance(value, str) else value is None or (isinstance(value, float) and value != value)
-    )
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (isinstance(value, float) and value != value)
 
 
 def as_id(value: Any) -> int | None:

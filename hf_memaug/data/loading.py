@@ -90,19 +90,14 @@ def _finish(piece: Piece, names: ColumnNames, split: str | None, on_empty: str) 
             f"of {origin} do not. Write text.",
         )
         _refuse_rows(
-            [
-                isinstance(value, str) and value.encode(errors="ignore").decode() != value
-                for value in columns.get(name, ())
-            ],
+            [isinstance(one, str) and one.encode(errors="ignore").decode() != one for one in columns.get(name, ())],
             f"`{name}` has half a character (a lone surrogate) in",
             f"of {origin}. Write whole characters.",
         )
     if "image" in columns:
         # As `datasets` stores an image, in memory and in Parquet.
-        columns["image"] = [
-            (value.get("bytes") or value.get("path")) if isinstance(value, dict) else value
-            for value in columns["image"]
-        ]
+        images = columns["image"]
+        columns["image"] = [one.get("bytes") or one.get("path") if isinstance(one, dict) else one for one in images]
     if names["label"] is not None:
         labels = columns["label"]
         advice = f"of {origin}. Fill it in, delete those rows, or pass `label=None`."

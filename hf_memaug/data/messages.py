@@ -34,7 +34,5 @@ def table(header: Sequence[object], rows: Sequence[Sequence[object]], left: int 
     """A plain-text table: the first `left` columns left-aligned, the others right-aligned."""
     cells = [[str(cell) for cell in row] for row in (header, *rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    lines = [
-        "  ".join([*map(str.ljust, row[:left], widths), *map(str.rjust, row[left:], widths[left:])]) for row in cells
-    ]
-    return "\n".join(line.rstrip() for line in lines)
+    padded = ([*map(str.ljust, row[:left], widths), *map(str.rjust, row[left:], widths[left:])] for row in cells)
+    return "\n".join("  ".join(row).rstrip() for row in padded)

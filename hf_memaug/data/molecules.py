@@ -53,7 +53,8 @@ def graph_from_smiles(smiles: str) -> Graph:
     atoms = [_places(ATOM_FEATURES, _atom(atom)) for atom in molecule.GetAtoms()]
     bonds = list(molecule.GetBonds())
     ends = [(bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()) for bond in bonds]
-    return undirected_graph(atoms, ends, [_places(BOND_FEATURES, _bond(bond)) for bond in bonds])
+    facts = [(str(bond.GetBondType()), str(bond.GetStereo()), bond.GetIsConjugated()) for bond in bonds]
+    return undirected_graph(atoms, ends, [_places(BOND_FEATURES, one) for one in facts])
 
 
 def _atom(atom) -> tuple:
@@ -68,10 +69,6 @@ def _atom(atom) -> tuple:
         atom.GetIsAromatic(),
         atom.IsInRing(),
     )
-
-
-def _bond(bond) -> tuple:
-    return str(bond.GetBondType()), str(bond.GetStereo()), bond.GetIsConjugated()
 
 
 def _places(features: dict[str, tuple], values: tuple) -> list[int]:

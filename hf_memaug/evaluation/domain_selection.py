@@ -64,10 +64,8 @@ class Record:
 
 def read_records(*paths: str | os.PathLike) -> list[Record]:
     """The records of files, or of every `records.jsonl` in folders. Fields of older versions are skipped."""
-    files = [
-        file for path in map(Path, paths) for file in (sorted(path.rglob(RECORDS_FILE)) if path.is_dir() else [path])
-    ]
-    lines = (line for file in files for line in file.read_text(encoding="utf-8").splitlines())
+    files = (sorted(path.rglob(RECORDS_FILE)) if path.is_dir() else [path] for path in map(Path, paths))
+    lines = (line for several in files for file in several for line in file.read_text(encoding="utf-8").splitlines())
     known = Record.__dataclass_fields__
     return [Record(**{name: value for name, value in json.loads(line).items() if name in known}) for line in lines]
 

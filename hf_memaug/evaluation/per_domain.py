@@ -73,9 +73,7 @@ def score_table(
         raise ValueError("`rows` is empty: pass at least one method.")
     columns = list(dict.fromkeys(column for cells in rows.values() for column in cells))
 
-    table = {
-        row: [_summary(row, column, cells.get(column), points) for column in columns] for row, cells in rows.items()
-    }
+    table = {row: [_summary(row, one, cells.get(one), points) for one in columns] for row, cells in rows.items()}
     best: list[float | None] = []
     for column, found in zip(columns, zip(*table.values(), strict=True), strict=True):
         means = [round(cell.mean, DIGITS) for cell in found if isinstance(cell, Summary) and not math.isnan(cell.mean)]

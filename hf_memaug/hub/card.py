@@ -91,11 +91,14 @@ def model_card(
     # For models with several inference modes.
     modes = ["inference"] if any(row["inference"] for row in scores) else []
     what, how = _in_words(config, paper) if paper else ("", "")
+    tags = ["domain-generalization"]
+    if paper is not None:
+        tags = [config.model_type, *(tag for tag in paper.tags if tag != "memory" or _reads_memory(config))]
     head = ModelCardData(
         model_name=name,
         library_name="peft" if adapter else "transformers",
         pipeline_tag=task,
-        tags=list(dict.fromkeys(["hf_memaug", *_tags(config, paper), *(metadata.pop("tags", None) or ())])),
+        tags=list(dict.fromkeys(["hf_memaug", *tags, *(metadata.pop("tags", None) or ())])),
         base_model=base_model,
         eval_results=[_evaluation(row, task, data or "data") for row in scores] or None,
         **metadata,
@@ -156,12 +159,6 @@ def _processor(config, architecture: str) -> dict[str, str] | None:
     # Other classes, such as the columns of a progressive network, take texts.
     model_class = family.load(architecture) if family else getattr(transformers, architecture, None)
     return _PROCESSORS.get(getattr(model_class, "main_input_name", "input_ids"))
-
-
-def _tags(config, paper: Paper | None) -> list[str]:
-    if paper is None:
-        return ["domain-generalization"]
-    return [config.model_type, *(tag for tag in paper.tags if tag != "memory" or _reads_memory(config))]
 
 
 def _in_words(config, paper: Paper) -> tuple[str, str]:

@@ -49,10 +49,8 @@ def code_files(folder: str | os.PathLike) -> set[str]:
     config = Path(folder, "config.json")
     auto_map = json.loads(config.read_text(encoding="utf-8")).get("auto_map") if config.is_file() else None
     modules = [Path(folder, f"{str(name).split('.')[0]}.py") for name in (auto_map or {}).values()]
-    found = [
-        path for module in modules if module.is_file() for path in (str(module), *get_relative_import_files(module))
-    ]
-    return {Path(path).name for path in found}
+    modules = [module for module in modules if module.is_file()]
+    return {Path(path).name for module in modules for path in (str(module), *get_relative_import_files(module))}
 
 
 def push_model(

@@ -70,16 +70,8 @@ def load_predictor(
     if kind == "text":
         # A recurrent network is built for one text or for two; an encoder takes both.
         pairs = {True: "needed", False: "none", None: "optional"}[getattr(config, "sentence_pairs", None)]
-    return Predictor(
-        name=name,
-        model=model.to(device),
-        processor=processor,
-        kind=kind,
-        task=TASKS[kind],
-        max_length=max_length,
-        pairs=pairs,
-        adapter_base=adapter_base(name, argument),
-    )
+    base = adapter_base(name, argument)
+    return Predictor(name, model.to(device), processor, kind, TASKS[kind], max_length, pairs, base)
 
 
 def refuse_non_finite(model: Any, name: str, argument: str) -> None:

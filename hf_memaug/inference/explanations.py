@@ -141,14 +141,6 @@ def _reading(read: MemoryRead, rows: TrainingRows, is_last: bool) -> Reading:
     for owner, share in read.by_owner().items():
         count = list(read.owners or ()).count(owner)
         groups[f"{owner} ({count} {read.unit}{'s' * (count != 1)})"] = float(share[0])
-    return Reading(
-        read.title,
-        about,
-        slots,
-        len(shares) - len(slots),
-        max(0.0, float(shares.sum() - shares[order].sum())),
-        groups,
-        " ".join(source),
-        None if read.patches is None else read.patches[0].argmax(dim=-1).cpu().numpy(),
-        len(shares),
-    )
+    others, rest = len(shares) - len(slots), max(0.0, float(shares.sum() - shares[order].sum()))
+    experts = None if read.patches is None else read.patches[0].argmax(dim=-1).cpu().numpy()
+    return Reading(read.title, about, slots, others, rest, groups, " ".join(source), experts, len(shares))

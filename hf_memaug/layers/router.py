@@ -25,9 +25,7 @@ class Routing(NamedTuple):
 
 
 class CosineRouter(nn.Module):
-    """
-    `E^T W x / (|W x| |E|)` times a learned scale, `1 / tau` of section 4.3, from `scale` up to `max_scale`.
-    """
+    """`E^T W x / (|W x| |E|)` times a learned scale, `1 / tau` of section 4.3, from `scale` up to `max_scale`."""
 
     def __init__(
         self, hidden_size: int, num_experts: int, router_dim: int = 256, scale: float = 2.0, max_scale: float = 100.0
@@ -105,14 +103,9 @@ def load_loss(routing: Routing, noise: float) -> torch.Tensor:
 
 def balance_loss(sums: torch.Tensor) -> torch.Tensor:
     """The squared coefficient of variation over the experts, the last axis, of what all processes have summed."""
-    sums = _over_processes(sums)
-    return sums.var(dim=-1, correction=0) / sums.mean(dim=-1).square()
-
-
-def _over_processes(values: torch.Tensor) -> torch.Tensor:
-    """The sum over all processes, through which gradients go back: the loss is that of the whole batch."""
     if has_processes():
         from torch.distributed.nn.functional import all_reduce
 
-        return all_reduce(values)
-    return values
+        # Gradients go back through it: the loss is that of the whole batch.
+        sums = all_reduce(sums)
+    return sums.var(dim=-1, correction=0) / sums.mean(dim=-1).square()

@@ -222,7 +222,11 @@ class GPT2MemoryAttention(GPT2Attention):
             # No padding: only later tokens are hidden.
             attention_mask = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).tril()[None, None]
             attention_mask = attention_mask.expand(query.shape[0], 1, -1, -1)
-        seen = attention_mask if memory_mask is None else _both_seen(attention_mask, memory_mask)
+        seen = attention_mask
+        if memory_mask is not None:
+            # The smaller value in masks that are added to the scores.
+            is_added = memory_mask.is_floating_point()
+            seen = torch.minimum(attention_mask, memory_mask) if is_added else attention_mask & memory_mask
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, gpt2_eager_attention)
         found, weights = attend(
             self,
@@ -236,13 +240,6 @@ class GPT2MemoryAttention(GPT2Attention):
         )
         found = self.c_proj(found.reshape(*found.shape[:-2], -1).contiguous())
         return self.resid_dropout(found), weights
-
-
-def _both_seen(attention_mask: torch.Tensor, memory_mask: torch.Tensor) -> torch.Tensor:
-    """Combines two masks: the smaller value in masks that are added to the scores."""
-    if memory_mask.is_floating_point():
-        return torch.minimum(attention_mask, memory_mask)
-    return attention_mask & memory_mask
 
 
 class GPT2MemoryLayer(GPT2Block):

@@ -82,21 +82,13 @@ class WritableMemoryForClassification(WritingMixin, PreTrainedModel):
         super().__init__(config)
         if config.classifier_config is None:
             raise ValueError(f"`classifier_config` is missing. Use `{type(self).__name__}.from_classifier(...)`.")
-        self.classifier: Any = (
-            self.auto_class.from_config(config.classifier_config) if classifier is None else classifier
-        )
+        self.classifier: Any = classifier or self.auto_class.from_config(config.classifier_config)
         if general is None and config.general_config is not None:
             general = AutoModel.from_config(config.general_config)
         self.general: Any = None if general is None else general.requires_grad_(False)
         parts, width = config.key_shape or (0, 0)
-        self.memory = WritableMemory(
-            parts,
-            width,
-            cast(int, config.num_labels),
-            config.memory_rows,
-            config.memory_landmarks,
-            config.max_landmarks,
-        )
+        sizes = (config.memory_rows, config.memory_landmarks, config.max_landmarks)
+        self.memory = WritableMemory(parts, width, cast(int, config.num_labels), *sizes)
         self._is_off = False
         self.post_init()
 

@@ -81,9 +81,8 @@ def read_rows(source: Any, config, domain: str, columns: Mapping[str, Any], new_
         if identity not in seen:
             seen.add(identity)
             kept.append((place, identity))
-    return Rows(
-        [inputs[place] for place, _ in kept], [labels[place] for place, _ in kept], [one for _, one in kept], unknown
-    )
+    places = [place for place, _ in kept]
+    return Rows([inputs[one] for one in places], [labels[one] for one in places], [one for _, one in kept], unknown)
 
 
 def _label_names(source: Any, columns: Mapping[str, Any]) -> list[str]:

@@ -56,27 +56,19 @@ class WritingMixin(MemoryModelMixin):
         the same domains in another order gives the same model.
 
         Args:
-            rows:
-                A file, a `datasets.Dataset`, a list of dicts, or a `DomainDataset`.
-            domain (`str`):
-                Its name, for `erase`.
-            tokenizer, image_processor:
-                What the classifier was trained with.
-            guard (*optional*):
-                Rows of the old domains, with which the memory learns where it must not interfere. They stay for later
-                writes.
-            new_labels (`bool`, *optional*, defaults to `False`):
-                Accept labels that the classifier has never had.
-            keep_text (`bool`, *optional*, defaults to `False`):
-                Store the texts in the configuration, for explanations. Otherwise only their hashes are stored.
-            append (`bool`, *optional*, defaults to `False`):
-                Add rows to a domain, or begin one whose rows come one after the other.
-            text, text_pair, label (`str`, *optional*):
-                The columns.
-            max_length (`int`, *optional*):
-                The longest text in tokens. Default: the tokenizer's.
-            batch_size (`int`, *optional*, defaults to 64):
-                Rows in a forward pass.
+            rows: A file, a `datasets.Dataset`, a list of dicts, or a `DomainDataset`.
+            domain (`str`): Its name, for `erase`.
+            tokenizer, image_processor: What the classifier was trained with.
+            guard (*optional*): Rows of the old domains, with which the memory learns where it must not interfere. They
+                stay for later writes.
+            new_labels (`bool`, *optional*, defaults to `False`): Accept labels that the classifier has never had.
+            keep_text (`bool`, *optional*, defaults to `False`): Store the texts in the configuration, for explanations.
+                Otherwise only their hashes are stored.
+            append (`bool`, *optional*, defaults to `False`): Add rows to a domain, or begin one whose rows come one
+                after the other.
+            text, text_pair, label (`str`, *optional*): The columns.
+            max_length (`int`, *optional*): The longest text in tokens. Default: the tokenizer's.
+            batch_size (`int`, *optional*, defaults to 64): Rows in a forward pass.
 
         Returns:
             `dict`: the domain's entry of `domains()`.
@@ -302,13 +294,7 @@ class WritingMixin(MemoryModelMixin):
         return {**rows, "domains": table.to(self.device)[rows["domains"]]}
 
     def _rebuild(
-        self,
-        parts: list[dict[str, Any]],
-        names: list[str],
-        labels: list[str],
-        texts: dict,
-        times: dict[str, str],
-        vocabulary: str | None = None,
+        self, parts: list[dict], names: list[str], labels: list[str], texts: dict, times: dict, vocabulary=None
     ) -> None:
         """
         Replaces the memory.
@@ -336,22 +322,16 @@ class WritingMixin(MemoryModelMixin):
             # New classes in the order of their names, whatever the order of writing.
             used = set(rows["labels"].tolist())
             new = sorted(labels[label] for label in used if label >= own)
-            table = [
-                label if label < own else own + new.index(name) if name in new else 0
-                for label, name in enumerate(labels)
-            ]
+            places = {name: own + place for place, name in enumerate(new)}
+            table = [label if label < own else places.get(name, 0) for label, name in enumerate(labels)]
             rows["labels"] = torch.tensor(table, device=self.device)[rows["labels"]]
             labels = [*labels[:own], *new]
             memory.classes = len(labels)
             memory.set_rows(rows)
             solution = memory.solve()
         owners, truth = memory.domains[memory.written], memory.labels[memory.written]
-        scores = [
-            100 * (answer.argmax(dim=-1) == truth).float()
-            for answer in (
-                (solution.before, solution.after) if solution else (memory.probabilities[memory.written],) * 2
-            )
-        ]
+        answers = (solution.before, solution.after) if solution else (memory.probabilities[memory.written],) * 2
+        scores = [100 * (answer.argmax(dim=-1) == truth).float() for answer in answers]
         entries = [
             {
                 "name": name,

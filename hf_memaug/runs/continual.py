@@ -35,7 +35,8 @@ def continual_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     set_seed(job.seed)
     model, processor, history = _model(job, parts, run)
     # Domains of an earlier run are scored too, where there are rows of them.
-    earlier = [name for name in _trained(model, history) if name in load(job.source)[0].domains]
+    known = history or (getattr(model.config, "run_facts", None) or {}).get("continual", {})
+    earlier = [name for name in ContinualRecord.load(known).trained if name in load(job.source)[0].domains]
     scored = (split(job, earlier)["test"] if earlier else {}) | parts["test"]
     kind = kind_of(next(iter(scored.values())))
     if kind in (TAGS, QUESTIONS):
@@ -112,15 +113,8 @@ def _model(job: Job, parts: Mapping[str, Mapping[str, DomainDataset]], run: Path
     settings, _ = split_settings(job)
     processor = building.processor_of(one, backbone, first, job.general, settings)
     others = [part for part in load(job.source) if part is not None]
-    model = building.build_model(
-        one, building.Parts(backbone, first, processor, job.general, settings, others, job.vectors)
-    )
-    return model, processor, None
-
-
-def _trained(model, history: str | None) -> list[str]:
-    known = history or (getattr(model.config, "run_facts", None) or {}).get("continual", {})
-    return ContinualRecord.load(known).trained
+    model_parts = building.Parts(backbone, first, processor, job.general, settings, others, job.vectors)
+    return building.build_model(one, model_parts), processor, None
 
 
 def _keep(job: Job, trainer, folder: Path, scores: Mapping[str, Mapping[str, float]]) -> None:

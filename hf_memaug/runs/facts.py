@@ -192,12 +192,12 @@ class MemoryFacts:
             return self._experts(experts)
         memory: dict[str, Any] = {}
         for title, found in weights.items():
-            memory |= self._real(title, found) if self.last[title].unit == "datapoint" else self._slots(title, found)
+            unit = self.last[title].unit
+            if unit == "datapoint":
+                memory |= self._real(title, found)
+            else:
+                memory |= {"what": LAYERS if unit == "layer" else unit, "by_domain": self._means(_shares(found))}
         return {"kind": "slots", "what": "slot", **memory} if memory else None
-
-    def _slots(self, title: str, weights: np.ndarray) -> dict[str, Any]:
-        unit = self.last[title].unit
-        return {"what": LAYERS if unit == "layer" else unit, "by_domain": self._means(_shares(weights))}
 
     def _real(self, title: str, weights: np.ndarray) -> dict[str, Any]:
         """Training rows in the memory change all the time: what counts is the class of each."""
@@ -218,9 +218,8 @@ class MemoryFacts:
 
     def _means(self, weights: np.ndarray) -> dict[str, list[float]]:
         domains = np.array(self.rows["domain"])
-        return {
-            name: [round(float(one), 6) for one in weights[domains == name].mean(axis=0)] for name in self.rows.domains
-        }
+        means = {name: weights[domains == name].mean(axis=0) for name in self.rows.domains}
+        return {name: [round(float(one), 6) for one in mean] for name, mean in means.items()}
 
 
 def _shares(weights: np.ndarray) -> np.ndarray:

@@ -32,10 +32,7 @@ OF_A_JOB = ("target", "left_out", "seed", "start", "draw", "hparams", "weights")
 
 
 class RunFolder:
-    """
-    Args:
-        path: the folder. It is created when it is first locked.
-    """
+    """The folder `path`. It is created when it is first locked."""
 
     def __init__(self, path: str | os.PathLike):
         self.path = Path(path)

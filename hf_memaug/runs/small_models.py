@@ -66,10 +66,8 @@ def _small_text_model(rows: DomainDataset):
     words = sorted({word for several in split for word, _ in several})
     vocabulary = {word: number for number, word in enumerate([*special, *(w for w in words if w not in special)])}
     processor = BertTokenizer(vocabulary, model_max_length=128)
-    config = BertConfig(
-        vocab_size=len(vocabulary), num_hidden_layers=2, max_position_embeddings=128, **SIZES, **labels_of(rows)
-    )
-    return BertForSequenceClassification(config), processor
+    fields = {"vocab_size": len(vocabulary), "num_hidden_layers": 2, "max_position_embeddings": 128, **SIZES}
+    return BertForSequenceClassification(BertConfig(**fields, **labels_of(rows))), processor
 
 
 def labels_of(rows: DomainDataset) -> dict[str, Any]:

@@ -139,7 +139,8 @@ class BilevelTrainer(DomainTrainer):
         memory = self.meta_folder / MEMORY
         if not memory.is_file():
             raise FileNotFoundError(f"`{self.meta_folder}` has no learned memory. Call `meta_train()` first.")
-        learned_on = _learned_on(memory)
+        with safe_open(memory, "pt") as stored:
+            learned_on = json.loads((stored.metadata() or {}).get("domains", "[]"))
         if learned_on and learned_on != self.domains:
             raise ValueError(
                 f"The memory in `{self.meta_folder}` was learned on {learned_on}, but `train_dataset` has "
@@ -212,12 +213,6 @@ class BilevelTrainer(DomainTrainer):
 
 def _tensors(model) -> Tensors:
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
-
-
-def _learned_on(memory: Path) -> list[str]:
-    """The source domains in the metadata of a `memory.safetensors`; empty if there are none."""
-    with safe_open(memory, "pt") as stored:
-        return json.loads((stored.metadata() or {}).get("domains", "[]"))
 
 
 def _has_memory(learned: dict[str, torch.Tensor], checkpoint: str | os.PathLike) -> bool:

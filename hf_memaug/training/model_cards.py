@@ -153,7 +153,5 @@ def _split_names(names: Iterable[str], eval_dataset) -> dict[str, tuple[str, str
         prefix = max((one for one in known if name.startswith(one)), key=len, default="")
         found[name] = known.get(prefix), name.removeprefix(prefix)
     by_domain = {metric for domain, metric in found.values() if domain and not parts}
-    return {
-        name: (domain or ("average" if metric in by_domain else "all"), metric)
-        for name, (domain, metric) in found.items()
-    }
+    whole = {metric: "average" if metric in by_domain else "all" for _, metric in found.values()}
+    return {name: (domain or whole[metric], metric) for name, (domain, metric) in found.items()}

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """The rows of each domain, in one shape and with one set of labels."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
@@ -64,10 +64,7 @@ def _as_rows(dataset, argument: str, domain: str | None = None) -> DomainDataset
 
 
 def check_domains(
-    domains: Sequence[str],
-    trained: Sequence[str],
-    train: Mapping[str, DomainDataset],
-    test: Mapping[str, DomainDataset],
+    domains: Sequence[str], trained: Sequence[str], train: Collection[str], test: Collection[str]
 ) -> None:
     """Checks that each domain has rows to train and score on, and comes once."""
     for place, name in enumerate(domains):
