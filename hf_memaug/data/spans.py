@@ -11,6 +11,8 @@ from hf_memaug.iob2 import entities
 
 # The label of tokens that are not scored.
 IGNORED = -100
+# The longest rows where the tokenizer allows more: a context is read in parts that overlap by a third.
+LONGEST_QUESTION, LONGEST_TAGGED = 384, 512
 # The longest answer in tokens, and how many starts and ends are combined in each feature.
 LONGEST_ANSWER, BEST_ENDS = 30, 20
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import torch
 
+from hf_memaug.data.spans import LONGEST_QUESTION, LONGEST_TAGGED, spans_from_logits, tokenize_questions
 from hf_memaug.inference.predictions import InputError, Piece, Prediction
 from hf_memaug.inference.predictor import Predictor
 
 # Of the answers to a question and of the words for a mask, how many are given.
 BEST_ANSWERS, BEST_WORDS = 3, 5
-# As in training: a context is read in parts that overlap by a third.
-LONGEST_QUESTION, LONGEST_TAGGED = 384, 512
 # The words of a text that is to be tagged: letters with hyphens or apostrophes inside, or one other sign.
 _WORD = re.compile(r"\w+(?:[-'’]\w+)*|[^\w\s]")
 _MASK = re.compile(r"\[MASK\]|<mask>", re.IGNORECASE)
@@ -176,8 +175,6 @@ def stretches(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 
 def answer_questions(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
     """The best span of the context, over all its parts; none where no answer is likelier."""
-    from hf_memaug.data.spans import spans_from_logits, tokenize_questions
-
     tokenizer = predictor.processor
     length = min(LONGEST_QUESTION, predictor.max_length or LONGEST_QUESTION)
     asked = [_two_texts(one, "question", "context") for one in inputs]

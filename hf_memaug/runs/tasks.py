@@ -14,9 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from hf_memaug.data import DomainDataset, load_domains
+from hf_memaug.data import DomainDataset, load_domains, spans
 from hf_memaug.data.messages import did_you_mean, listed, some_rows
-from hf_memaug.data.spans import check_questions, check_tags, tag_names, tokenize_questions, tokenize_tags
 from hf_memaug.iob2 import entities
 from hf_memaug.runs.errors import UsageError
 
@@ -24,8 +23,6 @@ CLASSES, TAGS, QUESTIONS, REPLIES = "classes", "tags", "questions", "replies"
 LABELS, NUMBERS = "labels", "numbers"
 # Of texts, for plain models trained with erm.
 PLAIN_TASKS = (LABELS, NUMBERS)
-# Of questions whose tokenizer allows more: a context is read in parts that overlap by a third.
-LONGEST_QUESTION, LONGEST_TAGGED = 384, 512
 
 
 def _read_tags(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequence[str] | None) -> DomainDataset:
@@ -35,11 +32,11 @@ def _read_tags(where: Any, source: Mapping[str, Any], shared: dict, labels: Sequ
     if names is not None:
         columns["tags"] = [[names[tag] if isinstance(tag, int) else tag for tag in tags] for tags in columns["tags"]]
     rows = DomainDataset(columns)
-    check_tags(rows, "tags")
+    spans.check_tags(rows, "tags")
     empty = [row for row, words in enumerate(columns["tokens"]) if not words]
     if empty:
         raise ValueError(f"`--tokens` {source['tokens']!r} is empty in {some_rows(empty)} of `--data`. Leave them out.")
-    found = tag_names(rows, "tags")
+    found = spans.tag_names(rows, "tags")
     if labels is None:
         return DomainDataset(columns, found)
     unknown = [tag for tag in found if tag not in labels]
@@ -65,7 +62,7 @@ def _read_questions(where: Any, source: Mapping[str, Any], shared: dict, labels:
         wrong = [row for row, text in enumerate(columns[name]) if not isinstance(text, str) or not text.strip()]
         if wrong:
             raise ValueError(f"`--{name}` {source[name]!r} has no text in {some_rows(wrong)} of `--data`. Fill it in.")
-    check_questions(DomainDataset(columns))
+    spans.check_questions(DomainDataset(columns))
     # As pairs of texts, by which rows are compared.
     named = {"text": columns["question"], "text_pair": columns["context"], "answers": columns["answers"]}
     return DomainDataset({**named, "domain": columns["domain"]}, [])
@@ -130,15 +127,15 @@ def _prepare_texts(rows: DomainDataset, tokenizer, max_length: int | None, colum
 
 
 def _prepare_tags(rows: DomainDataset, tokenizer, max_length: int | None) -> DomainDataset:
-    length = limit_of(tokenizer, max_length, LONGEST_TAGGED)
-    encoded = tokenize_tags(rows, tokenizer, rows.label_names, length, column="tags")
+    length = limit_of(tokenizer, max_length, spans.LONGEST_TAGGED)
+    encoded = spans.tokenize_tags(rows, tokenizer, rows.label_names, length, column="tags")
     return _dataset(encoded, rows["domain"], rows.label_names)
 
 
 def _prepare_questions(rows: DomainDataset, tokenizer, max_length: int | None) -> DomainDataset:
-    length = limit_of(tokenizer, max_length, LONGEST_QUESTION)
+    length = limit_of(tokenizer, max_length, spans.LONGEST_QUESTION)
     asked = [{"question": row["text"], "context": row["text_pair"], "answers": row["answers"]} for row in rows]
-    features = tokenize_questions(asked, tokenizer, length, length // 3)
+    features = spans.tokenize_questions(asked, tokenizer, length, length // 3)
     for one in features:
         # What the score needs, and no model takes.
         one |= {"context": asked[one["row"]]["context"], "references": asked[one["row"]]["answers"]["text"]}
@@ -301,7 +298,7 @@ def trainer_of(kind: str, continual: bool = False) -> type:
 
 def with_all_tags(*splits: DomainDataset | None) -> tuple[Any, ...]:
     """The splits of tagged rows, with the tags of all splits as labels."""
-    names = tag_names(({"tags": part.label_names} for part in splits if part is not None), "tags")
+    names = spans.tag_names(({"tags": part.label_names} for part in splits if part is not None), "tags")
     return tuple(part and DomainDataset({name: part[name] for name in part.column_names}, names) for part in splits)
 
 
