@@ -21,6 +21,8 @@ SIZES = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
 }
+# Arguments of every short run.
+QUIET = {"report_to": [], "use_cpu": True, "disable_tqdm": True, "save_strategy": "no"}
 IMAGES = {"image_size": 16, "patch_size": 4, "num_channels": 3}
 SENTENCES = [
     "a good book that reads well and ends well",

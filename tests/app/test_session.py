@@ -1,9 +1,6 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """The app's answers as HTML, and its messages where there is none. No browser is needed."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from markupsafe import escape
@@ -124,23 +121,3 @@ def test_more_experts_than_colours_are_numbered(tmp_path):
     found = ask(load_session(save(GMOE, tmp_path, num_experts=9)), picture())
     expert = int(found.explanation.readings[0].experts[0, 0])
     assert f'<i title="expert {expert}">{expert}</i>' in html.answer(found)
-
-
-@pytest.mark.slow
-def test_gradio_is_imported_when_it_is_needed_and_counts_nothing():
-    code = """
-import os, sys
-import hf_memaug, hf_memaug.app
-from hf_memaug.app import html, page, session, space
-assert "gradio" not in sys.modules
-sys.modules["gradio"] = None
-try:
-    page.launch("anything")
-except ImportError as error:
-    assert "pip install hf_memaug[app]" in str(error)
-else:
-    raise AssertionError
-assert os.environ["GRADIO_ANALYTICS_ENABLED"] == "False"
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr[-2000:]

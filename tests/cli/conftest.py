@@ -7,8 +7,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import pytest
+from cli.row_files import write_pictures
 
 ROOT = Path(__file__).parents[2]
 
@@ -43,14 +45,7 @@ def encoder(tmp_path) -> str:
 @pytest.fixture
 def pictures(tmp_path) -> Path:
     """A folder `domain/class/*.png`."""
-    from hf_memaug.data import generated_digits
-
-    rows = generated_digits("coloured", rows_per_domain=12, image_size=16)
-    for number, row in enumerate(rows):
-        place = tmp_path / "pictures" / row["domain"].replace("%", "") / rows.label_names[row["label"]]
-        place.mkdir(parents=True, exist_ok=True)
-        row["image"].save(place / f"{number}.png")
-    return tmp_path / "pictures"
+    return write_pictures(tmp_path / "pictures", 12)
 
 
 @pytest.fixture
@@ -72,6 +67,12 @@ def command(tmp_path, monkeypatch, capsys):
     yield run
     transformers.logging.set_verbosity(verbosity)
     transformers.logging.enable_progress_bar()
+
+
+@pytest.fixture
+def no_report():
+    """`with no_report():` no run draws its report, which takes longer than the few steps of these runs."""
+    return lambda: mock.patch("hf_memaug.reporting.html_report.write_report", return_value="none")
 
 
 @pytest.fixture

@@ -37,7 +37,6 @@ compare --methods gmoe | `gmoe` is for images, and the rows are texts.
 compare --methods gmap | Set `--general`
 compare --recipe nowhere.yaml | `--recipe` nowhere.yaml cannot be read
 compare --methods erm,mil --inner-steps 0 | `mil`: `--inner-steps` is 0; it must be 1 or more.
-compare --methods mil --hypergradient second | `--hypergradient` is 'second'. Choose 'first_order'
 compare --methods +memory --memory-heads 5 | `+memory`: `--memory-heads` (5) must divide
 compare --methods mil --mil.memory-slots -4 | `mil`: `--memory-slots` must be between 1 and 16777216; got -4.
 compare --methods hma --real-memory-size -1 | `hma`: `--real-memory-size` must be between 1 and
@@ -51,7 +50,8 @@ compare --class-weights 1,2,3,4 | `erm`: `--class-weights` is '1,2,3,4'. Use
 compare --methods mil --class-weights balanced | `mil`: `--class-weights` is not supported by
 compare --methods swad --early-stopping-patience 1 | `swad`: `--early-stopping-patience` is 1: use 1 or more, and
 compare --max-steps -5 | `erm`: `--max-steps` is -5; it must be 1 or more
-compare --max-length 5000 | `--max-length` is 5000, and `--backbone` has places for
+compare --max-length 5000 | `--max-length` is 5000, and `--backbone` has places for 128 tokens. Use 128 or less.
+sweep --max-length 5000 | `--max-length` is 5000, and `--backbone` has places for 128 tokens. Use 128 or less.
 compare --max-length 0 | `--max-length` is 0; it must be 1 or more
 train --max-length long | `--max-length` is 'long'. It must be of type int | None.
 train --dev-fraction -0.1 | `--dev-fraction` is -0.1; it must be 0 or more.
@@ -76,6 +76,7 @@ train --bf16 | `erm`: `--bf16` needs a GPU that supports it. Leave it out, or ad
 train --fp16 | `fp16=True` needs a GPU
 train --batch-size 4 | No such option: --batch-size. Use `--per-device-train-batch-size`.
 train --device=cpu | No such option: --device. Use `--use-cpu`.
+compare --broken skp | `--broken` is 'skp'. Did you mean 'skip'?
 train --task wrong | `--task` is 'wrong'
 train --on-overlap wrong | `--on-overlap` is 'wrong'
 train --labels , | `--labels` is empty
@@ -91,14 +92,19 @@ sweep --holdout 0 | `--holdout` is 0.0
 sweep --selection wrong | `--selection` is 'wrong'
 sweep --dropout 2 | `--dropout` is 2.0
 sweep --batch-size 0 | `--batch-size` is 0
+continual --strategies ewx | Did you mean 'ewc'?
 continual --strategies nothing | There is no strategy 'nothing'
 continual --strategies , | `--strategies` is empty
 continual --order nothing | `--order` names 'nothing'
 continual --dev-fraction 2 | `--dev-fraction` is 2.0
 continual --method mil | `--method` is 'mil'
 continual --vectors nothing | `--vectors` nothing is not a file
+continual --vectors reviews.csv | is for memory-rnn
+continual --strategy ewc | `--strategy` is set by the command. Use `--strategies`
 pretrain --masked nan | `--masked` is 'nan'
+pretrain --masked 15 | `--masked` is 15.0; it must be 0.99 or less.
 pretrain --masked 0 | `--masked` is 0
+pretrain --backbone nothing | `--backbone`
 pretrain --length 1 | `--length` is 1; it must be 8 or more.
 pretrain --held-out -1 | `--held-out` is -1
 pretrain --evaluate-rows 0 | `--evaluate-rows` is 0

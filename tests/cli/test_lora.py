@@ -35,9 +35,10 @@ def test_head_and_memory_train_in_full_and_the_rest_by_adapters(kind, adapted, t
 
 
 @pytest.mark.slow
-def test_the_kept_checkpoint_is_merged(command, columns, quick, encoder, read_lines, tmp_path):
+def test_the_kept_checkpoint_is_merged(command, columns, quick, encoder, no_report, read_lines, tmp_path):
     call = ["compare", *columns, "--methods", "erm,hma", "--target", "books", "--seeds", 1, "--backbone", encoder]
-    code, _, error = command(*call, "--lora-rank", 2, *quick, "--output", "run")
+    with no_report():
+        code, _, error = command(*call, "--lora-rank", 2, *quick, "--output", "run")
     assert code == 0, error
     for record in read_lines(tmp_path / "run/runs.jsonl"):
         kept = tmp_path / "run" / record["checkpoint"]

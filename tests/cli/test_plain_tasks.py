@@ -28,7 +28,7 @@ def columns(tmp_path) -> list:
 @pytest.mark.parametrize(("task", "label", "metric"), [("labels", "tags", "macro_f1"), ("numbers", "stars", "r2")])
 def test_trained_scored_and_predicted(command, columns, task, label, metric, read_lines, tmp_path):
     columns = [*columns, "--label", label]
-    learn = ["--learning-rate", "2e-3", "--num-train-epochs", 50, "--target", "west"]
+    learn = ["--learning-rate", "2e-3", "--num-train-epochs", 40, "--target", "west"]
     code, _, error = command("train", *columns, "--task", task, *learn, "--output", "run")
     assert code == 0 and "not written" not in error, error
     (record,) = read_lines(tmp_path / "run/runs.jsonl")

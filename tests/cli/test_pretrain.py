@@ -31,7 +31,7 @@ def test_an_encoder_without_a_masked_lm_head(command, backbones, tmp_path):
 
 
 @pytest.mark.slow
-def test_further_pretraining(command, backbones, columns, tmp_path):
+def test_further_pretraining(command, backbones, columns, no_report, tmp_path):
     texts = ["the phone is good and the battery lasts", "a slow film with a great end"] * 30
     (tmp_path / "domain.txt").write_text("\n".join(texts))
     (tmp_path / "general.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
@@ -51,15 +51,11 @@ def test_further_pretraining(command, backbones, columns, tmp_path):
     assert code == 0 and "is done already" in out
     code, _, error = command(*words, *more, "--masked", 0.3)
     assert code == 2 and "`masked` is 0.3" in error
-    code, _, error = command(*words, *more, "--masked", 15)
-    assert code == 2 and "`--masked` is 15. Use a fraction between 0 and 1" in error
     decoder = GPT2Config(vocab_size=40, n_embd=8, n_layer=1, n_head=2)
     GPT2Model(decoder).save_pretrained(tmp_path / "gpt2")
     AutoTokenizer.from_pretrained(backbones["roberta"]).save_pretrained(tmp_path / "gpt2")
     code, _, error = command("pretrain", "--backbone", "gpt2", "--corpus", "domain.txt", "--output", "no")
     assert code == 2 and "`--backbone` is a `gpt2`, which has no masked-LM head" in error
-    code, _, error = command("pretrain", "--backbone", "nothing", "--corpus", "domain.txt", "--output", "no")
-    assert code == 2 and "`--backbone`" in error and "nothing" in error
     # One that read a memory in pre-training goes on as it is.
     with_memory = ["pretrain", "--backbone", backbones["roberta"], "--general", backbones["roberta"], "--corpus"]
     short = ["domain.txt", "--max-steps", 1, "--length", 32, "--output"]
@@ -82,7 +78,8 @@ def test_further_pretraining(command, backbones, columns, tmp_path):
     assert code == 2 and "`--backbone` is a G-MAP model already" in error and "Train it by `erm`" in error
     code, _, error = command(*task, "task", "--method", "gmap")
     assert code == 2 and "Set `--general`. (A backbone that was pre-trained with one contains it" in error
-    code, _, error = command(*task, "task", "--method", "erm")
+    with no_report():
+        code, _, error = command(*task, "task", "--method", "erm")
     assert code == 0, error
     config = json.loads(next(tmp_path.glob("task/jobs/*/checkpoint/config.json")).read_text())
     assert config["architectures"] == ["GMAPForSequenceClassification"]
@@ -115,8 +112,6 @@ def test_pretraining_from_a_stream(command, backbones, tmp_path, monkeypatch):
     monkeypatch.setattr(pretrain, "FIRST_TEXTS", 3)
     (tmp_path / "domain.txt").write_text("\n".join(["the phone is good and the battery lasts"] * 40))
     words = ["pretrain", "--backbone", backbones["roberta"], "--corpus", "domain.txt", "--stream", "--length", 32]
-    code, _, error = command(*words)
-    assert code == 2 and "`--stream` needs `--max-steps`" in error
     # More steps than the corpus has rows for: it begins again.
     code, _, error = command(*words, "--max-steps", 12, "--learning-rate", "1e-3", "--output", "dapt")
     assert code == 0, error

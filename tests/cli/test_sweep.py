@@ -8,9 +8,9 @@ import pytest
 
 
 @pytest.mark.slow
-def test_a_sweep(command, columns, read_lines, tmp_path):
+def test_a_sweep(command, columns, no_report, read_lines, tmp_path):
     words = ["sweep", *columns, "--methods", "erm,+memory", "--target", "films", "--trials", 1, "--steps", 2]
-    more = ["--checkpoint-every", 1, "--batch-size", 4, "--memory-slots", 8, "--memory-key-size", 8, "--jobs", 2]
+    more = ["--checkpoint-every", 1, "--batch-size", 4, "--memory-slots", 8, "--memory-key-size", 8]
     code, out, error = command(*words, *more)
     log = "".join(path.read_text()[-2000:] for path in (tmp_path / "runs/sweep/jobs").glob("*/log.txt"))
     assert code == 0, error + out + log
@@ -32,16 +32,15 @@ def test_a_sweep(command, columns, read_lines, tmp_path):
     assert json.loads((selected / "config.json").read_text())["memory_slots"] == 8
     assert f"checkpoint: {Path('runs/sweep', records['+memory']['checkpoint'])}" in out and "[2/2" in out
     assert "Trained as `+memory`" in (selected / "README.md").read_text()
-    code, out, _ = command(*words, *more)
-    assert code == 0 and "2 of 2 jobs are already done" in out
     code, _, error = command(*words, *more[:2], *more[4:])
     assert code == 2 and "another `--output`" in error
-    code, _, error = command(*words[:-2], "--steps", 3, *more)
-    assert code == 2 and "`steps` is 3" in error
     assert "held-out rows of the domains trained on" in (folder / "README.md").read_text()
-    code, _, error = command(*words, *more, "--selection", "oracle", "--output", "oracle")
+    words[words.index("--methods") + 1] = "erm"
+    with no_report():
+        code, _, error = command(*words, *more[:4], "--selection", "oracle", "--output", "oracle")
     assert code == 0, error
     card = (tmp_path / "oracle/README.md").read_text()
     assert "accuracy on held-out rows of the target" in card
     assert not list(tmp_path.glob("oracle/jobs/*/checkpoint"))
-    assert command("sweep", *columns, "--methods", "mil")[0] == 2
+    code, _, error = command("sweep", *columns, "--methods", "mil")
+    assert code == 2 and "mil" in error

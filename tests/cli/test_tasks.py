@@ -105,14 +105,14 @@ class TestTags:
         assert all(one["text"].split() == long["tokens"][one["start"] : one["end"]] for one in long["entities"])
 
     @pytest.mark.slow
-    def test_continual(self, command, columns, encoder, tmp_path, rows, read_lines):
+    def test_continual(self, command, columns, encoder, no_report, tmp_path, rows, read_lines):
         call = ["continual", *columns, "--task", "tags", "--backbone", encoder, "--order", "north,south"]
-        settings = ["--learning-rate", "1e-2", "--num-train-epochs", 6, "--strategies", "f,ewc,replay"]
+        settings = ["--learning-rate", "1e-2", "--num-train-epochs", 6, "--strategies", "f,ewc"]
         code, out, error = command(*call, *settings, "--output", "run")
         assert code == 0 and "not written" not in error, error
         run = tmp_path / "run"
         records = {record["job"]["method"]: record for record in read_lines(run / "runs.jsonl")}
-        assert "f1 at the end, in points" in out and set(records) == {"f", "ewc", "replay"}
+        assert "f1 at the end, in points" in out and set(records) == {"f", "ewc"}
         assert "Traceback" not in "".join(file.read_text() for file in run.glob("jobs/*/log.txt"))
         readme, report = (run / "README.md").read_text(), (run / "report.html").read_text()
         assert "\nf1 in points" in readme and "macro" not in readme + report
@@ -137,32 +137,24 @@ class TestTags:
             ]
             named = tags_from_logits([one.logits[0] for one in logits], encoded, names)
             assert records["f"]["scores"][name]["f1"] == pytest.approx(100 * entity_f1(*named)["f1"], abs=1e-3)
-        code, out, error = command("evaluate", kept, *columns, "--json")
-        assert code == 0 and set(json.loads(out)["scores"]["west"]) == {"f1", "accuracy"}, error
-        code, out, error = command("predict", kept, "north has flu now")
-        assert code == 0 and len(json.loads(out)["tags"]) == 4, error
 
-        # It goes on with a domain whose file names the tags in another order, and refuses tags that it has not.
-        west = [row for row in rows if row["hospital"] == "west"]
-        other = ["--data", write(tmp_path / "west.jsonl", [row for row in west if "failure" not in row["words"]])]
+        # It goes on with a domain whose file names the tags in another order.
+        west = [row for row in rows if row["hospital"] == "west" and "failure" not in row["words"]]
+        other = ["--data", write(tmp_path / "west.jsonl", west)]
         call = ["continual", *other, *columns[2:], "--task", "tags", "--backbone", run / "jobs/ewc-seed0/checkpoint"]
         call += ["--strategies", "ewc", "--max-steps", 1, "--output", "later"]
-        code, _, error = command(*call)
+        with no_report():
+            code, _, error = command(*call)
         assert code == 0, error
         (record,) = read_lines(tmp_path / "later/runs.jsonl")
         assert record["matrix"]["trained_on"] == ["north", "south", "west"]
-        assert json.loads((tmp_path / "later" / record["checkpoint"] / "config.json").read_text())["id2label"] == {
-            "0": "O",
-            "1": "B-Disease",
-            "2": "I-Disease",
-        }
-        write(tmp_path / "west.jsonl", [*west, {"words": ["gene"], "tags": ["B-Gene"], "hospital": "west"}])
-        code, out, error = command(*call[:-1], "other")
-        assert code == 3 and "has the tags 'B-Gene', missing from" in out + error, out + error
+        config = json.loads((tmp_path / "later" / record["checkpoint"] / "config.json").read_text())
+        assert list(config["id2label"].values()) == ["O", "B-Disease", "I-Disease"]
 
-    def test_continual_from_its_recipe(self, command, columns, encoder, tmp_path):
+    def test_continual_from_its_recipe(self, command, columns, encoder, no_report, tmp_path):
         call = ["continual", *columns, "--task", "tags", "--backbone", encoder, "--max-steps", 1, "--dev-fraction", 0.5]
-        assert command(*call, "--output", "run")[0] == 0
+        with no_report():
+            assert command(*call, "--output", "run")[0] == 0
         recipe = (tmp_path / "run/recipe.yaml").read_text()
         assert "task: tags" in recipe and "tokens: words" in recipe and "metric: f1" in recipe
         code, out, error = command("continual", "--recipe", "run/recipe.yaml", "--output", "run", "--dry-run")
@@ -170,7 +162,7 @@ class TestTags:
         code, _, error = command(*call, "--method", "gmap")
         assert code == 2 and "`gmap` reads a general encoder. Set `--general`." in error
 
-    def test_splits_of_the_datas_own(self, command, rows, quick, encoder, tmp_path, read_lines):
+    def test_splits_of_the_datas_own(self, command, rows, quick, encoder, no_report, tmp_path, read_lines):
         (tmp_path / "ncbi").mkdir()
         for split, place in (("train", "north"), ("dev", "south"), ("test", "west")):
             part = [{"tokens": r["words"], "ner_tags": r["tags"]} for r in rows if r["hospital"] == place]
@@ -179,9 +171,9 @@ class TestTags:
             write(tmp_path / "ncbi" / f"{split}.jsonl", part)
         splits = ["--split", "train", "--dev-split", "dev", "--test-split", "test", "--target", "none"]
         models = ["--method", "gmap", "--general", encoder, "--backbone", encoder, "--metric", "accuracy"]
-        code, _, error = command(
-            "train", "--data", "ncbi", "--task", "tags", "--domain", "none", *splits, *models, *quick
-        )
+        call = ["train", "--data", "ncbi", "--task", "tags", "--domain", "none", *splits, *models, *quick]
+        with no_report():
+            code, _, error = command(*call)
         assert code == 0, error
         (record,) = read_lines(tmp_path / "runs/train/runs.jsonl")
         assert record["validation"] == record["dev_scores"]["ncbi"]["accuracy"]

@@ -103,11 +103,13 @@ assert ToyConfig in transformers.TOKENIZER_MAPPING
 
 
 @pytest.mark.slow
-def test_imports_without_the_optional_packages():
+def test_imports_without_the_optional_packages(tmp_path):
+    (tmp_path / "rows.csv").write_text("text,label,domain\na good book,good,books\n")
     run(
+        f"rows = {str(tmp_path / 'rows.csv')!r}"
         """
 import importlib.util, sys
-hidden = set("datasets evaluate matplotlib sklearn scipy pandas pyarrow peft torchvision timm PIL".split())
+hidden = set("datasets evaluate matplotlib sklearn scipy pandas pyarrow peft torchvision timm PIL jinja2".split())
 hidden |= {"torch_geometric", "rdkit", "gradio"}
 class Refuse:
     def find_spec(self, name, path=None, target=None):
@@ -117,8 +119,12 @@ sys.meta_path.insert(0, Refuse())
 find_spec = importlib.util.find_spec
 importlib.util.find_spec = lambda name, package=None: None if name in hidden else find_spec(name, package)
 import hf_memaug
-for name in hf_memaug.__all__:
-    getattr(hf_memaug, name)
+import hf_memaug.data, hf_memaug.evaluation, hf_memaug.reporting.html_report
+for module in (hf_memaug, hf_memaug.evaluation):
+    for name in module.__all__:
+        getattr(module, name)
+assert len(hf_memaug.data.load_domains(rows)) == 1 and len(hf_memaug.data.generated_reviews(5)) == 25
+assert hf_memaug.evaluation.score_table({"erm": {"books": 0.5}}).split()[-1] == "50.0"
 """
     )
 

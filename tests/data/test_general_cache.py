@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers
 from families import gmap_config
-from tiny_backbones import SENTENCES, tiny_tokenizer
+from tiny_backbones import QUIET, SENTENCES, tiny_tokenizer
 
 from hf_memaug import (
     DomainTrainer,
@@ -84,18 +84,9 @@ def test_the_trainer_trains_and_evaluates_from_it(rows, tokenizer, tmp_path, mon
         if folder is not None:
             data, collate = cache_general_states(model, rows, folder, progress=False), GeneralStatesCollator(collate)
             still(model, monkeypatch)
-        arguments = transformers.TrainingArguments(
-            str(tmp_path / "run"),
-            max_steps=6,
-            logging_steps=1,
-            optim="sgd",
-            learning_rate=0.05,
-            save_strategy="no",
-            dataloader_num_workers=2 if folder is not None else 0,
-            report_to=[],
-            use_cpu=True,
-            disable_tqdm=True,
-        )
+        settings = {**QUIET, "max_steps": 6, "logging_steps": 1, "optim": "sgd", "learning_rate": 0.05}
+        settings["dataloader_num_workers"] = 2 if folder is not None else 0
+        arguments = transformers.TrainingArguments(str(tmp_path / "run"), **settings)
         trainer = transformers.Trainer(model, arguments, train_dataset=data, eval_dataset=data, data_collator=collate)
         trainer.train()
         losses = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
@@ -267,15 +258,7 @@ class TestAnotherModel:
     @pytest.fixture
     def make_trainer(self, tokenizer, tmp_path):
         def make(model, train=None, dev=None, **kwargs):
-            arguments = transformers.TrainingArguments(
-                str(tmp_path / "run"),
-                max_steps=1,
-                save_strategy="no",
-                report_to=[],
-                use_cpu=True,
-                disable_tqdm=True,
-                **kwargs,
-            )
+            arguments = transformers.TrainingArguments(str(tmp_path / "run"), max_steps=1, **QUIET, **kwargs)
             collate = GeneralStatesCollator(PaddingCollator(tokenizer))
             data = {"train_dataset": train, "eval_dataset": dev, "data_collator": collate}
             return transformers.Trainer(model, arguments, callbacks=[RunGuard()], **data)

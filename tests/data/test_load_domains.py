@@ -1,8 +1,6 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 import gzip
 import json
-import subprocess
-import sys
 
 import datasets
 import pytest
@@ -129,22 +127,6 @@ class TestSources:
 
     def test_domains_are_names(self):
         assert load_domains([row(domain=2019), row(domain=" films ")]).domains == ["2019", "films"]
-
-    @pytest.mark.slow
-    def test_works_without_the_optional_packages(self, tmp_path):
-        path = write_csv(tmp_path / "rows.csv", ROWS)
-        code = (
-            "import sys\n"
-            "for name in ('datasets', 'evaluate', 'pandas', 'pyarrow', 'PIL', 'sklearn', 'scipy', 'matplotlib'):\n"
-            "    sys.modules[name] = None\n"
-            "import hf_memaug.data as data\n"
-            f"assert len(data.load_domains({str(path)!r})) == 3\n"
-            "assert len(data.generated_reviews(5)) == 25\n"
-            "import hf_memaug.evaluation as evaluation\n"
-            "assert all(getattr(evaluation, name) for name in evaluation.__all__)\n"
-            "assert evaluation.score_table({'erm': {'books': 0.5}}).split()[-1] == '50.0'\n"
-        )
-        subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
 
 
 class TestFolders:

@@ -3,7 +3,7 @@
 
 import pytest
 from families import Case
-from tiny_backbones import tiny_tokenizer
+from tiny_backbones import QUIET, tiny_tokenizer
 from training.domain_runs import domain_trainer, rows, tiny_model
 from training.image_runs import digits, image_trainer
 
@@ -24,15 +24,8 @@ def accuracy(prediction) -> dict:
 
 
 def bilevel_trainer(output, config=None, **kwargs):
-    args = BilevelTrainingArguments(
-        output_dir=str(output),
-        per_device_train_batch_size=6,
-        save_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        **{**EVALUATION, **EPISODES, **kwargs},
-    )
+    settings = {**QUIET, "per_device_train_batch_size": 6, **EVALUATION, **EPISODES, **kwargs}
+    args = BilevelTrainingArguments(output_dir=str(output), **settings)
     model, tokenizer = tiny_model("kv", **(config or {})), tiny_tokenizer("roberta")
     return BilevelTrainer(model, args, train_dataset=rows(), eval_dataset=rows(), processing_class=tokenizer)
 

@@ -4,8 +4,6 @@
 import base64
 import io
 import json
-import re
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -186,19 +184,3 @@ def test_rows_are_drawn_evenly_and_always_alike():
     drawn = evenly(rows, 21)
     assert {name: len(part) for name, part in drawn.by_domain().items()} == {"a": 9, "b": 3, "c": 9}
     assert drawn["text"] == evenly(rows, 21)["text"] and evenly(rows, 73) is rows
-
-
-def test_the_example_of_the_guide_runs(backbones, tmp_path, monkeypatch):
-    from hf_memaug.data import generated_reviews, leave_one_domain_out
-
-    guide = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
-    (example,) = re.findall(r"```python\n(.*?)```", guide, re.DOTALL)
-    monkeypatch.chdir(tmp_path)
-    names = {
-        "split": leave_one_domain_out(generated_reviews(rows_per_domain=12), "books"),
-        "model": AutoModelForSequenceClassification.from_pretrained(backbones["roberta"]),
-        "tokenizer": tiny_tokenizer("roberta"),
-    }
-    exec(compile(example, "report.md", "exec"), names)
-    arrays, _ = kept(tmp_path / "runs" / "reviews" / "jobs" / "mil-books-0")
-    assert "books" in arrays["domain"] and len(set(arrays["domain"])) > 1

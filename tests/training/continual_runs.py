@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 from transformers.modeling_outputs import SequenceClassifierOutput
 
-from training.domain_runs import DOMAINS, rows, tiny_model
+from training.domain_runs import DOMAINS, STEPS, rows, tiny_model
 
 WORDS = {
     "books": ("plot", "prose", "chapter", "writer"),
@@ -116,6 +116,8 @@ def texts(count: int = 24, seed: int = 1, domains=DOMAINS):
 
 def continual_trainer(strategy: str, output, *, model=None, train=None, test=None, processing_class=None, **kwargs):
     """A `ContinualTrainer` on the CPU. `kwargs` are arguments of the run, or of the trainer where it has them."""
+    from tiny_backbones import QUIET, tiny_tokenizer
+
     from hf_memaug import ContinualTrainer, ContinualTrainingArguments
 
     torch.set_num_threads(1)
@@ -128,25 +130,11 @@ def continual_trainer(strategy: str, output, *, model=None, train=None, test=Non
     names = ("callbacks", "compute_metrics", "history", "eval_dataset", "data_collator")
     of_trainer = {name: kwargs.pop(name) for name in names if name in kwargs}
     if processing_class is None:
-        from tiny_backbones import tiny_tokenizer
-
         processing_class = tiny_tokenizer("roberta")
     options = {"f+m": {"slots": 3}, "f+m+v": {"slots": 3}, "f+h": {"units": 2}, "f+h+v": {"units": 2}}
     options |= {"ewc": {"fisher_samples": 4}, "replay": {"rows_per_domain": 3}}
-    arguments = {
-        "per_device_train_batch_size": 4,
-        "learning_rate": 1e-2,
-        "logging_steps": 1,
-        "report_to": [],
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "seed": 0,
-        "num_train_epochs": 2,
-        "save_strategy": "no",
-        "strategy": strategy,
-        "strategy_kwargs": options.get(strategy),
-        **kwargs,
-    }
+    arguments = {**QUIET, **STEPS, "per_device_train_batch_size": 4, "num_train_epochs": 2}
+    arguments |= {"strategy": strategy, "strategy_kwargs": options.get(strategy), **kwargs}
     return ContinualTrainer(
         model=model,
         args=ContinualTrainingArguments(output_dir=str(output), **arguments),
@@ -186,14 +174,8 @@ if __name__ == "__main__":
     strategies, output, per_device = sys.argv[1:]
     output = Path(output)
     for strategy in strategies.split(","):
-        trainer = continual_trainer(
-            strategy,
-            output / strategy,
-            model=plain(strategy),
-            per_device_train_batch_size=int(per_device),
-            save_strategy="steps",
-            save_steps=1,
-        )
+        saves = {"per_device_train_batch_size": int(per_device), "save_strategy": "steps", "save_steps": 4}
+        trainer = continual_trainer(strategy, output / strategy, model=plain(strategy), **saves)
         trainer.train()
         if trainer.is_world_process_zero():
             torch.save(weights(trainer), output / f"{strategy}.pt")

@@ -9,6 +9,7 @@ from pathlib import Path
 from transformers import TrainerCallback
 
 DOMAINS = ("books", "films", "phones")
+STEPS = {"per_device_train_batch_size": 6, "learning_rate": 1e-2, "logging_steps": 1, "seed": 0}
 
 
 class Gradients(TrainerCallback):
@@ -71,7 +72,7 @@ def tiny_model(kind: str, seed: int = 0, **config):
 def domain_trainer(kind: str, output, *, config=None, model=None, train=None, evaluate=None, seed=0, **kwargs):
     """A `DomainTrainer` on the CPU. `kwargs` are arguments of the run, or of the trainer where it has them."""
     import torch
-    from tiny_backbones import tiny_tokenizer
+    from tiny_backbones import QUIET, tiny_tokenizer
 
     from hf_memaug import DomainTrainer, DomainTrainingArguments
 
@@ -81,18 +82,7 @@ def domain_trainer(kind: str, output, *, config=None, model=None, train=None, ev
     of_trainer = {"processing_class": tiny_tokenizer("roberta" if kind == "kv" else "bert")}
     names = ("callbacks", "compute_metrics", "data_collator", "processing_class")
     of_trainer |= {name: kwargs.pop(name) for name in names if name in kwargs}
-    arguments = {
-        "per_device_train_batch_size": 6,
-        "learning_rate": 1e-2,
-        "logging_steps": 1,
-        "report_to": [],
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "seed": 0,
-        "num_train_epochs": 2,
-        "save_strategy": "no",
-        **kwargs,
-    }
+    arguments = {**QUIET, **STEPS, "num_train_epochs": 2, **kwargs}
     return DomainTrainer(
         model=tiny_model(kind, seed, **(config or {})) if model is None else model,
         args=DomainTrainingArguments(output_dir=str(output), **arguments),

@@ -9,7 +9,7 @@ from pathlib import Path
 def make_trainer(output, rows: int = 8, accumulation: int = 1, callbacks=(), name=None, dropout: float = 0.1, **kwargs):
     import torch
     from families import CASES
-    from tiny_backbones import SENTENCES, tiny_tokenizer
+    from tiny_backbones import QUIET, SENTENCES, tiny_tokenizer
 
     from hf_memaug import BilevelTrainer, BilevelTrainingArguments
     from hf_memaug.data import load_domains
@@ -23,29 +23,11 @@ def make_trainer(output, rows: int = 8, accumulation: int = 1, callbacks=(), nam
     ).tokenize(tokenizer)
     dtype = kwargs.pop("dtype", torch.float32)
     config = {"num_labels": 3, "vocab_size": len(tokenizer), "hidden_dropout_prob": dropout}
-    settings = {
-        "episodes": 3,
-        "episode_steps": 2,
-        "inner_steps": 1,
-        "max_steps": 8,
-        "learning_rate": 1e-2,
-        "memory_learning_rate": 1e-2,
-        "discriminator_learning_rate": 1e-2,
-        "discriminator_hidden_size": 16,
-        "save_strategy": "no",
-        "logging_steps": 1,
-        "use_cpu": True,
-        **kwargs,
-    }
-    args = BilevelTrainingArguments(
-        output_dir=str(output),
-        per_device_train_batch_size=rows,
-        gradient_accumulation_steps=accumulation,
-        report_to=[],
-        disable_tqdm=True,
-        seed=3,
-        **settings,
-    )
+    rates = ("learning_rate", "memory_learning_rate", "discriminator_learning_rate")
+    settings = {**QUIET, **dict.fromkeys(rates, 1e-2), "discriminator_hidden_size": 16, "logging_steps": 1, "seed": 3}
+    settings |= {"episodes": 3, "episode_steps": 2, "inner_steps": 1, "max_steps": 8}
+    settings |= {"per_device_train_batch_size": rows, "gradient_accumulation_steps": accumulation, **kwargs}
+    args = BilevelTrainingArguments(output_dir=str(output), **settings)
     model = case.model(**config).to(dtype)
     return BilevelTrainer(
         model=model, args=args, train_dataset=data, processing_class=tokenizer, callbacks=list(callbacks)

@@ -5,11 +5,12 @@ from functools import cache
 
 import torch
 from families import Case
-from tiny_backbones import tiny_image_processor, tiny_vit
+from tiny_backbones import QUIET, tiny_image_processor, tiny_vit
 from transformers import ResNetConfig, ResNetForImageClassification
 
 from hf_memaug import DomainTrainer, DomainTrainingArguments
 from hf_memaug.data import DomainDataset, generated_digits
+from training.domain_runs import STEPS
 
 KINDS = ("gmoe", "vit", "resnet")
 
@@ -40,18 +41,7 @@ def image_trainer(kind: str, output, *, config=None, model=None, train=None, eva
         kwargs, evaluate = {"eval_strategy": "steps", "eval_steps": 3, **kwargs}, digits(3, seed=1)
     names = ("callbacks", "data_collator", "processing_class")
     of_trainer = {name: kwargs.pop(name) for name in names if name in kwargs}
-    arguments = {
-        "per_device_train_batch_size": 6,
-        "learning_rate": 1e-2,
-        "logging_steps": 1,
-        "report_to": [],
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "seed": 0,
-        "max_steps": 3,
-        "save_strategy": "no",
-        **kwargs,
-    }
+    arguments = {**QUIET, **STEPS, "max_steps": 3, **kwargs}
     return DomainTrainer(
         model=image_model(kind, **(config or {})) if model is None else model,
         args=DomainTrainingArguments(output_dir=str(output), **arguments),

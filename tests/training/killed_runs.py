@@ -1,6 +1,6 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """
-One run of each trainer, killed in the middle and resumed, as a script: it trains in forks of itself, which share what
+One run of each kind, killed in the middle and resumed, as a script: it trains in forks of itself, which share what
 takes long to import. Prints the checkpoints of each and whether the weights are equal.
 """
 
@@ -14,14 +14,13 @@ from pathlib import Path
 
 import torch
 import torch.distributed
-from tiny_backbones import SIZES, tiny_tokenizer
-from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, TrainerCallback, TrainingArguments
+from tiny_backbones import QUIET, SIZES, tiny_tokenizer
+from transformers import BertConfig, BertForQuestionAnswering, TrainerCallback
 
 from hf_memaug import BilevelTrainer, ContinualTrainer, DomainTrainer, DomainTrainingArguments
 from hf_memaug.data import DomainDataset
-from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
 from hf_memaug.data.spans import tokenize_questions
-from hf_memaug.training import MaskedLMTrainer, last_complete_checkpoint
+from hf_memaug.training import last_complete_checkpoint
 from hf_memaug.training.question_trainer import QuestionTrainer
 from training.continual_runs import continual_trainer
 from training.domain_runs import domain_trainer
@@ -43,17 +42,6 @@ class KillAt(TrainerCallback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def masked_lm(folder: Path, **kwargs) -> MaskedLMTrainer:
-    torch.manual_seed(0)
-    tokenizer = tiny_tokenizer("bert")
-    rows = list(PackedTexts(["the film was good and the book was bad"] * 40, tokenizer, 16))
-    arguments = {"max_steps": 8, "per_device_train_batch_size": 2, "report_to": [], "use_cpu": True}
-    arguments |= {"remove_unused_columns": False, "disable_tqdm": True, **SAVES}
-    model = BertForMaskedLM(BertConfig(**{**SIZES, "vocab_size": len(tokenizer)}))
-    arguments = TrainingArguments(str(folder), **arguments)
-    return MaskedLMTrainer(model, arguments, train_dataset=rows, data_collator=WholeWordMasking(tokenizer), **kwargs)
-
-
 def questions(folder: Path, **kwargs) -> QuestionTrainer:
     torch.manual_seed(0)
     tokenizer = tiny_tokenizer("bert")
@@ -62,36 +50,31 @@ def questions(folder: Path, **kwargs) -> QuestionTrainer:
     rows = tokenize_questions([row] * 16, tokenizer, 32, 8)
     columns = {name: [row[name] for row in rows] for name in rows[0]}
     data = DomainDataset({**columns, "domain": ["north", "south"] * 8})
-    arguments = {"max_steps": 8, "per_device_train_batch_size": 4, "report_to": [], "use_cpu": True}
-    arguments = DomainTrainingArguments(str(folder), disable_tqdm=True, **arguments, **SAVES)
+    arguments = {**QUIET, "max_steps": 8, "per_device_train_batch_size": 4, **SAVES}
+    arguments = DomainTrainingArguments(str(folder), **arguments)
     model = BertForQuestionAnswering(BertConfig(**{**SIZES, "vocab_size": len(tokenizer)}))
     return QuestionTrainer(model, arguments, train_dataset=data, processing_class=tokenizer, **kwargs)
 
 
-def domain(folder: Path, algorithm: str = "dann", **kwargs) -> DomainTrainer:
+def domain(folder: Path, **kwargs) -> DomainTrainer:
     config = {"hidden_dropout_prob": 0.1}
-    return domain_trainer("kv", folder, algorithm=algorithm, config=config, max_steps=8, **SAVES, **kwargs)
+    return domain_trainer("kv", folder, algorithm="dann", config=config, max_steps=8, **SAVES, **kwargs)
 
 
 def bilevel(folder: Path, **kwargs) -> BilevelTrainer:
     return make_trainer(folder, inner_steps=2, **SAVES, **kwargs)
 
 
-def continual(folder: Path, strategy: str = "ewc", **kwargs) -> ContinualTrainer:
-    return continual_trainer(strategy, folder, **SAVES, **kwargs)
+def continual(folder: Path, **kwargs) -> ContinualTrainer:
+    return continual_trainer("ewc", folder, **SAVES, **kwargs)
 
 
 # How each is made, the folder of the phase or stage in which it is killed, the step, the processes.
 RUNS = {
-    "domain": (domain, "", 5, 1),
     "domain, two processes": (domain, "", 5, 2),
-    "bilevel, meta-training": (bilevel, "meta_train", 5, 1),
     "bilevel, exact": (lambda folder, **kwargs: bilevel(folder, hypergradient="exact", **kwargs), "meta_train", 5, 1),
-    "bilevel, two processes": (lambda folder, **kwargs: bilevel(folder, rows=16, **kwargs), "bilevel", 5, 2),
     "bilevel, meta-test": (bilevel, "bilevel", 5, 1),
-    "continual, ewc": (continual, "films", 3, 1),
-    "continual, f+m": (lambda folder, **kwargs: continual(folder, "f+m", **kwargs), "phones", 3, 1),
-    "masked language model": (masked_lm, "", 5, 1),
+    "continual": (continual, "films", 3, 1),
     "tags": (lambda folder, **kwargs: tag_trainer("domain", folder, max_steps=8, **SAVES, **kwargs), "", 5, 1),
     "questions": (questions, "", 5, 1),
     "replies": (lambda folder, **kwargs: replies_trainer("f+m", folder, **SAVES, **kwargs), "help", 3, 1),

@@ -12,16 +12,9 @@ from training.domain_runs import domain_trainer, logged, rows
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
 @pytest.mark.parametrize(("per_device", "accumulation"), [(24, 1), (6, 4)])
 def test_the_loss_is_the_mean_over_the_classes(tmp_path, per_device, accumulation, smoothing):
-    trainer = domain_trainer(
-        "bert",
-        tmp_path,
-        class_weights="balanced",
-        label_smoothing_factor=smoothing,
-        per_device_train_batch_size=per_device,
-        gradient_accumulation_steps=accumulation,
-        max_steps=1,
-        learning_rate=0.0,
-    )
+    sizes = {"per_device_train_batch_size": per_device, "gradient_accumulation_steps": accumulation, "max_steps": 1}
+    options = {"class_weights": "balanced", "label_smoothing_factor": smoothing, "learning_rate": 0.0}
+    trainer = domain_trainer("bert", tmp_path, **sizes, **options)
     labels = torch.tensor(rows()["labels"])
     assert len(labels.bincount().unique()) > 1
     trainer.train()

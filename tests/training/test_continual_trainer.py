@@ -15,6 +15,8 @@ from hf_memaug.training.continual_trainer import SEEDS_APART
 from training.continual_runs import GrowingClassifier, continual_trainer, word_tokenizer
 from training.domain_runs import DOMAINS, domain_trainer, rows, tiny_model
 
+BEST = {"eval_strategy": "steps", "eval_steps": 1, "save_strategy": "steps", "save_steps": 1}
+BEST |= {"load_best_model_at_end": True, "metric_for_best_model": "eval_accuracy"}
 pytestmark = pytest.mark.usefixtures("light_collector")
 
 
@@ -164,18 +166,7 @@ def test_a_class_and_a_row_add_a_strategy(tmp_path, monkeypatch):
 
 
 def test_the_checkpoint_of_a_stage_is_chosen_on_its_own_dev_rows(seen, tmp_path):
-    trainer = continual_trainer(
-        "f",
-        tmp_path,
-        eval_dataset=rows(18, 3),
-        eval_strategy="steps",
-        eval_steps=1,
-        save_strategy="steps",
-        save_steps=1,
-        load_best_model_at_end=True,
-        metric_for_best_model="eval_accuracy",
-        greater_is_better=True,
-    )
+    trainer = continual_trainer("f", tmp_path, eval_dataset=rows(18, 3), **BEST, greater_is_better=True)
     trainer.train()
     assert all(dev == train for train, dev in seen)
     for number, name in enumerate(DOMAINS):
@@ -201,19 +192,8 @@ def test_callbacks_hear_of_each_stage_and_stop_each_by_itself(tmp_path):
             self.heard.append(record.trained)
 
     listener = Listener()
-    trainer = continual_trainer(
-        "f",
-        tmp_path,
-        callbacks=[listener, EarlyStoppingCallback(1)],
-        compute_metrics=lambda prediction: {"accuracy": 0.5},
-        eval_dataset=rows(12, 3),
-        eval_strategy="steps",
-        eval_steps=1,
-        save_strategy="steps",
-        save_steps=1,
-        load_best_model_at_end=True,
-        metric_for_best_model="eval_accuracy",
-    )
+    given = {"callbacks": [listener, EarlyStoppingCallback(1)], "eval_dataset": rows(12, 3)}
+    trainer = continual_trainer("f", tmp_path, compute_metrics=lambda prediction: {"accuracy": 0.5}, **given, **BEST)
     trainer.train()
     assert listener.heard == [["books"], ["books", "films"], list(DOMAINS)]
     assert listener.steps == 6 == trainer.state.global_step, "two steps of each domain: the second is no better"

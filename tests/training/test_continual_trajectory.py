@@ -77,15 +77,9 @@ def test_a_new_run_takes_nothing_from_an_old_one(tmp_path):
 def test_accumulation_4x1_is_1x4(strategy, tmp_path):
     runs, losses = [], []
     for per_device, accumulation in ((4, 1), (1, 4)):
-        trainer = continual_trainer(
-            strategy,
-            tmp_path / str(per_device),
-            model=plain(strategy),
-            per_device_train_batch_size=per_device,
-            gradient_accumulation_steps=accumulation,
-            save_strategy="steps",
-            save_steps=4,
-        )
+        sizes = {"per_device_train_batch_size": per_device, "gradient_accumulation_steps": accumulation}
+        saves = {"save_strategy": "steps", "save_steps": 4}
+        trainer = continual_trainer(strategy, tmp_path / str(per_device), model=plain(strategy), **sizes, **saves)
         trainer.train()
         runs.append(trainer)
         logs = [

@@ -4,6 +4,7 @@
 import numpy as np
 import pytest
 import torch
+from tiny_backbones import QUIET
 from transformers import (
     BertForSequenceClassification,
     GPT2Config,
@@ -15,7 +16,7 @@ from transformers import (
 
 from hf_memaug import DomainTrainer, DomainTrainingArguments
 from hf_memaug.data.sampling import DomainBalancedSampler
-from training.domain_runs import DOMAINS, domain_trainer, logged, rows, tiny_model
+from training.domain_runs import DOMAINS, STEPS, domain_trainer, logged, rows, tiny_model
 
 both_models = pytest.mark.parametrize("kind", ["kv", "bert"])
 
@@ -26,17 +27,7 @@ def test_erm_without_balance_is_the_trainer_of_transformers(smoothing, tmp_path)
     theirs = Trainer(
         model=tiny_model("bert"),
         args=TrainingArguments(
-            output_dir=str(tmp_path),
-            per_device_train_batch_size=6,
-            learning_rate=1e-2,
-            logging_steps=1,
-            report_to=[],
-            use_cpu=True,
-            disable_tqdm=True,
-            seed=0,
-            num_train_epochs=2,
-            save_strategy="no",
-            label_smoothing_factor=smoothing,
+            output_dir=str(tmp_path), **QUIET, **STEPS, num_train_epochs=2, label_smoothing_factor=smoothing
         ),
         train_dataset=[{name: row[name] for name in row if name != "domain"} for row in rows()],
         processing_class=ours.processing_class,

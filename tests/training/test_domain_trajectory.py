@@ -80,16 +80,8 @@ def test_an_algorithm_with_parameters_draws_nothing_from_the_training(tmp_path):
 class TestResume:
     def make(self, folder, algorithm="dann", seed=0, **kwargs):
         # Dropout on, so that the state of the random numbers has to come back as well.
-        return domain_trainer(
-            "kv",
-            folder,
-            algorithm=algorithm,
-            seed=seed,
-            config={"hidden_dropout_prob": 0.1},
-            save_strategy="steps",
-            save_steps=2,
-            **kwargs,
-        )
+        kwargs |= {"config": {"hidden_dropout_prob": 0.1}, "save_strategy": "steps", "save_steps": 2}
+        return domain_trainer("kv", folder, algorithm=algorithm, seed=seed, **kwargs)
 
     @pytest.mark.parametrize("step", [2, 6])
     def test_it_is_bit_equal(self, step, tmp_path, algorithm="dann"):
@@ -160,16 +152,9 @@ def test_cuda_graphs_are_the_eager_run(kind, algorithm, tmp_path):
 
     def run(**kwargs):
         # The penalty sets in between two replays of the same shape.
-        trainer = domain_trainer(
-            kind,
-            tmp_path,
-            algorithm=algorithm,
-            use_cpu=False,
-            max_steps=10,
-            learning_rate=1e-3,
-            penalty_anneal_steps=4 if has_penalty else 0,
-            **kwargs,
-        )
+        kwargs |= {"use_cpu": False, "max_steps": 10, "learning_rate": 1e-3}
+        kwargs["penalty_anneal_steps"] = 4 if has_penalty else 0
+        trainer = domain_trainer(kind, tmp_path, algorithm=algorithm, **kwargs)
         trainer.train()
         return trainer
 

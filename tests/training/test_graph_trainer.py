@@ -5,6 +5,7 @@ import math
 
 import pytest
 import torch
+from tiny_backbones import QUIET
 from transformers import Trainer, TrainingArguments
 
 from hf_memaug import (
@@ -18,17 +19,8 @@ from hf_memaug.data import DomainDataset, GraphCollator, feature_sizes, generate
 from hf_memaug.evaluation.scores import auroc, matthews_correlation
 
 SPLIT = leave_one_domain_out(generated_graphs(rows_per_domain=25), "wheel")
-SETTINGS = {
-    "max_steps": 4,
-    "per_device_train_batch_size": 6,
-    "per_device_eval_batch_size": 4,
-    "learning_rate": 1e-2,
-    "remove_unused_columns": False,
-    "report_to": "none",
-    "save_strategy": "no",
-    "use_cpu": True,
-    "disable_tqdm": True,
-}
+SETTINGS = {**QUIET, "per_device_train_batch_size": 6, "per_device_eval_batch_size": 4, "max_steps": 4}
+SETTINGS |= {"learning_rate": 1e-2, "remove_unused_columns": False}
 
 
 def classifier(num_labels: int = 3) -> HMAForGraphClassification:

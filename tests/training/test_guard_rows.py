@@ -36,18 +36,9 @@ def said(monkeypatch) -> list[str]:
 def trained(tmp_path):
     """A checkpoint that was trained on books; films were scored as well."""
     train, held_out = (reviews(count, seed).tokenize(TOKENIZER) for count, seed in ((40, 1), (20, 2)))
-    trainer = domain_trainer(
-        "bert",
-        tmp_path / "run",
-        model=classifier(),
-        train=train.domain("books"),
-        processing_class=TOKENIZER,
-        evaluate=held_out,
-        num_train_epochs=4,
-        per_device_train_batch_size=4,
-        guard_rows=500,
-        save_strategy="epoch",
-    )
+    given = {"model": classifier(), "train": train.domain("books"), "processing_class": TOKENIZER, "evaluate": held_out}
+    given |= {"num_train_epochs": 4, "per_device_train_batch_size": 4, "guard_rows": 500, "save_strategy": "epoch"}
+    trainer = domain_trainer("bert", tmp_path / "run", **given)
     trainer.train()
     trainer.save_model(str(tmp_path / "model"))
     return tmp_path / "model"

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from families import Case, leave_together
+from tiny_backbones import QUIET
 from transformers import ResNetConfig, ResNetModel, Trainer, TrainerCallback, TrainingArguments
 
 from hf_memaug import DomainTrainingArguments, HMAForImageClassification, HMAHead, MemoryUpdateCallback
@@ -29,17 +30,8 @@ def empty(**kwargs) -> HMAForImageClassification:
 
 def trainer(folder, model, rows: int = 10, callbacks=(), **kwargs) -> Trainer:
     inputs = IMAGES.inputs(rows=rows, labels=True)
-    arguments = {
-        "per_device_train_batch_size": 4,
-        "num_train_epochs": 1,
-        "learning_rate": 1e-2,
-        "save_strategy": "no",
-        "report_to": [],
-        "use_cpu": True,
-        "disable_tqdm": True,
-        "seed": 0,
-        **kwargs,
-    }
+    arguments = {**QUIET, "per_device_train_batch_size": 4, "num_train_epochs": 1, "learning_rate": 1e-2, "seed": 0}
+    arguments |= kwargs
     return Trainer(
         model=model,
         args=TrainingArguments(output_dir=str(folder), **arguments),

@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from tiny_backbones import SENTENCES, tiny_tokenizer
+from tiny_backbones import QUIET, SENTENCES, tiny_tokenizer
 from transformers import (
     AutoModelForMaskedLM,
     AutoModelForSequenceClassification,
@@ -15,6 +15,8 @@ from transformers import (
 from hf_memaug import GMAPForMaskedLM
 from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
 from hf_memaug.training import MaskedLMTrainer
+
+SETTINGS = {**QUIET, "remove_unused_columns": False, "logging_steps": 1}
 
 
 def load(kind: str, backbones):
@@ -44,19 +46,8 @@ def test_accumulation_4x1_is_1x4(kind, backbones, tmp_path):
         model = load(kind, backbones)
         for module in model.modules():
             module.p = 0.0  # of dropout
-        arguments = TrainingArguments(
-            str(tmp_path),
-            per_device_train_batch_size=per_device,
-            gradient_accumulation_steps=accumulation,
-            max_steps=6,
-            learning_rate=0.1,
-            optim="sgd",
-            remove_unused_columns=False,
-            logging_steps=1,
-            save_strategy="no",
-            report_to=[],
-            use_cpu=True,
-        )
+        settings = {**SETTINGS, "per_device_train_batch_size": per_device, "gradient_accumulation_steps": accumulation}
+        arguments = TrainingArguments(str(tmp_path), **settings, max_steps=6, learning_rate=0.1, optim="sgd")
         trainer = MaskedLMTrainer(model, arguments, train_dataset=rows, data_collator=few_labels)
         trainer.train()
         logs = [entry for entry in trainer.state.log_history if "loss" in entry]
@@ -81,17 +72,9 @@ def test_it_trains_as_trainer_does(kind, accumulation, backbones, tmp_path):
         model = load(kind, backbones)
         head = model.cls if kind == "bert" else model.lm_head
         head.register_forward_hook(lambda head, given, scores: seen.append(scores.shape))
+        settings = {**SETTINGS, "per_device_train_batch_size": 4, "gradient_accumulation_steps": accumulation}
         arguments = TrainingArguments(
-            str(tmp_path / trainer_class.__name__),
-            per_device_train_batch_size=4,
-            gradient_accumulation_steps=accumulation,
-            max_steps=3,
-            learning_rate=1e-2,
-            remove_unused_columns=False,
-            logging_steps=1,
-            save_strategy="no",
-            report_to=[],
-            use_cpu=True,
+            str(tmp_path / trainer_class.__name__), **settings, max_steps=3, learning_rate=1e-2
         )
         collator = WholeWordMasking(tokenizer, seed=0)
         trainer = trainer_class(model, arguments, train_dataset=rows, eval_dataset=rows[:6], data_collator=collator)
@@ -127,17 +110,8 @@ def test_a_streamed_run_goes_on_to_the_same_end(texts, workers, backbones, tmp_p
     def run(name: str, stop: int | None = None, resume: bool = False) -> dict:
         torch.manual_seed(0)
         model = load("roberta", backbones)
-        arguments = TrainingArguments(
-            str(tmp_path / name),
-            per_device_train_batch_size=2,
-            max_steps=8,
-            learning_rate=1e-2,
-            remove_unused_columns=False,
-            dataloader_num_workers=workers,
-            save_strategy="no",
-            report_to=[],
-            use_cpu=True,
-        )
+        settings = {**SETTINGS, "per_device_train_batch_size": 2, "dataloader_num_workers": workers}
+        arguments = TrainingArguments(str(tmp_path / name), **settings, max_steps=8, learning_rate=1e-2)
         trainer = MaskedLMTrainer(
             model,
             arguments,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_backbones import SIZES, tiny_tokenizer
+from tiny_backbones import QUIET, SIZES, tiny_tokenizer
 from transformers import BertConfig, BertForTokenClassification
 
 from hf_memaug import ContinualTrainingArguments, DomainTrainingArguments
@@ -40,19 +40,8 @@ def tag_trainer(kind: str, folder, callbacks=(), **kwargs):
     names = {"id2label": dict(enumerate(NAMES)), "label2id": {name: number for number, name in enumerate(NAMES)}}
     sizes = {**SIZES, "vocab_size": len(tokenizer), "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = BertForTokenClassification(BertConfig(**sizes, **names))
-    arguments = {
-        "output_dir": str(folder),
-        "per_device_train_batch_size": 4,
-        "max_steps": 4,
-        "learning_rate": 0.1,
-        "optim": "sgd",
-        "logging_steps": 1,
-        "save_strategy": "no",
-        "report_to": [],
-        "use_cpu": True,
-        "disable_tqdm": True,
-        **kwargs,
-    }
+    arguments = {**QUIET, "output_dir": str(folder), "per_device_train_batch_size": 4, "max_steps": 4}
+    arguments |= {"learning_rate": 0.1, "optim": "sgd", "logging_steps": 1, **kwargs}
     rows = rows_of(("north", "south"))
     given = {"train_dataset": rows, "processing_class": tokenizer, "callbacks": callbacks}
     if kind == "domain":

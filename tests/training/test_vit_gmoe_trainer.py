@@ -4,6 +4,7 @@
 import pytest
 import torch
 from families import Case
+from tiny_backbones import QUIET
 from torch.nn import functional as F
 from transformers import Trainer, TrainingArguments
 
@@ -23,21 +24,10 @@ def test_accumulation_takes_the_mean_of_the_auxiliary_losses(per_device, accumul
     inputs = CASE.inputs(rows=8, labels=True)
     model = CASE.model(**LARGE)
     reference = CASE.model(**LARGE).train()
-    arguments = TrainingArguments(
-        output_dir=str(tmp_path),
-        per_device_train_batch_size=per_device,
-        gradient_accumulation_steps=accumulation,
-        max_steps=1,
-        learning_rate=0.1,
-        optim="sgd",
-        max_grad_norm=0.0,
-        lr_scheduler_type="constant",
-        train_sampling_strategy="sequential",
-        logging_steps=1,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-    )
+    settings = {**QUIET, "per_device_train_batch_size": per_device, "gradient_accumulation_steps": accumulation}
+    settings |= {"max_steps": 1, "learning_rate": 0.1, "optim": "sgd", "lr_scheduler_type": "constant"}
+    settings |= {"max_grad_norm": 0.0, "train_sampling_strategy": "sequential", "logging_steps": 1}
+    arguments = TrainingArguments(output_dir=str(tmp_path), **settings)
     trainer = Trainer(model=model, args=arguments, train_dataset=rows_of(inputs, 8))
     trainer.train()
 

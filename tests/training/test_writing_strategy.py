@@ -50,16 +50,10 @@ def classifier():
 
 
 def writer(output, strategy="write", **kwargs):
-    arguments = {
-        "model": classifier(),
-        "train": reviews(),
-        "eval_dataset": reviews(20, 2),
-        "test": reviews(20, 3),
-        "processing_class": TOKENIZER,
-        "num_train_epochs": 4,
-        **kwargs,
-    }
-    return continual_trainer(strategy, output, **arguments)
+    rows = {"train": reviews(), "eval_dataset": reviews(20, 2), "test": reviews(20, 3), "num_train_epochs": 4}
+    return continual_trainer(
+        strategy, output, **{"model": classifier(), "processing_class": TOKENIZER, **rows, **kwargs}
+    )
 
 
 def row_ids(dataset: DomainDataset, domain: str) -> set[int]:
@@ -136,15 +130,8 @@ def test_a_memory_with_rows_keeps_them_and_its_classifier(tmp_path):
 
 def test_images(tmp_path):
     data = digits(12)
-    trainer = continual_trainer(
-        "write",
-        tmp_path,
-        model=tiny_vit(num_labels=10),
-        train=data,
-        test=digits(4, seed=1),
-        processing_class=tiny_image_processor(),
-        num_train_epochs=1,
-    )
+    rows = {"train": data, "test": digits(4, seed=1), "processing_class": tiny_image_processor()}
+    trainer = continual_trainer("write", tmp_path, model=tiny_vit(num_labels=10), **rows, num_train_epochs=1)
     trainer.train()
     assert isinstance(trainer.model, WritableMemoryForImageClassification)
     assert [entry["rows"] for entry in trainer.model.domains()] == [12, 12] and trainer.figures()["bwt"] is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 def train(name: str, output: Path, per_device: int, accumulation: int, **kwargs):
     import torch
     from families import CASES
+    from tiny_backbones import QUIET
     from transformers import Trainer, TrainingArguments
 
     from hf_memaug import MemoryUpdateCallback
@@ -17,19 +18,11 @@ def train(name: str, output: Path, per_device: int, accumulation: int, **kwargs)
     case = next(case for case in CASES if case.name == name)
     rows, collator = case.training_rows(24)
     model = case.model(**kwargs.pop("config", {}))
-    arguments = TrainingArguments(
-        output_dir=str(output),
-        per_device_train_batch_size=per_device,
-        gradient_accumulation_steps=accumulation,
-        logging_steps=1,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        seed=0,
-        remove_unused_columns=not case.is_graph,
-        # Adam would make as much of a gradient that is nothing but rounding (a key's bias) as of any other.
-        **{"num_train_epochs": 2, "save_strategy": "no", "optim": "sgd", "learning_rate": 0.1, **kwargs},
-    )
+    settings = {**QUIET, "per_device_train_batch_size": per_device, "gradient_accumulation_steps": accumulation}
+    settings |= {"logging_steps": 1, "seed": 0, "num_train_epochs": 2, "remove_unused_columns": not case.is_graph}
+    # Adam would make as much of a gradient that is nothing but rounding (a key's bias) as of any other.
+    settings |= {"optim": "sgd", "learning_rate": 0.1, **kwargs}
+    arguments = TrainingArguments(output_dir=str(output), **settings)
     trainer = Trainer(
         model=model, args=arguments, train_dataset=rows, data_collator=collator, callbacks=[MemoryUpdateCallback()]
     )
