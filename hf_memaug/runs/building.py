@@ -202,11 +202,11 @@ def _config_of(parts: Parts):
 
 def _check_inputs(config, backbone: str, kind: str) -> None:
     """Raises an error for a backbone that reads images where the rows are texts, and the other way round."""
-    import transformers
+    from transformers import MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING, MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING
 
     rows, others = ("images", "texts") if kind == "image" else ("texts", "images")
-    texts, images = transformers.AutoModelForSequenceClassification, transformers.AutoModelForImageClassification
-    known = {name: type(config) in (one._model_mapping or {}) for name, one in (("texts", texts), ("images", images))}
+    classes = {"texts": MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, "images": MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING}
+    known = {name: type(config) in mapping for name, mapping in classes.items()}
     if known[others] and not known[rows]:
         said = f"`--backbone` {backbone!r} is a `{config.model_type}`, which reads {others}, and the rows are {rows}."
         raise UsageError(f"{said} Use an encoder of {rows}.")
