@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from hf_memaug.data.spans import LONGEST_QUESTION, LONGEST_TAGGED, spans_from_logits, tokenize_questions
 from hf_memaug.inference.predictions import InputError, Piece, Prediction
 from hf_memaug.inference.predictor import Predictor
 
@@ -120,6 +119,8 @@ def tag_words(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
     rows = [one["tokens"] if isinstance(one, Mapping) else one for one in inputs]
     texts = [one if isinstance(one, str) else " ".join(one) for one in rows]
     words = [_WORD.findall(one) if isinstance(one, str) else list(one) for one in rows]
+    from hf_memaug.data.spans import LONGEST_TAGGED
+
     labels, limit = predictor.labels, min(LONGEST_TAGGED, predictor.max_length or LONGEST_TAGGED)
     tags: list[list[tuple[str, float]]] = [[] for _ in rows]
     left = [row for row in range(len(rows)) if words[row]]
@@ -175,6 +176,8 @@ def stretches(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 
 def answer_questions(predictor: Predictor, inputs: Sequence[Any]) -> list[Prediction]:
     """The best span of the context, over all its parts; none where no answer is likelier."""
+    from hf_memaug.data.spans import LONGEST_QUESTION, spans_from_logits, tokenize_questions
+
     tokenizer = predictor.processor
     length = min(LONGEST_QUESTION, predictor.max_length or LONGEST_QUESTION)
     asked = [_two_texts(one, "question", "context") for one in inputs]
