@@ -9,6 +9,7 @@ import shlex
 import sys
 import textwrap
 import traceback
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -329,8 +330,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for option in {word.partition("=")[0] for word in options} & set(ELSEWHERE):
         if command and command.trainer and option[2:].replace("-", "_") not in vars(command.options):
             return _fail(f"Error: No such option: {option}. Use `{ELSEWHERE[option]}`.", 2)
-    try:
-        make_app(words)(args=words, prog_name="hf-memaug")
-    except SystemExit as end:
-        return int(end.code or 0)
+    with warnings.catch_warnings():
+        # Without the place in the code.
+        warnings.showwarning = lambda message, *_: print(f"Warning: {message}", file=sys.stderr)
+        try:
+            make_app(words)(args=words, prog_name="hf-memaug")
+        except SystemExit as end:
+            return int(end.code or 0)
     return 0

@@ -2,6 +2,7 @@
 """Result files: one row per trained model, so that means and tests can be recomputed, and the tables made from them."""
 
 import json
+import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -81,7 +82,7 @@ def _checked_row(row: Mapping) -> dict:
     if missing:
         raise ValueError(f"`rows` entry {row} lacks `{missing[0]}`: every row has {list(FIELDS)}.")
     value = row["value"]
-    if isinstance(value, bool) or not isinstance(value, Real) or not abs(value) <= 100:
+    if isinstance(value, bool) or not isinstance(value, Real) or not -math.inf < value <= 100:
         raise ValueError(f"`value` is {value!r} in `rows` entry {dict(row)}: pass a finite number in points (0-100).")
     if row["target"] == "average":
         raise ValueError(
@@ -182,8 +183,8 @@ def compare(scores: Scores, method: str, baseline: str, targets: Sequence[str], 
     if over == "targets":
         a, b = ([fmean(scores[name][t][s] for s in seeds) for t in targets] for name in (method, baseline))
     test = paired_t_test(a, b) if len(a) >= FEWEST_PAIRS else None
-    if test is not None:
-        # Two scores differ by 100 points at most.
+    if test is not None and min(*a, *b) >= -100:
+        # Two scores differ by 100 points at most. Only r2 has no lower end.
         test = replace(test, low=max(test.low, -100.0), high=min(test.high, 100.0))
     return Comparison(mine, fmean(a) - fmean(b), test, len(a))
 

@@ -3,6 +3,7 @@
 
 import errno
 import json
+import warnings
 
 import pytest
 
@@ -53,6 +54,11 @@ def test_repeated_rows_give_a_warning(reviews):
     source = rows.source_of(TrainOptions(data=str(reviews), label="stars", domain="shop"))
     with pytest.warns(UserWarning, match="`--data` repeats rows"):
         rows.describe(source, {})
+
+
+def test_a_warning_is_a_sentence_without_a_place_in_the_code(command, monkeypatch):
+    monkeypatch.setattr("hf_memaug.cli.environment.environment", lambda call: warnings.warn("Slow.", stacklevel=1))
+    assert command("env") == (0, "", "Warning: Slow.\n")
 
 
 def test_labels_are_for_files_with_classes(command, columns):

@@ -2,6 +2,7 @@
 """Sections about scores: the methods side by side, each domain, and what the methods cost."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -215,7 +216,7 @@ def domains_section(run: Run, baseline: str | None) -> Content:
         blocks += [Note(one.backbone, "lead")] * (len(found) > 1)
         values = {name: {key: list(of[key].values()) for key in of} for name, of in one.scores.items()}
         label = f"Scores per domain {one.backbone}".strip()
-        least = -100.0 if metric in ("mcc", "r2", "pearson") else 0.0
+        least = {"mcc": -100.0, "pearson": -100.0, "r2": -math.inf}.get(metric, 0.0)
         blocks.append(interval_chart(label, run.methods, values, least, 100.0))
     return [*blocks, *_source_domains(run, metric)]
 
