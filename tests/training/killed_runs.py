@@ -15,12 +15,13 @@ from pathlib import Path
 import torch
 import torch.distributed
 from tiny_backbones import QUIET, SIZES, tiny_tokenizer
-from transformers import BertConfig, BertForQuestionAnswering, TrainerCallback
+from transformers import BertConfig, BertForMaskedLM, BertForQuestionAnswering, TrainerCallback, TrainingArguments
 
 from hf_memaug import BilevelTrainer, ContinualTrainer, DomainTrainer, DomainTrainingArguments
 from hf_memaug.data import DomainDataset
+from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
 from hf_memaug.data.spans import tokenize_questions
-from hf_memaug.training import last_complete_checkpoint
+from hf_memaug.training import MaskedLMTrainer, last_complete_checkpoint
 from hf_memaug.training.question_trainer import QuestionTrainer
 from training.continual_runs import continual_trainer
 from training.domain_runs import domain_trainer
@@ -56,6 +57,16 @@ def questions(folder: Path, **kwargs) -> QuestionTrainer:
     return QuestionTrainer(model, arguments, train_dataset=data, processing_class=tokenizer, **kwargs)
 
 
+def masked_lm(folder: Path, **kwargs) -> MaskedLMTrainer:
+    torch.manual_seed(0)
+    tokenizer = tiny_tokenizer("bert")
+    rows = list(PackedTexts(["the film was good and the book was bad"] * 40, tokenizer, 16))
+    arguments = {**QUIET, "max_steps": 8, "per_device_train_batch_size": 2, "remove_unused_columns": False, **SAVES}
+    arguments = TrainingArguments(str(folder), **arguments)
+    model = BertForMaskedLM(BertConfig(**{**SIZES, "vocab_size": len(tokenizer)}))
+    return MaskedLMTrainer(model, arguments, train_dataset=rows, data_collator=WholeWordMasking(tokenizer), **kwargs)
+
+
 def domain(folder: Path, **kwargs) -> DomainTrainer:
     config = {"hidden_dropout_prob": 0.1}
     return domain_trainer("kv", folder, algorithm="dann", config=config, max_steps=8, **SAVES, **kwargs)
@@ -76,6 +87,7 @@ RUNS = {
     "bilevel, meta-test": (bilevel, "bilevel", 5, 1),
     "continual": (continual, "films", 3, 1),
     "tags": (lambda folder, **kwargs: tag_trainer("domain", folder, max_steps=8, **SAVES, **kwargs), "", 5, 1),
+    "masked language model": (masked_lm, "", 5, 1),
     "questions": (questions, "", 5, 1),
     "replies": (lambda folder, **kwargs: replies_trainer("f+m", folder, **SAVES, **kwargs), "help", 3, 1),
 }

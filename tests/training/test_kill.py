@@ -12,7 +12,7 @@ from training.processes import run_script
 @pytest.mark.slow
 def test_every_trainer_resumes_to_the_same_weights(tmp_path):
     found = json.loads(run_script("killed_runs.py", tmp_path).splitlines()[-1])
-    assert len(found) == 7
+    assert len(found) == 8
     for name, run in found.items():
         assert -signal.SIGKILL in run["codes"], name
         assert run["checkpoints"], f"{name}: it began again"
