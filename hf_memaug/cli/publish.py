@@ -68,16 +68,19 @@ def push(call) -> int:
         raise UsageError(f"`checkpoint` {checkpoint} has no weights in safetensors files. Links are not published.")
     logging.disable_progress_bar()
     # What cannot be loaded is not published.
+    model = processor = None
     if not is_adapter and config.architectures:
-        load_model(str(checkpoint), config, dtype="auto")
+        model = load_model(str(checkpoint), config, dtype="auto")
     if any(path.name.startswith(("tokenizer", "preprocessor")) for path in published):
-        load_processor(str(checkpoint), kind_of(config) or "text")
+        processor = load_processor(str(checkpoint), kind_of(config) or "text")
     kind = {"repo_type": "space", "space_sdk": "gradio"} if options.space else {"repo_type": "model"}
     with tempfile.TemporaryDirectory() as folder:
         if options.space:
             source = write_space(str(checkpoint), Path(folder, repository.split("/")[-1]))
         else:
-            source = _model(published, Path(folder), repository, options.with_code)
+            source = _model(published, Path(folder), repository)
+            if options.with_code:
+                source = _with_code(model, processor, source, repository)
         if options.license:
             _set_license(source / "README.md", options.license)
         for path in sorted(path for path in source.rglob("*") if path.is_file()):
@@ -99,27 +102,32 @@ def push(call) -> int:
     return 0
 
 
-def _model(published: Sequence[Path], folder: Path, repository: str, with_code: bool) -> Path:
-    """A folder with these files of a checkpoint and its card, or with its code too."""
-    from hf_memaug.hub import export_with_code
+def _model(published: Sequence[Path], folder: Path, repository: str) -> Path:
+    """A folder with these files of a checkpoint, and its card."""
     from hf_memaug.hub.publishing import write_card
-    from hf_memaug.inference.checkpoints import checked_kind, load_model, load_processor, read_config
+    from hf_memaug.inference.checkpoints import read_config
     from hf_memaug.registry import FAMILIES
 
-    copy, exported = folder / "copy", folder / "exported"
+    copy = folder / "copy"
     copy.mkdir()
     for path in published:
         shutil.copyfile(path, copy / path.name, follow_symlinks=False)
     config = read_config(str(copy))
-    is_ours = config.model_type in FAMILIES
-    if with_code and not is_ours:
-        raise UsageError("`--with-code` is for models of hf_memaug, and this one is of transformers. Leave it out.")
-    if config.architectures and (is_ours or getattr(config, "run_facts", None)):
+    if config.architectures and (config.model_type in FAMILIES or getattr(config, "run_facts", None)):
         write_card(config, config.architectures[0], copy, repository)
-    if not with_code:
-        return copy
-    kind, model = checked_kind(config, repository), load_model(str(copy), config, dtype="auto")
-    export_with_code(model, exported, load_processor(str(copy), kind))
+    return copy
+
+
+def _with_code(model, processor, copy: Path, repository: str) -> Path:
+    """A folder with the same model and its code."""
+    from hf_memaug.hub import export_with_code
+    from hf_memaug.hub.publishing import write_card
+    from hf_memaug.registry import FAMILIES
+
+    if model is None or model.config.model_type not in FAMILIES:
+        raise UsageError("`--with-code` is for models of hf_memaug, and this one is of transformers. Leave it out.")
+    exported = copy.parent / "exported"
+    export_with_code(model, exported, processor)
     shutil.copyfile(copy / "README.md", exported / "README.md")
     write_card(model.config, type(model).__name__, exported, repository)
     return exported

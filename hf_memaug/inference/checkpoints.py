@@ -139,7 +139,7 @@ def read_config(name: str, argument: str = "checkpoint"):
 
 
 def _shortened(text: str) -> str:
-    """The begin of an error of transformers, which may list all model types."""
+    """The start of an error of transformers, which may list all model types."""
     return textwrap.shorten(text, 300, placeholder="...")
 
 

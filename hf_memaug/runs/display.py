@@ -49,7 +49,7 @@ class Display:
             self.line(f"{name}: resumed from step {step}{in_phase(event)}.", **event, name=job.name)
             return
         if bar.total != event["of"] or step < bar.n:
-            # A phase begins, or goes on after this many steps.
+            # A phase begins, or resumes after this many steps.
             bar.reset(event["of"])
             bar.initial = bar.n = step - 1
         bar.set_description(name + in_phase(event), refresh=False)

@@ -25,7 +25,7 @@ RUN_FILE, DATA_FILE, RECIPE_FILE, RECORDS_FILE = "run.json", "data.json", "recip
 RESULTS_FILE = "results.json"
 # The fields that every line of runs.jsonl has.
 RECORD = {"name": str, "job": dict}
-# The options that may be paths. A recipe has them relative to its own folder, so that it runs from everywhere.
+# The options that may be paths. A recipe has them relative to its own folder, so that it runs from any folder.
 PATHS = ("data", "backbone", "general", "vectors", "corpus", "also")
 # The jobs of one method differ in these and in nothing else.
 OF_A_JOB = ("target", "left_out", "seed", "start", "draw", "hparams", "weights")
