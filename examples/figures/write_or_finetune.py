@@ -75,6 +75,8 @@ class Data:
             train, self.test = (load_domains(folder, split=split) for split in ("train", "test"))
             self.train = without_overlap(train, self.test, "drop", ("train", "test"))
         self.domains = self.train.domains
+        # Batches of rows that are read again and again.
+        self.kept: dict[int, tuple] = {}
 
     @staticmethod
     def _half(rows):
@@ -98,6 +100,13 @@ class Data:
         found = [{name: row[name] for name in names if name in row} for row in rows]
         return {**self.processor.pad(found, return_tensors="pt"), "labels": labels}
 
+    def batches(self, rows) -> list[dict[str, torch.Tensor]]:
+        if id(rows) not in self.kept:
+            starts = range(0, len(rows), 128)
+            found = [self.collate([rows[place] for place in range(one, min(one + 128, len(rows)))]) for one in starts]
+            self.kept[id(rows)] = rows, found
+        return self.kept[id(rows)][1]
+
     def classifier(self):
         auto_class = AutoModelForImageClassification if self.is_image else AutoModelForSequenceClassification
         names = dict(enumerate(self.train.label_names))
@@ -112,8 +121,7 @@ def outputs_of(model, rows, data: Data, hidden_states: bool = False) -> list:
     """The logits of rows, or the mean of the last hidden states."""
     model.eval()
     found = []
-    for start in range(0, len(rows), 128):
-        batch = data.collate([rows[place] for place in range(start, min(start + 128, len(rows)))])
+    for batch in data.batches(rows):
         batch = {name: value.to(model.device) for name, value in batch.items() if name != "labels"}
         if hidden_states:
             states = model(**batch).last_hidden_state
@@ -142,7 +150,7 @@ def train(model, rows, data: Data, args: DomainTrainingArguments, **changed):
 
 def t3a(model, data: Data, kept: int = 100):
     """Prototypes of confident answers to the rows that are scored, without their labels (Iwasawa and Matsuo, 2021)."""
-    head = model.classifier
+    head = getattr(model.classifier, "out_proj", model.classifier)
 
     def answer(rows):
         found: list = []
@@ -260,8 +268,13 @@ def main() -> None:
             model = train(data.classifier(), data.prepared(data.train.of_domains(sources)), data, args)
             held_out = data.test.of_domains(sources).shuffle(seed)
             half = len(held_out) // 2
-            parts = {"general": general, "sources": sources, "guard": held_out.select(range(min(half, 500)))}
-            test, old = data.prepared(data.test.domain(target)), data.prepared(held_out.select(range(half, 2 * half)))
+            guard, old = (
+                held_out.select(range(min(half, 500))),
+                held_out.select(range(half, min(2 * half, half + 2000))),
+            )
+            parts = {"general": general, "sources": sources, "guard": guard}
+            test, old = data.prepared(data.test.domain(target)), data.prepared(old)
+            data.kept.clear()
             pool = data.train.domain(target).shuffle(100 + seed)
             facts = {"data": Path(script.data).name, "target": target, "seed": seed}
             facts |= {"backbone": Path(script.backbone).name, "metric": "accuracy" if data.is_image else "f1"}
