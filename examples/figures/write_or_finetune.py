@@ -154,7 +154,7 @@ def t3a(model, data: Data, kept: int = 100):
 
     def answer(rows):
         found: list = []
-        hook = head.register_forward_pre_hook(lambda module, given: found.append(given[0].detach()))
+        hook = head.register_forward_pre_hook(lambda module, given: found.append(given[0].detach().float()))
         logits = outputs_of(model, rows, data)
         hook.remove()
         supports, answers = torch.cat([head.weight, torch.cat(found)]), torch.cat([head(head.weight), logits])
