@@ -158,9 +158,11 @@ def main() -> None:
         for one in batches:
             classifier(**one)
 
+    model = WritableMemoryForSequenceClassification.from_classifier(classifier)
+
     def write():
-        model = WritableMemoryForSequenceClassification.from_classifier(classifier)
         model.write(given, domain="new", tokenizer=tokenizer)
+        model.erase("new")
 
     against = f"one forward pass over {WRITTEN} rows"
     rows.append(compare(f"write_{WRITTEN}", against, forward_all, write, device, max(2, options.rounds // 5), 1))

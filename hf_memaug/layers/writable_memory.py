@@ -7,8 +7,8 @@ A memory of labelled rows that corrects a classifier's probabilities. Everything
 
 p₀ are the classifier's probabilities and k is a kernel on its hidden states. B and g are kernel ridge regressions: of
 onehot(y) - τ p₀ over the written rows, and of ±1 over written and guard rows. The ridge λ and the trust τ minimise the
-squared error of leave-one-out predictions. A setting is taken only if it beats the one before it by a standard error,
-and no fewer rows are answered rightly.
+squared error of leave-one-out predictions. A setting is taken only if it beats the one before it by 1 + 8/n standard
+errors, with n written rows, and no fewer of them are answered rightly.
 """
 
 from collections.abc import Iterator, Sequence
@@ -99,7 +99,8 @@ class WritableMemory(nn.Module):
 
     def padded(self, probabilities: torch.Tensor) -> torch.Tensor:
         """With zeros for the classes that the classifier does not know."""
-        return F.pad(probabilities, (0, self.classes - probabilities.shape[-1]))
+        new = self.classes - probabilities.shape[-1]
+        return F.pad(probabilities, (0, new)) if new else probabilities
 
     def similarity(self, keys: torch.Tensor) -> torch.Tensor:
         """k(x, Z), `(rows, landmarks)`."""
@@ -114,7 +115,8 @@ class WritableMemory(nn.Module):
     def join(parts: Sequence[torch.Tensor]) -> torch.Tensor:
         """A key of its parts, each of length 1. Shorter parts end with zeros, which change no product."""
         width = max(part.shape[-1] for part in parts)
-        keys = torch.stack([F.pad(part, (0, width - part.shape[-1])) for part in parts], dim=1)
+        short = any(part.shape[-1] < width for part in parts)
+        keys = torch.stack([F.pad(part, (0, width - part.shape[-1])) if short else part for part in parts], dim=1)
         return F.normalize(keys.to(torch.promote_types(keys.dtype, torch.float32)), dim=-1)
 
     def centered(self, keys: torch.Tensor) -> torch.Tensor:
@@ -244,7 +246,9 @@ def ridge(
 
 
 def _is_better(after: torch.Tensor, before: torch.Tensor, truth: torch.Tensor) -> bool:
-    """Whether the squared error falls by more than a standard error of its mean, and no fewer answers are right."""
+    """Whether the squared error falls by 1 + 8/n standard errors of its mean, and no fewer answers are right."""
     gain = (truth - before).square().sum(dim=-1) - (truth - after).square().sum(dim=-1)
     right, was_right = ((truth.argmax(dim=-1) == answer.argmax(dim=-1)).sum() for answer in (after, before))
-    return len(gain) > 1 and bool(gain.mean() > gain.std() / len(gain) ** 0.5) and bool(right >= was_right)
+    if len(gain) < 2 or right < was_right:
+        return False
+    return bool(gain.mean() > (1 + 8 / len(gain)) * gain.std() / len(gain) ** 0.5)

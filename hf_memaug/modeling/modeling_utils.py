@@ -83,10 +83,13 @@ def pool_tokens(states: torch.Tensor, pooling: str, attention_mask: torch.Tensor
     if pooling == "mean":
         seen = attention_mask.to(states.dtype).unsqueeze(-1)
         return (states * seen).sum(dim=1) / seen.sum(dim=1).clamp(min=1)
-    places = torch.arange(states.shape[1], device=states.device)
-    # Padding may be on either side.
-    chosen = (places * attention_mask if pooling == "last" else attention_mask).argmax(dim=-1)
-    return states[torch.arange(states.shape[0], device=states.device), chosen]
+    return states[torch.arange(states.shape[0], device=states.device), chosen_places(attention_mask, pooling)]
+
+
+def chosen_places(attention_mask: torch.Tensor, token: str) -> torch.Tensor:
+    """Of each row, the place of the `"first"` or `"last"` token that is not padding, which may be on either side."""
+    places = torch.arange(attention_mask.shape[1], device=attention_mask.device)
+    return (places * attention_mask if token == "last" else attention_mask).argmax(dim=-1)
 
 
 def positions_of(model: torch.nn.Module) -> list[int]:

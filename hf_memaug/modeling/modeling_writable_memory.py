@@ -25,6 +25,7 @@ from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_utils import (
     ImageClassifierMixin,
     TextClassifierMixin,
+    chosen_places,
     pool_tokens,
     reads_last_token,
     replaced,
@@ -255,21 +256,30 @@ class WritableMemoryForClassification(WritingMixin, PreTrainedModel):
         if not 0 <= min(layers) <= max(layers) <= depth:
             raise ValueError(f"`key_layers` is {layers}, and the classifier has the layers 0 to {depth}.")
         last = "last" if reads_last_token(self.classifier) else "first"
-        parts = [part for layer in layers for part in self._pooled(states[layer], mask, last)]
+        parts = self._pooled([states[layer] for layer in layers], mask, last)
         if self.general is not None:
             with torch.no_grad():
                 read = ("pixel_values", "input_ids", "attention_mask", "token_type_ids")
                 theirs = self.general(**{name: inputs[name] for name in read if name in inputs})
-            parts += self._pooled(theirs.last_hidden_state, mask, "first")
+            parts += self._pooled([theirs.last_hidden_state], mask, "first")
         return found, parts
 
-    def _pooled(self, states: torch.Tensor, mask: torch.Tensor | None, token: str) -> list[torch.Tensor]:
-        """The mean over tokens or places, and one token where a classifier may read it."""
-        if states.ndim == 4:
-            return [states.mean(dim=(2, 3))]
-        if states.ndim == 2:
-            return [states]
-        return [pool_tokens(states, token, mask), pool_tokens(states, "mean", mask)]
+    def _pooled(self, layers: list[torch.Tensor], mask: torch.Tensor | None, token: str) -> list[torch.Tensor]:
+        """Of each layer, one token where a classifier may read it, and the mean over tokens or places."""
+        if mask is not None:
+            # Once for all layers, because small encoders wait for each kernel.
+            mask = mask[:, -layers[0].shape[1] :]
+            rows, places = torch.arange(len(mask), device=mask.device), chosen_places(mask, token)
+            shares = (mask / mask.sum(dim=1, keepdim=True).clamp(min=1)).unsqueeze(1)
+        parts = []
+        for states in layers:
+            if states.ndim != 3:
+                parts.append(states.mean(dim=(2, 3)) if states.ndim == 4 else states)
+            elif mask is None:
+                parts += [pool_tokens(states, token), pool_tokens(states, "mean")]
+            else:
+                parts += [states[rows, places], (shares.to(states.dtype) @ states)[:, 0]]
+        return parts
 
     def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
         if outputs.memory_weights is None or not self.reads_memory:
@@ -308,11 +318,12 @@ def memory_class_of(model: Any, needed_by: str) -> type[WritableMemoryForClassif
 class WritableMemoryForImageClassification(ImageClassifierMixin, WritableMemoryForClassification):
     auto_class = AutoModelForImageClassification
 
-    def _pooled(self, states, mask, token):
+    def _pooled(self, layers, mask, token):
         # Only some image encoders have a token that stands for the whole image.
-        if states.ndim == 3 and not self._has_class_token:
-            return [states.mean(dim=1)]
-        return super()._pooled(states, None, token)
+        if self._has_class_token:
+            return super()._pooled(layers, None, token)
+        means = [states.mean(dim=1) if states.ndim == 3 else states for states in layers]
+        return super()._pooled(means, None, token)
 
     @cached_property
     def _has_class_token(self) -> bool:

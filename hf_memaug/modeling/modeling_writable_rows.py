@@ -138,15 +138,17 @@ def encoded(inputs: Sequence[Any], processor: Any, max_length: int | None, is_im
 
 def fingerprint(classifier: nn.Module) -> str:
     """Hashes of the weights as bfloat16 and as float16, so that a model that was rounded has one of them."""
+    weights = {name: value for name, value in sorted(classifier.state_dict().items()) if value.is_floating_point()}
+    few = [value.detach().flatten()[:: max(1, value.numel() // 4096)].float() for value in weights.values()]
+    # One transfer from the device, not one for each weight.
+    values = torch.cat(few).cpu().split([len(one) for one in few])
     found = []
     for casts in ((torch.bfloat16,), (torch.float16,), (torch.float16, torch.bfloat16)):
         digest = hashlib.sha256()
-        for name, value in sorted(classifier.state_dict().items()):
-            if value.is_floating_point():
-                few = value.detach().flatten()[:: max(1, value.numel() // 4096)]
-                for dtype in casts:
-                    few = few.to(dtype)
-                digest.update(name.encode() + few.cpu().view(torch.int16).numpy().tobytes())
+        for name, value in zip(weights, values, strict=True):
+            for dtype in casts:
+                value = value.to(dtype)
+            digest.update(name.encode() + value.view(torch.int16).numpy().tobytes())
         found.append(digest.hexdigest()[:16])
     return "-".join(found)
 
