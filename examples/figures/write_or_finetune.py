@@ -41,7 +41,19 @@ from hf_memaug.data.splits import without_overlap
 from hf_memaug.evaluation.scores import accuracy, macro_f1
 from hf_memaug.modeling.modeling_writable_rows import name_of, row_id
 
-WAYS = ("write", "write+general", "finetune", "finetune+guard", "head", "lora", "knn", "tip-adapter", "t3a", "retrain")
+WAYS = (
+    "write",
+    "write+general",
+    "finetune",
+    "finetune+guard",
+    "head",
+    "lora",
+    "knn",
+    "tip-adapter",
+    "setfit",
+    "t3a",
+    "retrain",
+)
 
 
 @dataclass
@@ -169,6 +181,35 @@ def t3a(model, data: Data, kept: int = 100):
     return answer
 
 
+def setfit(few, data: Data, args):
+    """A sentence encoder trained on pairs of the rows, and a logistic regression (`pip install setfit`)."""
+    from datasets import Dataset
+    from setfit import SetFitModel, Trainer, TrainingArguments
+
+    def texts(rows):
+        return data.processor.batch_decode(rows["input_ids"], skip_special_tokens=True)
+
+    model = SetFitModel.from_pretrained(data.script.backbone, device=args.device)
+    model.model_body.max_seq_length = data.script.max_length
+    how = TrainingArguments(
+        args.output_dir,
+        num_iterations=20,
+        show_progress_bar=False,
+        save_strategy="no",
+        report_to="none",
+        seed=args.seed,
+        use_amp=args.bf16,
+    )
+    Trainer(model, how, Dataset.from_dict({"text": texts(few), "label": few["labels"]})).train()
+
+    def answer(rows):
+        found = torch.zeros(len(rows), len(data.train.label_names))
+        found[:, model.model_head.classes_] = model.predict_proba(texts(rows), as_numpy=False).float().cpu()
+        return found
+
+    return answer
+
+
 def adapted(way: str, model, drawn, data: Data, args, parts: dict):
     """
     A function from rows to answers.
@@ -178,8 +219,8 @@ def adapted(way: str, model, drawn, data: Data, args, parts: dict):
         parts: the `sources`, the `guard` rows and the pretrained encoder (`general`).
     """
     few = data.prepared(DomainDataset.concatenate([drawn, parts["guard"]]) if way == "finetune+guard" else drawn)
-    if way == "t3a":
-        return t3a(model, data)
+    if way in ("t3a", "setfit"):
+        return t3a(model, data) if way == "t3a" else setfit(few, data, args)
     epochs = {"num_train_epochs": 15 if len(drawn) < 64 else 10, "max_steps": -1}
     epochs["per_device_train_batch_size"] = min(32, len(drawn))
     if way.startswith("write"):
