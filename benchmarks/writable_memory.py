@@ -13,7 +13,7 @@ import time
 from contextlib import nullcontext
 
 from record import write_result
-from timing import compare, inference
+from timing import compare, compare_kernels, inference
 
 LENGTH, WRITTEN = 128, 512
 
@@ -144,9 +144,15 @@ def main() -> None:
         write_result("writable_memory", name, "keys of 6 × 384, 1000 clusters", rows, options.output)
         return
     for size in options.sizes:
-        steps = [inference(model, inputs, nullcontext) for model in (classifier, filled(classifier, size))]
-        rows.append(compare(f"infer_{size}", "the classifier", *steps, device, options.rounds, repeats))
-        write_result("writable_memory", name, setting, rows, options.output)
+        pair, against = (classifier, filled(classifier, size)), "the classifier"
+        for graphed in (False, True) if on_gpu else (False,):
+            # A mask would be looked at, which a graph cannot; here nothing is padded.
+            read = {"input_ids": inputs["input_ids"]} if graphed else inputs
+            steps = [inference(model, read, nullcontext, graphed) for model in pair]
+            what = f"infer_{size}{'_graphs' if graphed else ''}"
+            rows.append(compare(what, against, *steps, device, options.rounds, repeats))
+            rows += compare_kernels(what, against, *steps) if on_gpu and not graphed else []
+            write_result("writable_memory", name, setting, rows, options.output)
     given = [{"text": str(row), "label": row % 2} for row in range(WRITTEN)]
     batches = [
         {name: value.to(device) for name, value in tokenizer([str(start)] * 64).items()}

@@ -190,7 +190,7 @@ def setfit(few, data: Data, args):
         return data.processor.batch_decode(rows["input_ids"], skip_special_tokens=True)
 
     model = SetFitModel.from_pretrained(data.script.backbone, device=args.device)
-    model.model_body.max_seq_length = data.script.max_length
+    model.model_body.float().max_seq_length = data.script.max_length
     how = TrainingArguments(
         args.output_dir,
         num_iterations=20,

@@ -345,7 +345,7 @@ class WritingMixin(MemoryModelMixin):
         config, mark, vocabulary = self.config, self.config.fingerprint, vocabulary or self.config.vocabulary
         if not parts:
             mark = vocabulary = None
-        elif times or mark is None:
+        elif mark is None:
             mark = fingerprint(self.classifier)
         # From here on nothing can fail.
         self.memory = memory

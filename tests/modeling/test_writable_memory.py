@@ -143,12 +143,11 @@ def test_a_write_that_is_interrupted_changes_nothing(monkeypatch):
     model.write(writable_rows(model, 1), domain="old", tokenizer=TOKENIZER)
     kept, known, rows = copy.deepcopy(model), facts(model), writable_rows(model, 1, seed=3)
 
-    def interrupt(classifier):
+    def interrupt(memory):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(modeling_writing, "fingerprint", interrupt)
+    monkeypatch.setattr(modeling_writing.WritableMemory, "solve", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        model._check_fingerprint = lambda: None
         model.write(rows, domain="new", tokenizer=TOKENIZER)
     assert same(kept, model) and facts(model) == known
 
