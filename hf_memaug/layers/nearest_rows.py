@@ -12,12 +12,13 @@ from hf_memaug.layers.writable_memory import WritableMemory
 # More rows are searched through FAISS, which takes some seconds to make an index once.
 EXACT_ROWS = 20_000
 CHUNK = 4096
+# For each row that is asked for.
+CANDIDATES = 40
 
 
 class NearestRows:
     """
-    Finds rows by the mean cosine over the parts of their keys. FAISS chooses candidates, 10 for each row that is asked
-    for, and their cosines are exact.
+    Finds rows by the mean cosine over the parts of their keys. FAISS chooses candidates, whose cosines are exact.
 
     Args:
         memory (`WritableMemory`): as it is now. After writing or erasing, make another one.
@@ -43,7 +44,7 @@ class NearestRows:
             found = [torch.einsum("ipw,jpw->ij", keys, rows) for rows in self._chunks()]
             cosines = torch.cat(found, dim=1) / keys.shape[1]
             return cosines.topk(top, dim=-1)
-        _, found = self.index.search(keys.flatten(1).cpu().numpy(), 10 * top)
+        _, found = self.index.search(keys.flatten(1).cpu().numpy(), CANDIDATES * top)
         places = torch.from_numpy(found).to(keys.device)
         rows = self.memory.centered_rows(places.clamp(min=0).flatten()).unflatten(0, places.shape)
         cosines = torch.einsum("ipw,ijpw->ij", keys, rows) / keys.shape[1]
