@@ -139,8 +139,9 @@ def encoded(inputs: Sequence[Any], processor: Any, max_length: int | None, is_im
 def fingerprint(classifier: nn.Module) -> str:
     """Hashes of the weights as bfloat16 and as float16, so that a model that was rounded has one of them."""
     weights = {name: value for name, value in sorted(classifier.state_dict().items()) if value.is_floating_point()}
-    few = [value.detach().flatten()[:: max(1, value.numel() // 4096)].float() for value in weights.values()]
-    # One transfer from the device, not one for each weight.
+    # One transfer from the device, not one for each weight. The model may be spread over several devices.
+    place = next(iter(weights.values())).device
+    few = [one.detach().flatten()[:: max(1, one.numel() // 4096)].to(place, torch.float32) for one in weights.values()]
     values = torch.cat(few).cpu().split([len(one) for one in few])
     found = []
     for casts in ((torch.bfloat16,), (torch.float16,), (torch.float16, torch.bfloat16)):
