@@ -205,7 +205,7 @@ class ContinualTrainer(DomainTrainer):
             set_seed(seed)
             output = trainer.train(resume_from_checkpoint=last_complete_checkpoint(folder) if resume else None)
             steps, loss = output.global_step, output.training_loss
-            model = trainer.model = trainer.accelerator.unwrap_model(trainer.model, keep_fp32_wrapper=False)
+            model = trainer.model = _unprepared(trainer, trainer.model)
             self.strategy.end(trainer, self._prepared(rows), rows, seed)
             del trainer
         self._set_model(model)
@@ -246,11 +246,7 @@ class ContinualTrainer(DomainTrainer):
 
     def _set_model(self, model) -> None:
         """Sets the model to score, and to train in the next stage."""
-        model = self.accelerator.unwrap_model(model, keep_fp32_wrapper=False)
-        # accelerate prepares a model once: a scored model would be trained without gradient synchronisation, a trained
-        # one without mixed precision.
-        vars(model).pop("_is_accelerate_prepared", None)
-        self.model = self.model_wrapped = model.to(self.args.device)
+        self.model = self.model_wrapped = _unprepared(self, model).to(self.args.device)
         # Also collects the trainer of the last stage, which holds optimizer states in a circle.
         self.accelerator.free_memory()
 
@@ -368,6 +364,19 @@ class ContinualTrainer(DomainTrainer):
 def _rows_of(parts: Mapping[str, DomainDataset], domains: Iterable[str]) -> Any:
     found = [parts[name] for name in domains if name in parts]
     return DomainDataset.concatenate(found) if found else None
+
+
+def _unprepared(trainer, model):
+    """
+    The model as it was before accelerate prepared it, which happens once: a scored model would be trained without
+    gradient synchronisation, a trained one without mixed precision.
+    """
+    model = trainer.accelerator.unwrap_model(model)
+    vars(model).pop("_is_accelerate_prepared", None)
+    # For mixed precision. With `keep_fp32_wrapper=False`, decorators of the model's own `forward` would go as well.
+    if vars(model).pop("_original_forward", None) is not None:
+        del model.forward
+    return model
 
 
 def _slug(domains: Sequence[str]) -> str:

@@ -116,5 +116,8 @@ def test_mixed_precision_holds_for_every_stage(tmp_path):
             dtypes.append(output.dtype)
 
     dense.register_forward_hook(note)
-    continual_trainer("f", tmp_path, model=model, bf16=True).train()
+    trainer = continual_trainer("f", tmp_path, model=model, bf16=True)
+    trainer.train()
     assert dtypes == [torch.bfloat16] * 12
+    # The trained model has its own `forward` again, with its decorators.
+    assert isinstance(trainer.model(torch.ones(1, 4, dtype=torch.long), return_dict=False), tuple)

@@ -171,10 +171,10 @@ class ExperienceReplay(FineTuning):
     def check_model(self, model, processing_class, rows: DomainDataset) -> None:
         super().check_model(model, processing_class, rows)
         for name, value in (rows[0] if len(rows) else {}).items():
-            if not isinstance(value, (str, int, float, list, tuple, dict, type(None))):
+            if not isinstance(value, (str, bytes, int, float, list, tuple, dict, type(None))):
                 raise ValueError(
                     f'`strategy="{self.name}"` saves rows, but the column {name!r} of `train_dataset` holds '
-                    f"{type(value).__name__}. Use paths for images, and text and numbers for the rest."
+                    f"{type(value).__name__}. Use paths or bytes for images, and text and numbers for the rest."
                 )
 
     def training_rows(self, rows: DomainDataset) -> DomainDataset:
