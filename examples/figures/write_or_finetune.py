@@ -182,7 +182,10 @@ def t3a(model, data: Data, kept: int = 100):
 
 
 def setfit(few, data: Data, args):
-    """A sentence encoder trained on pairs of the rows, and a logistic regression (`pip install setfit`)."""
+    """
+    A sentence encoder trained on pairs of the rows, and a logistic regression (`pip install setfit`): 20 pairs of equal
+    and 20 of different labels for each row, and at most about 5,120 pairs.
+    """
     from datasets import Dataset
     from setfit import SetFitModel, Trainer, TrainingArguments
 
@@ -193,7 +196,7 @@ def setfit(few, data: Data, args):
     model.model_body.float().max_seq_length = data.script.max_length
     how = TrainingArguments(
         args.output_dir,
-        num_iterations=20,
+        num_iterations=max(1, min(20, 2560 // len(few))),
         show_progress_bar=False,
         save_strategy="no",
         report_to="none",

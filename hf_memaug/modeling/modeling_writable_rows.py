@@ -142,15 +142,12 @@ def fingerprint(classifier: nn.Module) -> str:
     # One transfer from the device, not one for each weight. The model may be spread over several devices.
     place = next(iter(weights.values())).device
     few = [one.detach().flatten()[:: max(1, one.numel() // 4096)].to(place, torch.float32) for one in weights.values()]
-    values = torch.cat(few).cpu().split([len(one) for one in few])
-    found = []
+    values, names, found = torch.cat(few).cpu(), " ".join(weights).encode(), []
     for casts in ((torch.bfloat16,), (torch.float16,), (torch.float16, torch.bfloat16)):
-        digest = hashlib.sha256()
-        for name, value in zip(weights, values, strict=True):
-            for dtype in casts:
-                value = value.to(dtype)
-            digest.update(name.encode() + value.view(torch.int16).numpy().tobytes())
-        found.append(digest.hexdigest()[:16])
+        rounded = values
+        for dtype in casts:
+            rounded = rounded.to(dtype)
+        found.append(hashlib.sha256(names + rounded.view(torch.int16).numpy().tobytes()).hexdigest()[:16])
     return "-".join(found)
 
 

@@ -3,7 +3,8 @@
 
 import copy
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -206,8 +207,9 @@ class WritingMixin(MemoryModelMixin):
             if not inputs:
                 return []
             check_processor(self, processor)
-            batch = self._encoded(inputs, processor, max_length)
-        logits, keys = self._read(batch)
+            batch = next(self._encoded([inputs], processor, max_length))
+        with self._evaluating():
+            logits, keys = self._read(batch)
         answers = self.memory(logits, keys).float().softmax(dim=-1)
         base = self.memory.padded(logits.float().softmax(dim=-1))
         landmarks, nearest = self.memory.choose_landmarks().tolist(), self._nearest_rows(keys, top)
@@ -250,10 +252,12 @@ class WritingMixin(MemoryModelMixin):
             "text": (self.config.memory_texts or {}).get(name),
         }
 
-    def _encoded(self, inputs: Sequence[Any], processor: Any, max_length: int | None) -> dict[str, torch.Tensor]:
-        """One batch, as the model takes it. No text is longer than the classifier can read."""
-        lengths = [max_length or getattr(processor, "model_max_length", 512), *positions_of(self.classifier)]
-        return encoded(inputs, processor, min(lengths), self.main_input_name == "pixel_values")
+    def _encoded(
+        self, parts: Iterable[Sequence[Any]], processor: Any, max_length: int | None
+    ) -> Iterator[dict[str, torch.Tensor]]:
+        """Batches, as the model takes them. No text is longer than the classifier can read."""
+        length = min([max_length or getattr(processor, "model_max_length", 512), *positions_of(self.classifier)])
+        return (encoded(part, processor, length, self.main_input_name == "pixel_values") for part in parts)
 
     def _encode(
         self, rows: Rows, domain: int, processor: Any, max_length: int | None, batch_size: int
@@ -261,30 +265,33 @@ class WritingMixin(MemoryModelMixin):
         """The rows as the memory stores them."""
         starts = range(0, len(rows.inputs), batch_size)
         parts = (rows.inputs[start : start + batch_size] for start in starts)
-        features = self.features(self._encoded(part, processor, max_length) for part in parts)
+        features = self.features(self._encoded(parts, processor, max_length))
         numbers = {"labels": rows.labels, "domains": [domain] * len(rows.labels), "row_ids": rows.ids}
         return {**features, **{name: torch.tensor(values, device=self.device) for name, values in numbers.items()}}
 
     @torch.no_grad()
     def features(self, batches: Iterable[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """What the memory stores of inputs: `keys`, and `probabilities` of the classifier."""
-        keys, probabilities = [], []
-        for batch in batches:
-            logits, key = self._read(batch)
-            keys.append(key.to(torch.float16))
-            probabilities.append(logits.float().softmax(dim=-1))
-            if not (torch.isfinite(probabilities[-1]).all() and torch.isfinite(keys[-1]).all()):
-                raise ValueError("The classifier's features are not finite. Check its weights. Nothing was written.")
-        return {"keys": torch.cat(keys).view(torch.int16), "probabilities": torch.cat(probabilities)}
+        with self._evaluating():
+            read = (self._read(batch) for batch in batches)
+            found = [(logits.float().softmax(dim=-1), keys.to(torch.float16)) for logits, keys in read]
+        probabilities, keys = (torch.cat(several) for several in zip(*found, strict=True))
+        if not (torch.isfinite(probabilities).all() and torch.isfinite(keys).all()):
+            raise ValueError("The classifier's features are not finite. Check its weights. Nothing was written.")
+        return {"keys": keys.view(torch.int16), "probabilities": probabilities}
 
-    def _read(self, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-        """The classifier's logits in evaluation mode, and the keys."""
+    @contextmanager
+    def _evaluating(self):
         was_training = self.training
         self.eval()
         try:
-            found, parts = self._keys({name: value.to(self.device) for name, value in batch.items()})
+            yield
         finally:
             self.train(was_training)
+
+    def _read(self, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
+        """The classifier's logits and the keys."""
+        found, parts = self._keys({name: value.to(self.device) for name, value in batch.items()})
         return found.logits, self.memory.join(parts)
 
     def _stored_rows(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
