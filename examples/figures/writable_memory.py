@@ -115,7 +115,11 @@ def noise_table(rows: list[dict]) -> list[str]:
 def draw(rows: list[dict], file: Path) -> None:
     import matplotlib.pyplot as plt
 
-    sets, shots = sets_of(rows), SHOTS[:4]
+    firsts: dict[str, tuple] = {}
+    for name, part in sets_of(rows).items():
+        # One backbone for each set, the first.
+        firsts.setdefault(name.split(",")[0], (name, part))
+    sets, shots = dict(firsts.values()), SHOTS[:4]
     figure, axes = plt.subplots(2, len(sets), figsize=(3.4 * len(sets), 6), sharex=True, squeeze=False)
     for column, (name, part) in zip(axes.T, sets.items(), strict=True):
         for axis, field in zip(column, ("value", "sources"), strict=True):
