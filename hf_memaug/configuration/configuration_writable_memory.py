@@ -68,6 +68,8 @@ class WritableMemoryConfig(CompositeConfig):
     def __post_init__(self, **kwargs):
         refuse_misspelt_fields(type(self), kwargs, own_prefixes=("memory_", "key_", "max_landmarks", "general_"))
         super().__post_init__(**kwargs)
+        # A file may list "10" before "2".
+        self.id2label = dict(sorted((self.id2label or {}).items()))
 
     def validate_memory(self):
         if self.key_layers == []:

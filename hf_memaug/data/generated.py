@@ -8,7 +8,7 @@ from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.graphs import Graph, degree_features, undirected_graph
 from hf_memaug.data.messages import did_you_mean
 from hf_memaug.data.readers import columns_of
-from hf_memaug.data.vocabulary import CUES, DEGREES, FILLER_WORDS, FILLERS, SAYINGS, SHARED, VOCABULARIES, Vocabulary
+from hf_memaug.data.vocabulary import CUES, DEGREES, FILLER_WORDS, FILLERS, SAYINGS, SHARED, Vocabulary, vocabularies
 
 # The share of labels that are wrong, of reviews and of graphs.
 NOISE, GRAPH_NOISE = 0.1, 0.05
@@ -44,11 +44,13 @@ def generated_reviews(rows_per_domain: int = 400, domains: Sequence[str] | None 
         domains (`Sequence[str]`, *optional*): the domains to write. The rows of one do not depend on the others.
         seed (`int`, *optional*, defaults to 0): which reviews are written.
     """
-    names = list(VOCABULARIES) if domains is None else list(domains)
+    names = list(vocabularies()) if domains is None else list(domains)
     _check_rows(rows_per_domain)
     for name in names:
-        if name not in VOCABULARIES:
-            raise ValueError(f"`domains` asks for {name!r}, which is not generated. {did_you_mean(name, VOCABULARIES)}")
+        if name not in vocabularies():
+            raise ValueError(
+                f"`domains` asks for {name!r}, which is not generated. {did_you_mean(name, vocabularies())}"
+            )
     rows = []
     for name in dict.fromkeys(names):
         # A string seed goes through SHA-512, so that it gives the same stream in every process.
@@ -72,7 +74,7 @@ def _check_rows(rows_per_domain: int) -> None:
 
 
 def _review(rng: random.Random, domain: str, sentiment: int, label: int) -> str:
-    words = VOCABULARIES[domain]
+    words = vocabularies()[domain]
     thing = rng.choice(words.things)
     aspects = rng.sample(words.aspects, k=rng.choice((2, 3, 3, 4)))
     sentences = [rng.choice((f"this is about the {thing}", f"I finally tried this {thing}", f"my view of the {thing}"))]

@@ -2,6 +2,7 @@
 """The words that `generated_reviews` writes with."""
 
 import json
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,7 +63,8 @@ class Vocabulary(NamedTuple):
     blame_here: list[str]
 
 
-VOCABULARIES = {
-    domain: Vocabulary(**{name: _words(text) for name, text in parts.items()})
-    for domain, parts in json.loads(Path(__file__).with_name("vocabulary.json").read_text(encoding="utf-8")).items()
-}
+@cache
+def vocabularies() -> dict[str, Vocabulary]:
+    """Read when it is used: code that a checkpoint carries has no other files."""
+    found = json.loads(Path(__file__).with_name("vocabulary.json").read_text(encoding="utf-8"))
+    return {domain: Vocabulary(**{name: _words(text) for name, text in of.items()}) for domain, of in found.items()}

@@ -198,7 +198,9 @@ def _reads_memory(config) -> bool:
 def _about_data(
     config, suffix: str, facts: Mapping[str, Any], data: str | None, written: set[str]
 ) -> list[tuple[str, Any]]:
-    labels = None if suffix in _WITHOUT_LABELS else ", ".join(config.id2label.values())
+    labels = (
+        None if suffix in _WITHOUT_LABELS else ", ".join(config.id2label[label] for label in range(config.num_labels))
+    )
     # Domains that were written to a memory have a table of their own.
     rows = [
         ("Data", data or "none"),

@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from hf_memaug.inference.predictions import CheckpointError
 from hf_memaug.inference.predictor import Predictor
 from hf_memaug.inference.tasks import TASKS
-from hf_memaug.modeling.modeling_utils import positions_of
+from hf_memaug.modeling.modeling_utils import longest_text
 from hf_memaug.registry import FAMILIES
 
 # What a model does, by a part of the name of its class.
@@ -64,9 +64,7 @@ def load_predictor(
         model = model.float()
     pairs, max_length = "none", None
     if kind not in ("image", "graph"):
-        # Tokenizers without a limit say 10**30.
-        max_length = min([processor.model_max_length, *positions_of(model)])
-        max_length = None if max_length >= 10**9 else max_length
+        max_length = longest_text(model, processor)
     if kind == "text":
         # A recurrent network is built for one text or for two; an encoder takes both.
         pairs = {True: "needed", False: "none", None: "optional"}[getattr(config, "sentence_pairs", None)]

@@ -83,8 +83,8 @@ class WritableMemory(nn.Module):
 
     def forward(self, logits: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
         """
-        From the classifier's logits and the keys `(rows, parts, width)` to logits `(rows, classes)`: log-probabilities,
-        or those of the classifier where there is nothing to add.
+        From the classifier's logits and the keys `(rows, parts, width)` to logits `(rows, classes)`: logarithms of
+        p(x), which need not add up to 1, or those of the classifier where there is nothing to add.
         """
         if not len(self.landmarks) and logits.shape[-1] == self.classes:
             return logits
@@ -246,9 +246,9 @@ def ridge(
 
 
 def _is_better(after: torch.Tensor, before: torch.Tensor, truth: torch.Tensor) -> bool:
-    """Whether the squared error falls by 1 + 8/n standard errors of its mean, and no fewer answers are right."""
+    """Whether the squared error falls by 1 + 8/n standard errors of its mean, and no fewer answers (one) are right."""
     gain = (truth - before).square().sum(dim=-1) - (truth - after).square().sum(dim=-1)
     right, was_right = ((truth.argmax(dim=-1) == answer.argmax(dim=-1)).sum() for answer in (after, before))
-    if len(gain) < 2 or right < was_right:
+    if len(gain) < 2 or right < was_right or not right:
         return False
     return bool(gain.mean() > (1 + 8 / len(gain)) * gain.std() / len(gain) ** 0.5)

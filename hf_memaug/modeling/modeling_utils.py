@@ -94,14 +94,22 @@ def chosen_places(attention_mask: torch.Tensor, token: str) -> torch.Tensor:
 
 def positions_of(model: torch.nn.Module) -> list[int]:
     """How many tokens each table of positions in a model is for."""
-    # `wpe` is GPT-2's name for it.
-    named = [getattr(module, name, None) for module in model.modules() for name in ("position_embeddings", "wpe")]
-    # RoBERTa begins to count behind the position of padding.
+    # GPT-2 and BART have other names for it.
+    names = ("position_embeddings", "wpe", "embed_positions")
+    named = [getattr(module, name, None) for module in model.modules() for name in names]
+    # RoBERTa begins to count behind the position of padding, and BART at its `offset`.
     return [
-        one.num_embeddings - (0 if one.padding_idx is None else one.padding_idx + 1)
+        one.num_embeddings - (getattr(one, "offset", 0) if one.padding_idx is None else one.padding_idx + 1)
         for one in named
         if isinstance(one, torch.nn.Embedding)
     ]
+
+
+def longest_text(model: torch.nn.Module, tokenizer: Any, max_length: int | None = None) -> int | None:
+    """How many tokens of a text a model reads; None if there is no limit."""
+    limit = min([max_length or getattr(tokenizer, "model_max_length", 512), *positions_of(model)])
+    # Tokenizers without a limit say 10**30.
+    return None if limit >= 10**9 else limit
 
 
 @contextmanager

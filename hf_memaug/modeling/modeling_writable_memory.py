@@ -42,7 +42,7 @@ class WritableMemoryOutput(ModelOutput):
     loss (`torch.FloatTensor` of shape `(1,)`, *optional*, returned when `labels` is provided):
         Cross entropy.
     logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`):
-        Log-probabilities of the answer; the logits of the classifier where the memory adds nothing.
+        Logarithms of the answer, which need not add up to 1; the classifier's logits where the memory adds nothing.
     classifier_logits (`torch.FloatTensor` of shape `(batch_size, classes of the classifier)`):
         The classifier's part.
     memory_weights (`torch.FloatTensor` of shape `(batch_size, landmarks)`, *optional*, returned with
@@ -64,7 +64,7 @@ class WritableMemoryForClassification(WritingMixin, PreTrainedModel):
     config: WritableMemoryConfig
     base_model_prefix = "classifier"
     memory_modules = (WritableMemory,)
-    memory_shape_fields = ("memory_rows",)
+    memory_shape_fields = ("memory_rows", "key_layers")
     without_memory_means = "the classifier's own answer."
     auto_class: Any = None
     supports_gradient_checkpointing = True
@@ -213,7 +213,7 @@ class WritableMemoryForClassification(WritingMixin, PreTrainedModel):
     # Answering
 
     def _classify(self, inputs: dict, labels, output_memory_weights) -> WritableMemoryOutput:
-        if self.training and labels is not None and self.config.memory_rows and torch.is_grad_enabled():
+        if self.training and self.config.memory_rows and torch.is_grad_enabled():
             raise ValueError(
                 "A classifier cannot be trained while its memory has rows, whose features would no longer fit. Erase "
                 "them, train, and write them again."
@@ -256,6 +256,10 @@ class WritableMemoryForClassification(WritingMixin, PreTrainedModel):
         if not 0 <= min(layers) <= max(layers) <= depth:
             raise ValueError(f"`key_layers` is {layers}, and the classifier has the layers 0 to {depth}.")
         last = "last" if reads_last_token(self.classifier) else "first"
+        padding = getattr(self.classifier.config, "pad_token_id", None)
+        if mask is None and last == "last" and "input_ids" in inputs and padding is not None:
+            # As the classifier finds the last token.
+            mask = (inputs["input_ids"] != padding).long()
         parts = self._pooled([states[layer] for layer in layers], mask, last)
         if self.general is not None:
             with torch.no_grad():
@@ -269,6 +273,8 @@ class WritableMemoryForClassification(WritingMixin, PreTrainedModel):
         if mask is not None:
             # Once for all layers, because small encoders wait for each kernel.
             mask = mask[:, -layers[0].shape[1] :]
+            # BigBird fills up its last block.
+            layers = [states[:, : mask.shape[1]] if states.ndim == 3 else states for states in layers]
             rows, places = torch.arange(len(mask), device=mask.device), chosen_places(mask, token)
             shares = (mask / mask.sum(dim=1, keepdim=True).clamp(min=1)).unsqueeze(1)
         parts = []

@@ -132,18 +132,19 @@ def encoded(inputs: Sequence[Any], processor: Any, max_length: int | None, is_im
 
         return dict(processor([decode_image(one) for one in inputs], return_tensors="pt"))
     texts, pairs = (list(inputs), None) if isinstance(inputs[0], str) else map(list, zip(*inputs, strict=True))
-    length = {"truncation": True, "max_length": max_length}
+    length = {"truncation": max_length is not None, "max_length": max_length}
     return dict(processor(texts, pairs, **length, padding=len(inputs) > 1, return_tensors="pt"))
 
 
 def fingerprint(classifier: nn.Module) -> str:
     """Hashes of the weights as bfloat16 and as float16, so that a model that was rounded has one of them."""
+    BF16, FP16 = torch.bfloat16, torch.float16
     weights = {name: value for name, value in sorted(classifier.state_dict().items()) if value.is_floating_point()}
     # One transfer from the device, not one for each weight. The model may be spread over several devices.
     place = next(iter(weights.values())).device
     few = [one.detach().flatten()[:: max(1, one.numel() // 4096)].to(place, torch.float32) for one in weights.values()]
     values, names, found = torch.cat(few).cpu(), " ".join(weights).encode(), []
-    for casts in ((torch.bfloat16,), (torch.float16,), (torch.float16, torch.bfloat16)):
+    for casts in ((BF16,), (FP16,), (FP16, BF16), (BF16, FP16)):
         rounded = values
         for dtype in casts:
             rounded = rounded.to(dtype)
@@ -159,7 +160,12 @@ def check_processor(model: Any, processor: Any) -> str | None:
         return None
     if not hasattr(processor, "get_vocab"):
         raise TypeError(f"`tokenizer` is a `{type(processor).__name__}`. Pass a tokenizer.")
-    words, known = processor.get_vocab(), len(model.get_input_embeddings().weight)
+    words = processor.get_vocab()
+    try:
+        known = len(model.get_input_embeddings().weight)
+    except NotImplementedError:
+        # CANINE hashes characters.
+        known = max(words.values()) + 1
     if max(words.values()) >= known:
         raise ValueError(
             f"`tokenizer` has {max(words.values()) + 1:,} words and the classifier {known:,}. Pass the tokenizer that "

@@ -5,14 +5,14 @@ import copy
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from transformers.utils import logging
 
 from hf_memaug.layers.nearest_rows import NearestRows
 from hf_memaug.layers.writable_memory import GUARD, ROWS, WritableMemory
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin, positions_of
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin, longest_text
 from hf_memaug.modeling.modeling_writable_rows import (
     GUARD_NAME,
     Rows,
@@ -97,7 +97,13 @@ class WritingMixin(MemoryModelMixin):
                 f"All rows of `domain` {domain!r} have one label, so the memory would learn to give it everywhere. "
                 "Write rows of other classes too, or pass `append=True` if they are added later."
             )
-        if guards is None and bool(self.memory.written.all()):
+        is_open = guards is None and bool(self.memory.written.all())
+        if is_open and not append and min(found.labels) >= cast(int, self.config.num_labels):
+            raise ValueError(
+                f"All rows of `domain` {domain!r} have new classes, so the memory would give these everywhere. Pass "
+                "rows of the old classes as `guard`, or write some of them too."
+            )
+        if is_open:
             logger.warning_once(
                 "There are no guard rows, so nothing protects the old domains. Pass labelled rows of them as `guard`."
             )
@@ -116,7 +122,8 @@ class WritingMixin(MemoryModelMixin):
 
     def erase(self, domain: str | None = None, rows: Sequence[str] | None = None) -> None:
         """
-        Removes a domain, or single rows by their ids. The model is then bit-equal to one that never saw them.
+        Removes a domain, or single rows by their ids. The model is then what the rows that are left make of it: after a
+        whole domain, bit-equal to one that never saw it.
 
         Args:
             domain (`str`, *optional*): a name of `domains()`. `"guard"` removes the guard rows.
@@ -138,6 +145,8 @@ class WritingMixin(MemoryModelMixin):
                     f"`domain` is {domain!r}, which was not written. Domains: {', '.join(names) or 'none'}."
                 )
             erased = memory.domains == (GUARD if domain == GUARD_NAME else names.index(domain))
+        if not erased.any():
+            raise ValueError(f"There are no {'guard rows' if domain == GUARD_NAME else '`rows`'} to erase.")
         kept = {name: values[~erased] for name, values in memory.rows().items()}
         gone = {name_of(one) for one in memory.row_ids[erased].tolist()}
         texts = {name: text for name, text in (self.config.memory_texts or {}).items() if name not in gone}
@@ -256,17 +265,20 @@ class WritingMixin(MemoryModelMixin):
         self, parts: Iterable[Sequence[Any]], processor: Any, max_length: int | None
     ) -> Iterator[dict[str, torch.Tensor]]:
         """Batches, as the model takes them. No text is longer than the classifier can read."""
-        length = min([max_length or getattr(processor, "model_max_length", 512), *positions_of(self.classifier)])
+        length = longest_text(self.classifier, processor, max_length)
         return (encoded(part, processor, length, self.main_input_name == "pixel_values") for part in parts)
 
     def _encode(
         self, rows: Rows, domain: int, processor: Any, max_length: int | None, batch_size: int
     ) -> dict[str, Any]:
         """The rows as the memory stores them."""
-        starts = range(0, len(rows.inputs), batch_size)
-        parts = (rows.inputs[start : start + batch_size] for start in starts)
+        # Batch mates change a feature by rounding, so that they should not depend on the order of the rows.
+        order = sorted(range(len(rows.ids)), key=lambda place: rows.ids[place])
+        starts = range(0, len(order), batch_size)
+        parts = ([rows.inputs[place] for place in order[start : start + batch_size]] for start in starts)
         features = self.features(self._encoded(parts, processor, max_length))
-        numbers = {"labels": rows.labels, "domains": [domain] * len(rows.labels), "row_ids": rows.ids}
+        labels, ids = ([of[place] for place in order] for of in (rows.labels, rows.ids))
+        numbers = {"labels": labels, "domains": [domain] * len(ids), "row_ids": ids}
         return {**features, **{name: torch.tensor(values, device=self.device) for name, values in numbers.items()}}
 
     @torch.no_grad()
@@ -274,11 +286,12 @@ class WritingMixin(MemoryModelMixin):
         """What the memory stores of inputs: `keys`, and `probabilities` of the classifier."""
         with self._evaluating():
             read = (self._read(batch) for batch in batches)
-            found = [(logits.float().softmax(dim=-1), keys.to(torch.float16)) for logits, keys in read]
+            # As integers, because autocast changes what it joins.
+            found = [(logits.float().softmax(dim=-1), keys.half().view(torch.int16)) for logits, keys in read]
         probabilities, keys = (torch.cat(several) for several in zip(*found, strict=True))
-        if not (torch.isfinite(probabilities).all() and torch.isfinite(keys).all()):
+        if not (torch.isfinite(probabilities).all() and torch.isfinite(keys.view(torch.float16)).all()):
             raise ValueError("The classifier's features are not finite. Check its weights. Nothing was written.")
-        return {"keys": keys.view(torch.int16), "probabilities": probabilities}
+        return {"keys": keys, "probabilities": probabilities}
 
     @contextmanager
     def _evaluating(self):
@@ -355,7 +368,7 @@ class WritingMixin(MemoryModelMixin):
         elif mark is None:
             mark = fingerprint(self.classifier)
         # From here on nothing can fail.
-        self.memory = memory
+        self.memory, self._nearest = memory, None
         if len(labels) != config.num_labels or not parts:
             config.id2label = dict(enumerate(labels[: memory.classes]))
             config.label2id = {name: label for label, name in config.id2label.items()}

@@ -171,7 +171,7 @@ class MemoryFacts:
 
     def __init__(self, model, rows: DomainDataset):
         self.model, self.rows = model, rows
-        own = [str(name) for name in model.config.id2label.values()]
+        own = [str(model.config.id2label[label]) for label in range(model.config.num_labels)]
         # The rows may have better names than the configuration.
         self.classes = dict(zip(own, rows.label_names if len(rows.label_names) == len(own) else own, strict=True))
         self.reads: dict[str, list[np.ndarray]] = {}

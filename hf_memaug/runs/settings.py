@@ -98,7 +98,7 @@ def in_options(said: str, names: Iterable[str] = (), **others: str) -> str:
         others: the options of further arguments.
     """
     for name, option in {**{name: option_name(name) for name in names}, **others}.items():
-        said = said.replace(f"`{name}`", f"`{option}`")
+        said = said.replace(f"`{name}`", f"`{option}`").replace(f"`{name}=True`", f"`{option}`")
     return said
 
 

@@ -73,7 +73,7 @@ train --warmup-steps -5 | `--warmup-steps` is -5.0
 train --max-grad-norm -1 | `--max-grad-norm` is -1.0
 train --dataloader-num-workers -1 | `--dataloader-num-workers` is -1
 train --bf16 | `erm`: `--bf16` needs a GPU that supports it. Leave it out, or add `--use-cpu`
-train --fp16 | `fp16=True` needs a GPU
+train --fp16 | `--fp16` needs a GPU
 train --batch-size 4 | No such option: --batch-size. Use `--per-device-train-batch-size`.
 train --device=cpu | No such option: --device. Use `--use-cpu`.
 compare --broken skp | `--broken` is 'skp'. Did you mean 'skip'?

@@ -147,6 +147,15 @@ def test_rows_without_information_change_nothing(change):
     assert torch.equal(memory(logits, torch.randn(3, 2, 4, generator=generator)), logits)
 
 
+def test_answers_that_are_all_wrong_change_nothing():
+    """Two rows of two classes that the classifier gives no share: less trust in it lowers the error, and no more."""
+    rows = make_rows(2, 0)
+    rows |= {"labels": torch.tensor([3, 4]), "probabilities": torch.tensor([[0.9, 0.05, 0.05, 0, 0]]).repeat(2, 1)}
+    memory = WritableMemory(*rows["keys"].shape[1:], 5)
+    memory.set_rows(rows)
+    assert memory.solve() is None
+
+
 def test_the_gate_keeps_the_old_domains():
     rows = make_rows()
     memory = filled(rows)

@@ -8,7 +8,16 @@ import torch
 from families import CASES, CLASSIFIERS
 from peft import LoraConfig, get_peft_model
 from tiny_backbones import tiny_tokenizer
-from transformers import AutoModelForSequenceClassification, BertConfig, BertModel, pipeline
+from transformers import (
+    AutoModelForSequenceClassification,
+    BartConfig,
+    BertConfig,
+    BertModel,
+    DebertaV2Config,
+    GPT2Config,
+    T5Config,
+    pipeline,
+)
 from writable_rows import HashingProcessor, writable_rows
 
 import hf_memaug.modeling.modeling_writing as modeling_writing
@@ -62,9 +71,12 @@ def test_erasing_and_the_order_of_writing_leave_no_trace(case):
     for order in ("ab", "ba", "acb"):
         model = empty(case)
         for name in order:
-            model.write(parts[name], domain=name, tokenizer=TOKENIZER)
+            # The order of the rows does not matter either.
+            model.write(parts[name][:: -1 if name == order[0] else 1], domain=name, tokenizer=TOKENIZER)
         models.append(model)
+    models[2].explain(parts["c"][0]["text" if case.is_text else "image"], TOKENIZER)
     models[2].erase("c")
+    assert models[2]._nearest is None, "the keys of erased rows are kept"
     assert all(same(models[0], other) and facts(models[0]) == facts(other) for other in models[1:])
     ids = models[0].memory.row_ids[models[0].memory.domains == 0]
     models[0].erase(rows=[f"{int(one) & (2**64 - 1):016x}" for one in ids])
@@ -77,11 +89,11 @@ def test_erasing_and_the_order_of_writing_leave_no_trace(case):
 def test_new_classes_grow_the_model_and_erasing_shrinks_it():
     rows = [{**row, "label": "xy"[place % 2]} for place, row in enumerate(writable_rows(empty(), 1))]
     halves = {"first": [row for row in rows if row["label"] == "y"], "second": [r for r in rows if r["label"] == "x"]}
-    models = []
+    models, guard = [], writable_rows(empty(), 0, old=True)
     for order in (("first", "second"), ("second", "first")):
         model = empty()
         for name in order:
-            model.write(halves[name], domain=name, tokenizer=TOKENIZER, new_labels=True)
+            model.write(halves[name], name, TOKENIZER, guard if name == order[0] else None, new_labels=True)
         models.append(model)
     assert same(*models) and facts(models[0]) == facts(models[1])
     assert models[0].config.id2label == {0: "LABEL_0", 1: "LABEL_1", 2: "LABEL_2", 3: "x", 4: "y"}
@@ -108,6 +120,8 @@ def test_a_saved_memory_is_loaded_as_it_was(tmp_path):
     assert set(again.config.memory_texts.values()) == {row["text"] for row in rows}
     carried = AutoModelForSequenceClassification.from_pretrained(tmp_path, trust_remote_code=True)
     found = pipeline("text-classification", model=carried, tokenizer=tokenizer)("a good film")
+    with pytest.raises(ValueError, match=r"`key_layers=\[1\]` does not fit"):
+        WritableMemoryForSequenceClassification.from_pretrained(tmp_path, key_layers=[1])
     assert found == pipeline("text-classification", model=model, tokenizer=tokenizer)("a good film")
 
 
@@ -122,6 +136,10 @@ WRONG = {
     "tokenizer": ({"tokenizer": None}, "`tokenizer` is missing"),
     "large tokenizer": ({"tokenizer": HashingProcessor(120)}, "has 120 words and the classifier 99"),
     "other tokenizer": ({"tokenizer": HashingProcessor(98)}, "not the one that the rows in the memory were read with"),
+    "new classes": (
+        {"rows": [{"text": "a", "label": "x"}, {"text": "b", "label": "y"}], "new_labels": True},
+        "All rows of `domain` 'new' have new classes.*as `guard`",
+    ),
     "guard label": ({"guard": [{"text": "a", "label": 9}]}, "holds 9 .* unknown"),
 }
 
@@ -162,13 +180,61 @@ def test_names_of_other_classes_are_not_taken_for_ids():
         empty(**names).write(ids, domain="new", tokenizer=TOKENIZER, new_labels=True)
 
 
-def test_no_text_is_longer_than_the_classifier_reads():
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_labels": 3}
+WITHOUT_LIMIT = {
+    "bert": BertConfig(**SMALL, intermediate_size=16, max_position_embeddings=40),
+    "bart": BartConfig(
+        d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
+        max_position_embeddings=40, num_labels=3,
+    ),
+    "deberta": DebertaV2Config(**SMALL, intermediate_size=16, relative_attention=True, position_biased_input=False),
+    "t5": T5Config(d_model=16, d_kv=8, num_heads=2, num_layers=1, d_ff=16, num_labels=3, decoder_start_token_id=0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WITHOUT_LIMIT)
+def test_no_text_is_longer_than_the_classifier_reads(name):
     tokenizer = tiny_tokenizer("bert")
     tokenizer.model_max_length = 10**30
-    model = empty(vocab_size=len(tokenizer))
-    rows = [{"text": f"{word} " * 500, "label": place % 3} for place, word in enumerate(["good", "bad", "film"])]
+    config = WITHOUT_LIMIT[name]
+    config.vocab_size, config.eos_token_id, config.pad_token_id = len(tokenizer), tokenizer.sep_token_id, 0
+    model = WritableMemoryForSequenceClassification.from_classifier(
+        AutoModelForSequenceClassification.from_config(config)
+    )
+    rows = [{"text": f"{word} " * 60, "label": place % 3} for place, word in enumerate(["good", "bad", "film"])]
     assert model.write(rows, domain="new", tokenizer=tokenizer)["rows"] == 3
     assert len(model.explain((row["text"] for row in rows), tokenizer, max_length=600)) == 3
+
+
+def test_labels_are_in_the_order_of_their_numbers():
+    names = {str(label): f"name {label}" for label in (0, 1, 10, 2, 3, 4, 5, 6, 7, 8, 9)}
+    model = empty(id2label=names)
+    guard = [{"text": f"old {label}", "label": f"name {label}"} for label in range(11)]
+    rows = [{"text": f"row {place}", "label": "xy"[place % 2]} for place in range(8)]
+    model.write(rows, domain="new", tokenizer=TOKENIZER, guard=guard, new_labels=True)
+    expected = {label: f"name {label}" for label in range(11)}
+    assert model.config.id2label == {**expected, 11: "x", 12: "y"}
+    model.erase("new")
+    assert model.config.id2label == expected
+
+
+def test_a_decoder_without_a_mask_and_blocks_that_were_filled_up():
+    config = GPT2Config(n_embd=16, n_layer=2, n_head=2, vocab_size=99, pad_token_id=0, num_labels=3)
+    model = WritableMemoryForSequenceClassification.from_classifier(
+        AutoModelForSequenceClassification.from_config(config)
+    )
+    ids = torch.tensor([[5, 6, 7]])
+    padded, alone = (model._keys({"input_ids": one})[1] for one in (torch.tensor([[5, 6, 7, 0, 0]]), ids))
+    torch.testing.assert_close(padded, alone)
+    # BigBird returns states of whole blocks.
+    states, mask = torch.randn(2, 6, 4), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    assert all(map(torch.equal, model._pooled([states], mask, "last"), model._pooled([states[:, :4]], mask, "last")))
+
+
+def test_rows_are_written_under_autocast():
+    model = empty()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert model.write(writable_rows(model, 1), domain="new", tokenizer=TOKENIZER)["rows"] == 30
 
 
 def test_features_that_are_not_finite_change_nothing():
@@ -190,13 +256,20 @@ def test_erasing_what_is_not_there_is_an_error():
         model.erase(rows=["00"])
     with pytest.raises(ValueError, match="either `domain` or `rows`"):
         model.erase()
+    for nothing, said in (({"domain": "guard"}, "no guard rows"), ({"rows": []}, "no `rows`")):
+        with pytest.raises(ValueError, match=f"There are {said} to erase"):
+            model.erase(**nothing)
 
 
 def test_a_classifier_that_was_changed_after_writing_is_an_error(tmp_path):
     model = empty()
+    with torch.no_grad():
+        # So small that float16 rounds what bfloat16 does not.
+        model.classifier.classifier.weight.mul_(1e-5)
     model.write(writable_rows(model, 1), domain="new", tokenizer=TOKENIZER)
     model.bfloat16().save_pretrained(tmp_path / "cast")
-    WritableMemoryForSequenceClassification.from_pretrained(tmp_path / "cast", dtype="float32")
+    for dtype in ("float32", "float16"):
+        WritableMemoryForSequenceClassification.from_pretrained(tmp_path / "cast", dtype=dtype)
     again = empty()
     again.write(writable_rows(again, 1), domain="new", tokenizer=TOKENIZER)
     again.half().save_pretrained(tmp_path / "half")
@@ -216,8 +289,10 @@ def test_training_waits_until_the_rows_are_erased():
     model = empty()
     model.write(writable_rows(model, 1), domain="new", tokenizer=TOKENIZER)
     inputs = {**TEXT.inputs(), "labels": torch.tensor([0, 1, 2])}
-    with pytest.raises(ValueError, match="cannot be trained while its memory has rows"):
-        model.train()(**inputs)
+    for given in (inputs, TEXT.inputs()):
+        # `Trainer` takes the labels itself to smooth them.
+        with pytest.raises(ValueError, match="cannot be trained while its memory has rows"):
+            model.train()(**given)
     model.erase("new")
     model(**inputs).loss.backward()
     assert all(parameter.grad is not None for parameter in model.classifier.classifier.parameters())
