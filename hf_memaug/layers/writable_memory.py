@@ -8,7 +8,7 @@ A memory of labelled rows that corrects a classifier's probabilities. Everything
 p₀ are the classifier's probabilities and k is a kernel on its hidden states. B and g are kernel ridge regressions: of
 onehot(y) - τ p₀ over the written rows, and of ±1 over written and guard rows. The ridge λ and the trust τ minimise the
 squared error of leave-one-out predictions. A setting is taken only if it beats the one before it by 1 + 8/n standard
-errors, with n written rows, and no fewer of them are answered rightly.
+errors, with n written rows. At least one of them must be answered rightly, and no fewer than before.
 """
 
 from collections.abc import Iterator, Sequence
@@ -246,7 +246,10 @@ def ridge(
 
 
 def _is_better(after: torch.Tensor, before: torch.Tensor, truth: torch.Tensor) -> bool:
-    """Whether the squared error falls by 1 + 8/n standard errors of its mean, and no fewer answers (one) are right."""
+    """
+    Whether the squared error falls by 1 + 8/n standard errors of its mean. At least one answer must be right, and no
+    fewer than before.
+    """
     gain = (truth - before).square().sum(dim=-1) - (truth - after).square().sum(dim=-1)
     right, was_right = ((truth.argmax(dim=-1) == answer.argmax(dim=-1)).sum() for answer in (after, before))
     if len(gain) < 2 or right < was_right or not right:

@@ -146,7 +146,8 @@ class WritingMixin(MemoryModelMixin):
                 )
             erased = memory.domains == (GUARD if domain == GUARD_NAME else names.index(domain))
         if not erased.any():
-            raise ValueError(f"There are no {'guard rows' if domain == GUARD_NAME else '`rows`'} to erase.")
+            nothing = "`rows` is empty. Give ids" if domain is None else "`domain` is 'guard'; there are no guard rows"
+            raise ValueError(f"{nothing}.")
         kept = {name: values[~erased] for name, values in memory.rows().items()}
         gone = {name_of(one) for one in memory.row_ids[erased].tolist()}
         texts = {name: text for name, text in (self.config.memory_texts or {}).items() if name not in gone}

@@ -181,7 +181,7 @@ def test_names_of_other_classes_are_not_taken_for_ids():
 
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "num_labels": 3}
-WITHOUT_LIMIT = {
+CONFIGS = {
     "bert": BertConfig(**SMALL, intermediate_size=16, max_position_embeddings=40),
     "bart": BartConfig(
         d_model=16, encoder_layers=1, decoder_layers=1, encoder_attention_heads=2, decoder_attention_heads=2,
@@ -192,11 +192,11 @@ WITHOUT_LIMIT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WITHOUT_LIMIT)
+@pytest.mark.parametrize("name", CONFIGS)
 def test_no_text_is_longer_than_the_classifier_reads(name):
     tokenizer = tiny_tokenizer("bert")
     tokenizer.model_max_length = 10**30
-    config = WITHOUT_LIMIT[name]
+    config = CONFIGS[name]
     config.vocab_size, config.eos_token_id, config.pad_token_id = len(tokenizer), tokenizer.sep_token_id, 0
     model = WritableMemoryForSequenceClassification.from_classifier(
         AutoModelForSequenceClassification.from_config(config)
@@ -256,8 +256,8 @@ def test_erasing_what_is_not_there_is_an_error():
         model.erase(rows=["00"])
     with pytest.raises(ValueError, match="either `domain` or `rows`"):
         model.erase()
-    for nothing, said in (({"domain": "guard"}, "no guard rows"), ({"rows": []}, "no `rows`")):
-        with pytest.raises(ValueError, match=f"There are {said} to erase"):
+    for nothing, said in (({"domain": "guard"}, "there are no guard rows"), ({"rows": []}, "`rows` is empty. Give")):
+        with pytest.raises(ValueError, match=said):
             model.erase(**nothing)
 
 
