@@ -236,13 +236,14 @@ def ridge(
         For each ridge, the weights and the left-out predictions.
     """
     shares = (features.new_ones(len(features)) if shares is None else shares).unsqueeze(-1)
-    products, gram = features.T @ (shares * targets), features.T @ (shares * features)
+    # One decomposition serves all ridges.
+    values, vectors = torch.linalg.eigh(features.T @ (shares * features))
+    turned = features @ vectors
+    squares, products = shares * turned.square(), turned.T @ (shares * targets)
     for strength in ridges:
-        root = torch.linalg.cholesky(gram + strength * torch.eye(len(gram), dtype=gram.dtype, device=gram.device))
-        weights = torch.cholesky_solve(products, root)
-        leverage = torch.linalg.solve_triangular(root, features.T, upper=False).square().sum(dim=0).unsqueeze(-1)
-        leverage = (shares * leverage).clamp(max=1 - 1e-6)
-        yield weights, (features @ weights - leverage * targets) / (1 - leverage)
+        shrunk = products / (values + strength).unsqueeze(-1)
+        leverage = (squares @ (values + strength).reciprocal()).clamp(max=1 - 1e-6).unsqueeze(-1)
+        yield vectors @ shrunk, (turned @ shrunk - leverage * targets) / (1 - leverage)
 
 
 def _is_better(after: torch.Tensor, before: torch.Tensor, truth: torch.Tensor) -> bool:
