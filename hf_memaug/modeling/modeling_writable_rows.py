@@ -140,15 +140,15 @@ def fingerprint(classifier: nn.Module) -> str:
     """Hashes of the weights as bfloat16 and as float16, so that a model that was rounded has one of them."""
     BF16, FP16 = torch.bfloat16, torch.float16
     weights = {name: value for name, value in sorted(classifier.state_dict().items()) if value.is_floating_point()}
-    # One transfer from the device, not one for each weight. The model may be spread over several devices.
+    # Few transfers from the device, not one for each weight. The model may be spread over several devices.
     place = next(iter(weights.values())).device
     few = [one.detach().flatten()[:: max(1, one.numel() // 4096)].to(place, torch.float32) for one in weights.values()]
-    values, names, found = torch.cat(few).cpu(), " ".join(weights).encode(), []
+    values, names, found = torch.cat(few), " ".join(weights).encode(), []
     for casts in ((BF16,), (FP16,), (FP16, BF16), (BF16, FP16)):
         rounded = values
         for dtype in casts:
             rounded = rounded.to(dtype)
-        found.append(hashlib.sha256(names + rounded.view(torch.int16).numpy().tobytes()).hexdigest()[:16])
+        found.append(hashlib.sha256(names + rounded.view(torch.int16).cpu().numpy().tobytes()).hexdigest()[:16])
     return "-".join(found)
 
 

@@ -327,19 +327,19 @@ class WritingMixin(MemoryModelMixin):
             texts, times: by the rows' ids, and by the names of domains that are new.
             vocabulary: of the tokenizer, if rows are new.
         """
-        parts = [part for part in parts if len(part["labels"])]
-        shape = parts[0]["keys"].shape[1:] if parts else (0, 0)
         own = self.config.classifier_config.num_labels
+        parts = [{**part, "probabilities": part["probabilities"][:, :own]} for part in parts if len(part["labels"])]
+        shape = parts[0]["keys"].shape[1:] if parts else (0, 0)
         known = {entry["name"]: entry["written"] for entry in self.config.domains or ()}
         memory = WritableMemory(shape[0], shape[1], own, max_landmarks=self.config.max_landmarks).to(self.device)
         solution = None
         if parts:
-            rows = {name: torch.cat([part[name].cpu() for part in parts]) for name in ROWS if name != "probabilities"}
+            rows = {name: torch.cat([part[name].to(self.device) for part in parts]) for name in ROWS}
             # A row that is written twice counts once.
             first = {one: place for place, one in reversed(list(enumerate(rows["row_ids"].tolist())))}
-            chosen = torch.tensor(sorted(first.values()))
-            rows["probabilities"] = torch.cat([part["probabilities"][:, :own].cpu() for part in parts])
-            rows = {name: values[chosen].to(self.device) for name, values in rows.items()}
+            if len(first) < len(rows["row_ids"]):
+                chosen = torch.tensor(sorted(first.values()), device=self.device)
+                rows = {name: values[chosen] for name, values in rows.items()}
             # New classes in the order of their names, whatever the order of writing.
             used = set(rows["labels"].tolist())
             new = sorted(labels[label] for label in used if label >= own)
