@@ -20,7 +20,7 @@ ON_THE_HUB = ("README.md", "docs/guides/publishing.md")
 # The files of a method, which are written into a copy of the library.
 AS_FILES = "docs/guides/adding_a_method.md"
 # Pages that train nothing.
-QUICK = ("docs/guides/own_data.md", "docs/hma_prompts.md", "docs/report.md", "docs/results/gmap.md")
+QUICK = ("docs/guides/own_data.md", "docs/hma_prompts.md", "docs/report.md", "docs/results/gmap/details.md")
 SENTENCE = 'inputs = AutoTokenizer.from_pretrained("FacebookAI/roberta-base")("a good book", return_tensors="pt")\n'
 PIXELS = "import torch\npixel_values = torch.randn(2, 3, 16, 16)\n"
 # A classifier of reviews, rows of a new domain, and rows of an old one.
@@ -109,7 +109,7 @@ import torch
 texts, questions, labels = ["how are you", "i am fine"], ["how are you"], torch.tensor([[4, 5, 3]])
 """
     },
-    "docs/results/gmap.md": {
+    "docs/results/gmap/details.md": {
         "general_states": "from transformers import AutoTokenizer\n"
         "from hf_memaug import GMAPForSequenceClassification\n" + SENTENCE + "model = GMAPForSequenceClassification"
         '.from_general_and_domain("FacebookAI/roberta-base", "allenai/biomed_roberta_base")'
