@@ -17,8 +17,8 @@ from hf_memaug.runs.lora import check_lora
 from hf_memaug.runs.methods import ERM, Chosen, all_methods, check_method, check_variants, chosen
 from hf_memaug.runs.settings import option_name, trainer_settings
 from hf_memaug.runs.splits import check_splits, split_rows
-from hf_memaug.runs.tasks import check_task, kind_of
-from hf_memaug.runs.training import GUARD_ROWS
+from hf_memaug.runs.tasks import TASKS, check_task, kind_of
+from hf_memaug.runs.training import GUARD_ROWS, ensembles
 from hf_memaug_cli.options import CompareOptions
 
 # How a method adapts to rows of the target, by whether it trains.
@@ -103,6 +103,12 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
             )
     if options.metric == "auroc":
         running.check_two_classes(splits)
+    size = getattr(options, "ensemble_seeds", None)
+    if size is not None and (not 2 <= size <= len(seeds) or shots is not None or kind in TASKS):
+        raise UsageError(
+            f"`--ensemble-seeds` is {size}. Use 2 to {len(seeds)}, the number of `--seeds`. It needs rows with one "
+            "class each, and does not support `--shots`."
+        )
     jobs = _plan(options, several, targets, seeds, source, settings, start)
     extra = max(job.protocol.get("extra_steps", 0) for job in jobs)
     if extra:
@@ -118,7 +124,8 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         display.text(f"Prompted: {', '.join(prompted)}. Not prompted, with a new head: {others}.")
 
     def tables(folder, records) -> list[dict]:
-        found = running.result_rows(records, data.data_name(source["data"]), options.metric, options.task)
+        more = ensembles(folder.path, records, size) if size else []
+        found = running.result_rows([*records, *more], data.data_name(source["data"]), options.metric, options.task)
         selection = "Models are selected on dev rows of the domains trained on, never on the target."
         if source.get("dev_split") is not None:
             selection = f"Models are selected on {source['dev_split']} and scored on {source['test_split']}."

@@ -65,6 +65,20 @@ def auroc(scores: Any, references: Any) -> float:
     return float(roc_auc_score(references, as_numpy(scores)))
 
 
+def class_scores(logits: np.ndarray, references: np.ndarray) -> dict[str, float]:
+    """`accuracy`, `f1` (macro-F1), `mcc`, and with two labels that both occur `auroc`; of logits `(rows, labels)`."""
+    predicted, num_labels = logits.argmax(axis=-1), logits.shape[-1]
+    found = {
+        "accuracy": accuracy(predicted, references),
+        # Over all labels, also where one is missing from a small domain.
+        "f1": macro_f1(predicted, references, labels=range(num_labels)),
+        "mcc": matthews_correlation(predicted, references),
+    }
+    if num_labels == 2 and len(np.unique(references)) == 2 and np.isfinite(logits).all():
+        found["auroc"] = auroc(logits[:, 1] - logits[:, 0], references)
+    return found
+
+
 def r2(predictions: Any, references: Any) -> float:
     """Coefficient of determination of numbers, 1 at best; 0 where all references are equal."""
     predictions, references = as_numpy(predictions), as_numpy(references)

@@ -97,7 +97,8 @@ def turns_of(one: Chosen, train: DomainDataset) -> int:
 
 def _train_arguments(job: Job, one: Chosen, train: DomainDataset, given: dict[str, Any]) -> dict[str, Any]:
     """Every run is scored equally often."""
-    protocol, chooses_itself = job.protocol, ALGORITHMS[one.algorithm].chooses_by_evaluation
+    protocol = job.protocol
+    is_last = ALGORITHMS[one.algorithm].chooses_by_evaluation or given.get("weight_averaging") is not None
     batch = max(1, given.get("per_device_train_batch_size", 8) * given.get("gradient_accumulation_steps", 1))
     steps = given.pop("max_steps", -1)
     if steps == -1:
@@ -109,7 +110,7 @@ def _train_arguments(job: Job, one: Chosen, train: DomainDataset, given: dict[st
     if one.method.needs_shots:
         # There is nothing to select: the last step counts.
         return {**fixed, "eval_strategy": "no", "save_strategy": "no"}
-    return {**fixed, **_evaluated(every, None if chooses_itself else protocol["metric"])}
+    return {**fixed, **_evaluated(every, None if is_last else protocol["metric"])}
 
 
 def _sweep_arguments(job: Job, one: Chosen, train: DomainDataset, given: dict[str, Any]) -> dict[str, Any]:

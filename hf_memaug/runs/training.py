@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy.special import softmax
 from transformers import PrinterCallback, TrainerCallback, set_seed
 
 from hf_memaug.data import DomainDataset
+from hf_memaug.evaluation.scores import class_scores
 from hf_memaug.runs.arguments import seed_of, split_settings, training_arguments
 from hf_memaug.runs.building import Parts, build_model, parameter_counts, processor_of
 from hf_memaug.runs.cards import DEV_SCORES, keep_checkpoint
@@ -23,10 +26,13 @@ from hf_memaug.runs.splits import prepared, split_for_sweep, split_rows
 from hf_memaug.runs.sweeps import Recorder
 from hf_memaug.runs.tasks import PLAIN_TASKS, REPLIES, TASKS, kind_of, trainer_of
 from hf_memaug.training import BilevelTrainer
+from hf_memaug.training.domain_trainer import first_of
 from hf_memaug.training.resuming import last_complete_checkpoint
 
 # The scores of a domain; only those that the trainer logs are kept.
 METRICS = ("accuracy", "f1", "mcc", "auroc", "exact_match", "macro_f1", "micro_f1", "r2", "pearson")
+# In the folder of a job: the logits of the test rows.
+ANSWERS_FILE = "answers.npz"
 # The most rows that protect the old domains of a writable memory.
 GUARD_ROWS = 500
 
@@ -81,7 +87,8 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     if adapters is not None:
         adapters.merge_and_unload()
     steps.say({"event": "scoring"})
-    record = recorder.result() if recorder is not None else _scored(job, trainer, ready)
+    answers = None if kind_of(train) in TASKS else folder / ANSWERS_FILE
+    record = recorder.result() if recorder is not None else _scored(job, trainer, ready, answers)
     record |= {**counts, "checkpoint": None}
     if job.keep != "none":
         sources = (parts["dev"] if job.start else train).domains
@@ -131,28 +138,52 @@ def _write(model, job: Job, parts: Mapping[str, DomainDataset], processor) -> No
     )
 
 
-def _scored(job: Job, trainer, ready: Mapping[str, Any]) -> dict[str, Any]:
+def _scored(job: Job, trainer, ready: Mapping[str, Any], keep: Path | None) -> dict[str, Any]:
     """The scores of the selected weights."""
     scores, metric = scores_of(trainer, ready["dev"]), job.protocol["metric"]
     record: dict[str, Any] = {"validation": sum(score[metric] for score in scores.values()) / len(scores)}
     if job.source.get("dev_split") is not None:
-        record[DEV_SCORES], scores = scores, scores_of(trainer, ready["test"])
+        record[DEV_SCORES], scores = scores, scores_of(trainer, ready["test"], keep)
     elif "test" in ready:
-        scores = {**scores, **scores_of(trainer, ready["test"])}
+        scores = {**scores, **scores_of(trainer, ready["test"], keep)}
     best = trainer.state.best_global_step
     settings = {**job.settings, "steps": trainer.state.global_step, **({"best_step": best} if best else {})}
     return {**record, "scores": scores, "settings": settings}
 
 
-def scores_of(trainer, rows: DomainDataset) -> dict[str, dict[str, float]]:
-    """The scores of each domain, in points."""
-    found = trainer.predict(rows).metrics
+def scores_of(trainer, rows: DomainDataset, keep: Path | None = None) -> dict[str, dict[str, float]]:
+    """The scores of each domain, in points. `keep`: a file for the answers, from which ensembles are scored."""
+    answers = trainer.predict(rows)
+    logits, found = first_of(answers.predictions), answers.metrics
+    if keep is not None and trainer.is_world_process_zero():
+        np.savez_compressed(keep, logits=logits, labels=answers.label_ids, domains=np.array(rows["domain"]))
     return {
         domain: {
             metric: 100 * found[f"test_{domain}_{metric}"] for metric in METRICS if f"test_{domain}_{metric}" in found
         }
         for domain in rows.domains
     }
+
+
+def ensembles(run: Path, records: Sequence[Mapping[str, Any]], size: int) -> list[dict[str, Any]]:
+    """Records of the mean answers: of a method and target, of the first `size` seeds, of the next, and so on."""
+    groups: dict[tuple, list] = {}
+    for record in sorted(records, key=lambda record: record["job"]["seed"]):
+        groups.setdefault((record["job"]["method"], record["job"]["target"]), []).append(record)
+    found = []
+    for (method, target), several in groups.items():
+        for number in range(len(several) // size):
+            members = several[number * size : (number + 1) * size]
+            files = [np.load(job_folder(run, one["name"]) / ANSWERS_FILE) for one in members]
+            answers = np.mean([softmax(one["logits"].astype(float), axis=-1) for one in files], axis=0)
+            labels, domains = files[0]["labels"], files[0]["domains"]
+            scores = {}
+            for name in dict.fromkeys(domains.tolist()):
+                of_domain = class_scores(np.log(answers[domains == name]), labels[domains == name])
+                scores[name] = {metric: 100 * value for metric, value in of_domain.items()}
+            job = {**members[0]["job"], "method": f"{method}×{size}", "seed": number, "target": target}
+            found.append({**members[0], "job": job, "scores": scores})
+    return found
 
 
 def keep_facts(trainer, folder: Path, rows: Sequence[DomainDataset], max_length: int | None) -> None:

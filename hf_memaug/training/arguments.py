@@ -55,6 +55,24 @@ class DomainTrainingArguments(TrainingArguments):
     early_stopping_patience: int | None = _option(
         None, "Evaluations in a row without a better score after which the training stops (default: never)."
     )
+    weight_averaging: float | None = _option(
+        None,
+        "End with the mean of the weights of all steps from this share of the steps on, such as 0.4. "
+        "Choose a constant learning rate with it.",
+    )
+    weight_averaging_decay: float = _option(
+        1.0, "Below 1, `weight_averaging` takes a moving mean: each step keeps this share of it, such as 0.999."
+    )
+    rdrop_weight: float = _option(
+        0.0,
+        "R-Drop's alpha: each batch is read twice, with other dropout, and the two answers should agree. "
+        "Costs a second pass.",
+    )
+    embedding_perturbation: float = _option(
+        0.0,
+        "Each batch is read again with its embeddings moved by this length, each row's to where its loss rises most "
+        "(FGM). Costs a second pass.",
+    )
     cuda_graphs: bool = _option(
         False,
         "Whether to record forward and backward pass as CUDA graphs, one for each multiple of 32 tokens. "
@@ -67,6 +85,7 @@ class DomainTrainingArguments(TrainingArguments):
             raise ValueError('`algorithm="mil"` is a trainer of its own: use `BilevelTrainer`, without `algorithm`.')
         _one_of("`algorithm`", self.algorithm, ALGORITHMS)
         sizes = ("penalty_weight", "penalty_anneal_steps", "discriminator_hidden_size", "guard_rows")
+        sizes += ("rdrop_weight", "embedding_perturbation")
         for name in ("learning_rate", "memory_learning_rate", "discriminator_learning_rate", *sizes):
             value = getattr(self, name)
             if value is not None and not 0 <= value < math.inf:
@@ -96,6 +115,7 @@ class DomainTrainingArguments(TrainingArguments):
                 "`balanced_batches`: set `balanced_batches=False`, or leave the strategy out."
             )
         algorithm.check(self)
+        self._check_averaging()
         patience = self.early_stopping_patience
         if patience is not None and (patience < 1 or not self.load_best_model_at_end):
             raise ValueError(f"`early_stopping_patience` is {patience}: use 1 or more, and `load_best_model_at_end`.")
@@ -104,20 +124,37 @@ class DomainTrainingArguments(TrainingArguments):
         if self.fp16 and self.device.type == "cpu":
             raise ValueError("`fp16=True` needs a GPU, and there is a CPU. Leave it out.")
 
+    def _check_averaging(self):
+        for name in ("weight_averaging", "weight_averaging_decay"):
+            if not 0 <= (getattr(self, name) or 0) <= 1:
+                raise ValueError(f"`{name}` is {getattr(self, name)}; it must be between 0 and 1.")
+        if self.weight_averaging is not None:
+            chooses = ALGORITHMS[self.algorithm].chooses_by_evaluation
+            _refuse(
+                "`weight_averaging`",
+                {
+                    f'`algorithm="{self.algorithm}"` chooses the weights': chooses,
+                    "`load_best_model_at_end` is set": self.load_best_model_at_end,
+                    "`fsdp` or `deepspeed` divides the weights": bool(self.fsdp) or self.deepspeed is not None,
+                },
+            )
+        elif self.weight_averaging_decay != 1:
+            raise ValueError("`weight_averaging_decay` needs `weight_averaging`, the share of steps to begin at.")
+
     def _check_cuda_graphs(self):
-        reasons = {
-            f'`algorithm="{self.algorithm}"` does other things at each step': (
-                not ALGORITHMS[self.algorithm].can_be_graphed
-            ),
-            "there is no CUDA device": self.device.type != "cuda",
-            "`gradient_accumulation_steps` is not 1": self.gradient_accumulation_steps != 1,
-            "there are several processes": self.world_size > 1,
-            "`fp16` is set (`bf16` can be)": self.fp16,
-            "`gradient_checkpointing` is set": self.gradient_checkpointing,
-        }
-        for reason, holds in reasons.items():
-            if holds:
-                raise ValueError(f"`cuda_graphs=True` is not supported: {reason}. Leave it out, or change that.")
+        does_more = not ALGORITHMS[self.algorithm].can_be_graphed
+        _refuse(
+            "`cuda_graphs=True`",
+            {
+                "`rdrop_weight` or `embedding_perturbation` is set": self.rdrop_weight or self.embedding_perturbation,
+                f'`algorithm="{self.algorithm}"` does other things at each step': does_more,
+                "there is no CUDA device": self.device.type != "cuda",
+                "`gradient_accumulation_steps` is not 1": self.gradient_accumulation_steps != 1,
+                "there are several processes": self.world_size > 1,
+                "`fp16` is set (`bf16` can be)": self.fp16,
+                "`gradient_checkpointing` is set": self.gradient_checkpointing,
+            },
+        )
 
 
 @dataclass
@@ -155,8 +192,9 @@ class BilevelTrainingArguments(DomainTrainingArguments):
         for name, reason in (fixed | exact if self.hypergradient == "exact" else fixed).items():
             if getattr(self, name):
                 raise ValueError(f"`{name}` is not supported: {reason}. Leave it out.")
-        if self.class_weights is not None:
-            raise ValueError("`class_weights` is not supported by `BilevelTrainer`. Leave it out.")
+        for name in ("class_weights", "weight_averaging", "rdrop_weight", "embedding_perturbation"):
+            if getattr(self, name):
+                raise ValueError(f"`{name}` is not supported by `BilevelTrainer`. Leave it out.")
 
     @property
     def meta_steps(self) -> int:
@@ -246,6 +284,12 @@ def _check_number(what: str, value, default, limits: Limits) -> None:
         raise ValueError(
             f"{what} is {value!r}; it must be {'a whole number' if whole else 'a number'}, {limits}{example}."
         )
+
+
+def _refuse(argument: str, reasons: dict[str, Any]) -> None:
+    reason = next((reason for reason, holds in reasons.items() if holds), None)
+    if reason:
+        raise ValueError(f"{argument} is not supported: {reason}. Leave one of them out.")
 
 
 def _one_of(what: str, value, allowed) -> None:

@@ -5,6 +5,7 @@ import copy
 import os
 
 import torch
+from torch.optim.swa_utils import update_bn
 from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.trainer import DEFAULT_CALLBACKS
 
@@ -143,7 +144,10 @@ class AlgorithmCallback(TrainerCallback):
 
     def on_optimizer_step(self, args, state, control, **kwargs):
         self.trainer.algorithm.zero_grad()
-        self.trainer.algorithm.after_step(self.trainer.model, is_last=state.global_step + 1 >= state.max_steps)
+        step = state.global_step + 1
+        self.trainer.algorithm.after_step(self.trainer.model, is_last=step >= state.max_steps)
+        if args.weight_averaging is not None and step > args.weight_averaging * state.max_steps:
+            self.trainer.mean_weights.add_model(self.trainer.model, args.weight_averaging_decay)
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         trainer, algorithm = self.trainer, self.trainer.algorithm
@@ -155,7 +159,25 @@ class AlgorithmCallback(TrainerCallback):
             algorithm.after_evaluation(metrics)
 
     def on_train_end(self, args, state, control, **kwargs):
-        self.trainer.algorithm.after_training(self.trainer.model)
+        trainer = self.trainer
+        trainer.algorithm.after_training(trainer.model)
+        if trainer.mean_weights.count:
+            trainer.model.load_state_dict(trainer.mean_weights.values)
+            # The statistics of batch norms, for weights that no step has had.
+            update_bn(map(trainer._prepare_inputs, trainer.get_train_dataloader()), _ReadsBatches(trainer.model))
+            for memory in modules_with_pending_rows(trainer.model):
+                memory.set_pending([])
+
+
+class _ReadsBatches(torch.nn.Module):
+    """A model whose one argument is a batch."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: dict):
+        return self.model(**{name: value for name, value in batch.items() if name != "domain_ids"})
 
 
 def trainer_of_phase(kind: type, whole, args, without: tuple[type, ...] = (), **kwargs):

@@ -16,6 +16,7 @@ from hf_memaug.data.general_cache import GeneralStatesCollator, cached_parts
 from hf_memaug.modeling.modeling_utils import positions_of
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.collation import domains_of
+from hf_memaug.training.forward_pass import embeddings_of
 
 # How many rows of a dataset that is not in memory are checked.
 FIRST_ROWS = 10_000
@@ -98,6 +99,22 @@ def check_padding_side(model: torch.nn.Module, tokenizer) -> None:
             "`processing_class` pads on the left, but the model reads the first token. Set "
             '`tokenizer.padding_side = "right"`.'
         )
+
+
+def check_other_passes(args, model: Any) -> None:
+    """Refuses passes that would do nothing, or that a memory would be written by."""
+    name = "rdrop_weight" if args.rdrop_weight else "embedding_perturbation"
+    reason = None
+    if not getattr(args, name):
+        return
+    if any(hasattr(type(one), "set_pending") for one in model.modules()):
+        reason = "it would write each row twice to the real memory"
+    elif args.rdrop_weight and not any(isinstance(one, torch.nn.Dropout) and one.p for one in model.modules()):
+        reason = f"it compares two passes with other dropout, and `{type(model).__name__}` has none"
+    elif args.embedding_perturbation and embeddings_of(model) is None:
+        reason = f"`{type(model).__name__}` has no `get_input_embeddings`"
+    if reason:
+        raise ValueError(f"`{name}` is not supported: {reason}. Leave it out.")
 
 
 # Labels

@@ -17,11 +17,12 @@ from hf_memaug.data.messages import listed
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
 from hf_memaug.data.spans import IGNORED
 from hf_memaug.evaluation.checks import score_numbers
-from hf_memaug.evaluation.scores import accuracy, auroc, macro_f1, matthews_correlation, micro_f1, pearson, r2
+from hf_memaug.evaluation.scores import accuracy, class_scores, macro_f1, micro_f1, pearson, r2
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
 from hf_memaug.registry import row_name
 from hf_memaug.training import checks
 from hf_memaug.training.algorithms import ALGORITHMS
+from hf_memaug.training.algorithms.weights import MeanWeights
 from hf_memaug.training.arguments import DomainTrainingArguments, checked_arguments
 from hf_memaug.training.base_trainer import BaseTrainer
 from hf_memaug.training.callbacks import AlgorithmCallback, RunGuard, modules_with_pending_rows
@@ -138,6 +139,8 @@ class DomainTrainer(BaseTrainer):
         if args.class_weights is not None and train_dataset is not None:
             weights = class_weights(args.class_weights, train_dataset, self.model.config.num_labels)
             self.class_weights = weights.to(args.device)
+        self.mean_weights = MeanWeights()
+        checks.check_other_passes(args, self.model)
         self.add_callback(AlgorithmCallback(self))
         self._graphed_loss = GraphedFunction(self._loss_and_gradients)
         # Of the last forward pass, where `loss` is more than that.
@@ -273,11 +276,13 @@ class DomainTrainer(BaseTrainer):
     def method_state(self) -> dict:
         state = self.algorithm.state_dict()
         found = {"algorithm": self.args.algorithm, "domains": self.domains, "algorithm_state": state}
+        found["mean_weights"] = vars(self.mean_weights)
         return {**found, "without_improvement": [one.early_stopping_patience_counter for one in self._early_stopping]}
 
     def load_method_state(self, state: dict) -> None:
         checks.check_resumable(state, self.args.algorithm, self.domains)
         self.algorithm.load_state_dict(state["algorithm_state"])
+        self.mean_weights = MeanWeights(**state.get("mean_weights", {}))
         # `Trainer` (5.22) would restore its own control too, which may say to stop.
         for one, count in zip(self._early_stopping, state.get("without_improvement", ()), strict=False):
             one.early_stopping_patience_counter = count
@@ -351,16 +356,7 @@ class DomainTrainer(BaseTrainer):
             raise ValueError(f"`eval_dataset` has {np.sum(~kept)} rows labelled {IGNORED}. Remove them.")
         if self.model.config.is_encoder_decoder:
             return {"accuracy": accuracy(logits if logits.ndim == 1 else logits.argmax(axis=-1), labels)}
-        predicted, num_labels = logits.argmax(axis=-1), logits.shape[-1]
-        found = {
-            "accuracy": accuracy(predicted, labels),
-            # Over all labels, also where one is missing from a small domain.
-            "f1": macro_f1(predicted, labels, labels=range(num_labels)),
-            "mcc": matthews_correlation(predicted, labels),
-        }
-        if num_labels == 2 and len(np.unique(labels)) == 2 and np.isfinite(logits).all():
-            found["auroc"] = auroc(logits[:, 1] - logits[:, 0], labels)
-        return found
+        return class_scores(logits, labels)
 
 
 def first_of(predictions: Any) -> Any:

@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """The forward pass of a training step, with what an algorithm wants to see of it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +11,7 @@ from torch import nn
 from torch.func import functional_call
 from torch.nn import functional as F
 
+from hf_memaug.data.spans import IGNORED
 from hf_memaug.modeling.modeling_utils import pool_tokens, reads_last_token, timm_width
 
 
@@ -82,6 +83,22 @@ class ForwardPass:
 
     def __call__(self, inputs: dict, domain_ids: torch.Tensor, weights: dict | None = None) -> DomainBatch:
         """With `weights`, as if these were the model's parameters of the same names."""
+        args = self.trainer.args
+        with ExitStack() as stack:
+            embeddings = stack.enter_context(watched_embeddings(self.model)) if args.embedding_perturbation else []
+            batch = self.once(inputs, domain_ids, weights)
+        if args.embedding_perturbation:
+            # FGM (Miyato et al., 2017): r = ε g / |g|.
+            gradients = torch.autograd.grad(batch.task_loss, embeddings, retain_graph=True)
+            moves = [F.normalize(one.flatten(1), dim=1).view_as(one) for one in gradients]
+            with watched_embeddings(self.model, [args.embedding_perturbation * one for one in moves]):
+                batch.task_loss = (batch.task_loss + self.once(inputs, domain_ids, weights).task_loss) / 2
+        if args.rdrop_weight:
+            again = self.once(inputs, domain_ids, weights)
+            batch.task_loss = (batch.task_loss + again.task_loss + args.rdrop_weight * disagreement(batch, again)) / 2
+        return batch
+
+    def once(self, inputs: dict, domain_ids: torch.Tensor, weights: dict | None = None) -> DomainBatch:
         with ExitStack() as stack:
             algorithm = self.trainer.algorithm
             features = stack.enter_context(watched_features(self.model)) if algorithm.needs_features else []
@@ -121,6 +138,40 @@ class ForwardPass:
     def averaged(self, gradient: torch.Tensor) -> torch.Tensor:
         """A gradient's mean over the processes."""
         return self.trainer.accelerator.reduce(gradient, reduction="mean")
+
+
+def disagreement(batch: DomainBatch, again: DomainBatch) -> torch.Tensor:
+    """R-Drop (Liang et al., 2021, Eq. 2): the mean of the two KL divergences between two answers to a batch."""
+    labels = batch.labels
+    if labels is None or labels.is_floating_point() or batch.logits.shape[:-1] != labels.shape:
+        raise ValueError("`rdrop_weight` needs a class for each row or token. Leave it out.")
+    first, second = (one.logits[labels != IGNORED].float().log_softmax(dim=-1) for one in (batch, again))
+    return ((first.exp() - second.exp()) * (first - second)).sum(dim=-1).mean() / 2
+
+
+def embeddings_of(model: Any) -> Any:
+    """What turns tokens or patches into vectors, or None."""
+    try:
+        return model.get_input_embeddings()
+    except (AttributeError, NotImplementedError):
+        return None
+
+
+@contextmanager
+def watched_embeddings(model: Any, moves: Sequence[torch.Tensor] = ()):
+    """A list of the embeddings that a forward pass of `model` computes; they are moved by `moves`."""
+    found: list[torch.Tensor] = []
+
+    def hook(module, inputs, output):
+        # Those of a frozen encoder have no graph of their own.
+        found.append(output if output.requires_grad else output.detach().requires_grad_())
+        return output + moves[len(found) - 1] if moves else found[-1]
+
+    handle = embeddings_of(model).register_forward_hook(hook)
+    try:
+        yield found
+    finally:
+        handle.remove()
 
 
 def learners(model: nn.Module) -> dict[str, nn.Parameter]:

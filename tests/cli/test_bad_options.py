@@ -30,6 +30,7 @@ compare --seeds 1,x | `--seeds` is 1,x
 compare --seeds 0 | `--seeds` is 0
 compare --seeds -1 | `--seeds` is -1. Use 1 or more
 compare --seeds 1,99999999999 | `--seeds` is 1,99999999999
+compare --ensemble-seeds 4 | `--ensemble-seeds` is 4. Use 2 to 3, the number of `--seeds`.
 compare --shots x | `--shots` is 'x'
 compare --shots 0 | `--shots` is for write and finetune
 compare --baseline mil | `--baseline` is 'mil'

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 
+from hf_memaug.evaluation import macro_f1
 from hf_memaug.training import last_complete_checkpoint
 
 
@@ -77,11 +78,16 @@ def test_several_methods_on_a_csv(command, columns, backbones, quick, memory, no
     assert memory_file["kind"] == "slots" and set(memory_file["by_domain"]) == {"books", "phones", "films"}
     assert sum(memory_file["by_domain"]["films"]) == pytest.approx(1, abs=1e-3)
 
-    # The same command again: nothing is done twice.
+    # The same command again: nothing is done twice. The seeds' answers can be averaged then, too.
     before = (folder / "runs.jsonl").read_bytes()
     with no_report():
-        code, out, _ = command(*words, *meta, *quick, *memory)
+        code, out, _ = command(*words, *meta, *quick, *memory, "--ensemble-seeds", 2)
     assert code == 0 and "8 of 8 jobs are already done" in out and (folder / "runs.jsonl").read_bytes() == before
+    first, second = (np.load(folder / f"jobs/mil-films-seed{seed}/answers.npz") for seed in (0, 1))
+    shares = [np.exp(one["logits"]) / np.exp(one["logits"]).sum(axis=-1, keepdims=True) for one in (first, second)]
+    expected = 100 * macro_f1(sum(shares).argmax(axis=-1), first["labels"], labels=(0, 1))
+    rows = json.loads((folder / "results.json").read_text())["rows"]
+    assert [row["value"] for row in rows if row["method"] == "mil×2"] == [pytest.approx(expected, abs=1e-3)]
 
 
 def test_the_recipe_of_a_run_gives_the_same_jobs(command, columns, quick, memory, tmp_path):

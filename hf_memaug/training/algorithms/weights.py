@@ -70,8 +70,8 @@ class SWAD(ERM):
     def __init__(self, arguments, domains: list[str], feature_size: int | None):
         super().__init__(arguments, domains, feature_size)
         # The mean weights since the last evaluation, those of the last evaluations, and those from `t_s` on.
-        self.segment, self.average = _Mean(), _Mean()
-        self.waiting: list[tuple[float, _Mean]] = []
+        self.segment, self.average = MeanWeights(), MeanWeights()
+        self.waiting: list[tuple[float, MeanWeights]] = []
         self.limit: float | None = None
         self.is_over = False
 
@@ -87,7 +87,7 @@ class SWAD(ERM):
 
     def after_step(self, model: nn.Module, is_last: bool) -> None:
         if not self.is_over:
-            self.segment.add(model.state_dict(), records=_records(model))
+            self.segment.add_model(model)
 
     def after_evaluation(self, metrics: dict[str, float]) -> None:
         if "eval_loss" not in metrics:
@@ -96,7 +96,7 @@ class SWAD(ERM):
             return
         loss = metrics["eval_loss"]
         self.waiting.append((loss, self.segment))
-        self.segment = _Mean()
+        self.segment = MeanWeights()
         losses = [loss for loss, _ in self.waiting]
         if self.limit is None:
             first = losses[-self.start_patience :]
@@ -134,22 +134,28 @@ class SWAD(ERM):
         }
 
     def set_extra_state(self, state: dict) -> None:
-        self.segment, self.average = _Mean(**state["segment"]), _Mean(**state["average"])
-        self.waiting = [(loss, _Mean(**segment)) for loss, segment in state["waiting"]]
+        self.segment, self.average = MeanWeights(**state["segment"]), MeanWeights(**state["average"])
+        self.waiting = [(loss, MeanWeights(**segment)) for loss, segment in state["waiting"]]
         self.limit, self.is_over = state["limit"], state["is_over"]
 
 
 @dataclass
-class _Mean:
+class MeanWeights:
     """A mean of weights, and what has none as it was last: whole numbers, and the `records`, by their names."""
 
     values: State = field(default_factory=dict)
     count: int = 0
     records: tuple[str, ...] = ()
 
+    def add_model(self, model: nn.Module, decay: float = 1.0) -> None:
+        self.add(model.state_dict(), records=_records(model), decay=decay)
+
     @torch.no_grad()
-    def add(self, values: State, count: int = 1, records: tuple[str, ...] = ()) -> None:
-        """`values` count as much as `count` of what the mean is over."""
+    def add(self, values: State, count: int = 1, records: tuple[str, ...] = (), decay: float = 1.0) -> None:
+        """
+        `values` count as much as `count` of what the mean is over. With a `decay` below 1, they count `1 - decay` of
+        the whole at least, which makes the mean a moving one.
+        """
         if not count:
             return
         self.count += count
@@ -160,11 +166,11 @@ class _Mean:
         # Whole numbers: how many batches a norm has seen, for one.
         numbers = [name for name, mine in self.values.items() if mine.is_floating_point() and name not in records]
         mine, given = ([of[name] for name in numbers] for of in (self.values, values))
-        torch._foreach_lerp_(mine, given, count / self.count)
+        torch._foreach_lerp_(mine, given, max(count / self.count, 1 - decay))
         for name in self.values.keys() - set(numbers):
             self.values[name].copy_(values[name])
 
-    def join(self, other: "_Mean") -> None:
+    def join(self, other: "MeanWeights") -> None:
         self.add(other.values, other.count, other.records)
 
 
