@@ -8,6 +8,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import patch_environment
+
 from hf_memaug.data import DomainDataset
 from hf_memaug.files import differing, readable_error, write_atomically
 from hf_memaug.inference.checkpoints import read_config
@@ -17,7 +19,7 @@ from hf_memaug.runs.display import Display
 from hf_memaug.runs.errors import OK, DataRefused, Interrupted, UsageError
 from hf_memaug.runs.folder import RunFolder
 from hf_memaug.runs.job import Job
-from hf_memaug.runs.progress import Steps, Stop, tensorboard_in
+from hf_memaug.runs.progress import Steps, Stop
 from hf_memaug.runs.settings import in_options, option_name, trainer_settings
 from hf_memaug.runs.small_models import SMALL, small_backbone
 
@@ -168,7 +170,7 @@ def _train(call, output: Path, of_model: dict[str, Any], model, tokenizer, train
     with (
         Stop() as stop,
         contextlib.closing(display),
-        tensorboard_in(output / "logs"),
+        patch_environment(TENSORBOARD_LOGGING_DIR=output / "logs"),
         open(output / "log.txt", "a", encoding="utf-8") as log,
     ):
         steps = Steps(lambda event: display.event(job, event), stop, output / "metrics.jsonl")

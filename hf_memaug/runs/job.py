@@ -20,9 +20,11 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import patch_environment
+
 from hf_memaug.files import readable_error, write_atomically
 from hf_memaug.runs.errors import CommandError, UsageError
-from hf_memaug.runs.progress import Say, Steps, Stop, end_with_the_parent, tensorboard_in
+from hf_memaug.runs.progress import Say, Steps, Stop, end_with_the_parent
 
 JOB_FILE = "job.json"
 # Stands for "no domain is left out" as a target, and for "all rows are of one domain" as a column.
@@ -141,7 +143,7 @@ def run_job(job: Job, run: Path, say: Say, stop: Stop) -> dict[str, Any]:
     if torch.cuda.is_available():
         torch.cuda.reset_peak_memory_stats()
     steps = Steps(say, stop, folder / "metrics.jsonl")
-    with tensorboard_in(folder / "logs"):
+    with patch_environment(TENSORBOARD_LOGGING_DIR=folder / "logs"):
         record = getattr(importlib.import_module(module), function)(job, run, steps)
     record |= {"seconds": round(steps.seconds, 2), "peak_memory_bytes": peak_memory()}
     return {"job": job.identity, "name": job.name, **record}

@@ -1,13 +1,12 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """What a job reports while it trains, and how it ends when it is asked to."""
 
-import contextlib
 import json
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -98,20 +97,6 @@ def phase_of(args) -> str:
     """`train`, or the folder of a part of a run: `meta_train`, `1-books`."""
     name = Path(args.output_dir).name
     return "train" if name == "run" else name
-
-
-@contextlib.contextmanager
-def tensorboard_in(folder: Path) -> Iterator[None]:
-    """The folder of TensorBoard's files, for trainers that run within."""
-    name = "TENSORBOARD_LOGGING_DIR"
-    before = os.environ.get(name)
-    os.environ[name] = str(folder)
-    try:
-        yield
-    finally:
-        os.environ.pop(name)
-        if before is not None:
-            os.environ[name] = before
 
 
 def end_with_the_parent() -> None:
