@@ -9,10 +9,10 @@ from typing import Any
 from hf_memaug.cli import running
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.data import DomainDataset
-from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.evaluation import DEFINITIONS, score_table
 from hf_memaug.evaluation.continual import LOWER_IS_BETTER
 from hf_memaug.files import file_name
+from hf_memaug.messages import did_you_mean, listed
 from hf_memaug.registry import FAMILIES
 from hf_memaug.reporting.results import write_results
 from hf_memaug.runs import rows as data

@@ -8,10 +8,10 @@ import textwrap
 from importlib.metadata import PackageNotFoundError, version
 
 from hf_memaug.cli.recipes import SET_BY_THE_COMMAND
+from hf_memaug.messages import did_you_mean
 from hf_memaug.registry import BACKBONES, FAMILIES
 from hf_memaug.runs.errors import UsageError
 from hf_memaug.runs.settings import TRAINERS, Setting, model_settings, settings_of, trainer_settings
-from hf_memaug.suggestions import of_these
 from hf_memaug_cli.options import DataOptions
 
 COLUMNS = "columns"
@@ -67,7 +67,7 @@ def list_options(call) -> int:
     name = call.arguments["name"]
     known = (COLUMNS, *TRAINERS, *FAMILIES, *BACKBONES)
     if name is not None and name not in known:
-        raise UsageError(f"`name` is {name!r}. {of_these(name, known)}")
+        raise UsageError(f"`name` is {name!r}. {did_you_mean(name, known, 'Choose ')}")
     if name is None:
         for one in known:
             names = " ".join(setting.option for setting in _listed(one, everything=False))

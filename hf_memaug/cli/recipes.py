@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from hf_memaug.messages import nearest
 from hf_memaug.runs.errors import UsageError
 from hf_memaug.runs.folder import PATHS
 from hf_memaug.runs.settings import Setting, option_name, settings_of
-from hf_memaug.suggestions import nearest
 from hf_memaug_cli.options import NOT_IN_RECIPE
 
 COMMAND, METHOD_SETTINGS = "command", "method_settings"

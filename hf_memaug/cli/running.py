@@ -7,8 +7,8 @@ from statistics import fmean
 from typing import Any
 
 from hf_memaug.data import DomainDataset
-from hf_memaug.data.messages import did_you_mean
 from hf_memaug.files import write_atomically
+from hf_memaug.messages import did_you_mean
 from hf_memaug.reporting.results import results_table, write_results
 from hf_memaug.runs import rows as data
 from hf_memaug.runs.arguments import training_arguments

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hf_memaug.data.messages import did_you_mean, table
 from hf_memaug.files import write_atomically
 from hf_memaug.inference import Prediction, Predictor, load_predictor
+from hf_memaug.messages import did_you_mean, table
 from hf_memaug.runs.errors import DataRefused, UsageError
 
 _INFERENCE = ("batch", "independent")

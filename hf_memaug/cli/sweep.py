@@ -7,8 +7,8 @@ from pathlib import Path
 
 from hf_memaug.cli.recipes import used_settings
 from hf_memaug.cli.running import check_options, make_job, run, targets_of, write_tables
-from hf_memaug.data.messages import did_you_mean
 from hf_memaug.files import file_name
+from hf_memaug.messages import did_you_mean
 from hf_memaug.runs import rows as data
 from hf_memaug.runs.display import Display
 from hf_memaug.runs.errors import UsageError

@@ -11,7 +11,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from transformers import BertConfig, PreTrainedConfig, RobertaConfig, ViTConfig
 
-from hf_memaug.suggestions import nearest
+from hf_memaug.messages import nearest
 
 # The encoders whose fields are checked against each other, and ours that inherit from them.
 ENCODERS = (BertConfig, RobertaConfig, ViTConfig)

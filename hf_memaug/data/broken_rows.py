@@ -7,7 +7,7 @@ from typing import Any
 
 from huggingface_hub.utils import tqdm
 
-from hf_memaug.data.messages import listed
+from hf_memaug.messages import listed
 
 logger = logging.getLogger(__name__)
 

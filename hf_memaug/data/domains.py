@@ -14,7 +14,7 @@ from typing import Any
 from huggingface_hub.utils import tqdm
 
 from hf_memaug.data.hashing import feed, image_bytes
-from hf_memaug.data.messages import did_you_mean, listed, some_rows
+from hf_memaug.messages import did_you_mean, listed, some_rows
 
 TOKENIZED_AT_ONCE = 256
 INPUT_COLUMNS = ("text", "text_pair", "tokens", "image", "graph")

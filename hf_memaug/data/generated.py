@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.graphs import Graph, degree_features, undirected_graph
-from hf_memaug.data.messages import did_you_mean
 from hf_memaug.data.readers import columns_of
 from hf_memaug.data.vocabulary import CUES, DEGREES, FILLER_WORDS, FILLERS, SAYINGS, SHARED, Vocabulary, vocabularies
+from hf_memaug.messages import did_you_mean
 
 # The share of labels that are wrong, of reviews and of graphs.
 NOISE, GRAPH_NOISE = 0.1, 0.05

@@ -18,8 +18,8 @@ from hf_memaug.data.broken_rows import check_column
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.labels import how_named, labels_of
 from hf_memaug.data.loading import load_domains
-from hf_memaug.data.messages import listed
 from hf_memaug.data.readers import json_rows, table_stem, table_suffix, visible
+from hf_memaug.messages import listed
 
 Graph = dict[str, list]
 _EDGE_COLUMNS = ("num_nodes", "edges", "node_labels")

@@ -13,7 +13,7 @@ import torch
 from hf_memaug.data.augmentation import SEED_COLUMN, augment_image
 from hf_memaug.data.broken_rows import check_column
 from hf_memaug.data.labels import how_named, labels_of
-from hf_memaug.data.messages import listed
+from hf_memaug.messages import listed
 
 
 def decode_image(image: Any):

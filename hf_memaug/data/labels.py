@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hf_memaug.data.messages import did_you_mean, listed, some_rows
+from hf_memaug.messages import did_you_mean, listed, some_rows
 
 # The names under which `Trainer` and `datasets` expect the class of a row.
 LABEL_COLUMNS = ("label", "labels", "label_ids")

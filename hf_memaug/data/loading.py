@@ -10,9 +10,9 @@ from typing import Any
 
 from hf_memaug.data.domains import INPUT_COLUMNS, DomainDataset
 from hf_memaug.data.labels import is_missing, resolve_labels
-from hf_memaug.data.messages import did_you_mean, listed, some_rows
 from hf_memaug.data.readers import Columns
 from hf_memaug.data.sources import ColumnNames, Piece, check_class_folders, check_split, find_pieces
+from hf_memaug.messages import did_you_mean, listed, some_rows
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from hf_memaug.data.broken_rows import check_column
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.graphs import Graph, undirected_graph
 from hf_memaug.data.loading import load_domains
-from hf_memaug.data.messages import did_you_mean
+from hf_memaug.messages import did_you_mean
 
 # For each feature its values, in order. One that is not among them counts as the last.
 ATOM_FEATURES: dict[str, tuple] = {

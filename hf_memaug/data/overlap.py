@@ -6,7 +6,7 @@ import unicodedata
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.hashing import feed, image_bytes
-from hf_memaug.data.messages import listed
+from hf_memaug.messages import listed
 
 
 class _Punctuation(dict):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from hf_memaug.data.messages import listed
+from hf_memaug.messages import listed
 
 # Longest first, so that the suffix of "a.jsonl.gz" is not taken to be ".gz".
 TABLE_SUFFIXES = (".jsonl.gz", ".json.gz", ".csv.gz", ".tsv.gz", ".jsonl", ".json", ".csv", ".tsv", ".parquet")

@@ -12,7 +12,6 @@ from typing import Any
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.labels import is_missing
-from hf_memaug.data.messages import did_you_mean, listed, some_rows
 from hf_memaug.data.readers import (
     Columns,
     columns_of,
@@ -23,6 +22,7 @@ from hf_memaug.data.readers import (
     table_suffix,
     visible,
 )
+from hf_memaug.messages import did_you_mean, listed, some_rows
 
 SPLIT_NAMES = ("train", "training", "dev", "val", "valid", "validation", "eval", "test", "testing")
 

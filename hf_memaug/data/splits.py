@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hf_memaug.data.domains import DomainDataset
-from hf_memaug.data.messages import did_you_mean, listed, table
 from hf_memaug.data.overlap import check_overlap, find_overlap, row_hashes
+from hf_memaug.messages import did_you_mean, listed, table
 
 logger = logging.getLogger(__name__)
 

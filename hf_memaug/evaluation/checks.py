@@ -1,12 +1,12 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Input checks shared by the evaluation functions: each error names the argument and the fix."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
-from hf_memaug.suggestions import nearest
+from hf_memaug.messages import did_you_mean
 
 
 def as_numpy(values: Any) -> np.ndarray:
@@ -58,10 +58,7 @@ def check_same_length(**arrays: Any) -> None:
             )
 
 
-def check_name(argument: str, name: Any, known: Iterable[str]) -> None:
+def check_name(argument: str, name: Any, known: Collection[str]) -> None:
     """Refuse a name that is not in `known`, listing the names and the nearest one."""
-    known = list(known)
     if name not in known:
-        near = nearest(name, known, cutoff=0.4)
-        hint = f" Did you mean {near!r}?" if near else ""
-        raise ValueError(f"`{argument}` {name!r} is not known: choose one of {known}.{hint}")
+        raise ValueError(f"`{argument}` {name!r} is not known. {did_you_mean(name, known, 'Choose ')}")

@@ -14,8 +14,8 @@ from transformers import AutoConfig, Cache, PreTrainedConfig
 from transformers.utils import ModelOutput, auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.checks import refuse_misspelt_fields
+from hf_memaug.messages import nearest
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
-from hf_memaug.suggestions import nearest
 
 # Arguments of `from_pretrained` that locate a checkpoint.
 WHERE = {"cache_dir", "force_download", "local_files_only", "proxies", "revision", "subfolder", "token"}

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hf_memaug.messages import nearest
 from hf_memaug.registry import FAMILIES, Family, Method
 from hf_memaug.runs.errors import UsageError
 from hf_memaug.runs.settings import Setting, graph_settings, model_settings, trainer_settings
 from hf_memaug.runs.tasks import NOT_FOR_TASKS, PLAIN_TASKS, QUESTIONS, TAGS, TASKS, in_words
-from hf_memaug.suggestions import nearest
 
 ERM, FINE_TUNING, FINETUNE = "erm", "fine-tuning", "finetune"
 _plain = functools.partial(Method, born="from_pretrained")

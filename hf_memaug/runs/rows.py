@@ -18,9 +18,9 @@ from huggingface_hub.utils import disable_progress_bars
 from hf_memaug import data
 from hf_memaug.data import DomainDataset
 from hf_memaug.data.graphs import holds_edges
-from hf_memaug.data.messages import did_you_mean, listed
 from hf_memaug.data.overlap import row_hashes
 from hf_memaug.data.sources import is_hub_name, load_from_hub
+from hf_memaug.messages import did_you_mean, listed
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.job import NONE
 from hf_memaug.runs.settings import in_options

@@ -16,9 +16,9 @@ from typing import Any, Union, get_args, get_origin
 from transformers.utils.auto_docstring import parse_docstring
 
 from hf_memaug.configuration.checks import choices_of
+from hf_memaug.messages import did_you_mean
 from hf_memaug.registry import BACKBONES, FAMILIES
 from hf_memaug.runs.errors import UsageError
-from hf_memaug.suggestions import of_these
 
 # The arguments of each trainer, as `module:class`.
 TRAINERS = {
@@ -65,24 +65,21 @@ class Setting:
 
     def convert(self, value: Any) -> Any:
         """`value`, from the command line or a recipe, in the type of the field."""
+        enums = (kind for kind in _members(self.hint) if isinstance(kind, type) and issubclass(kind, Enum))
+        choices = [one.value for kind in enums for one in kind] or choices_of(self.hint)
         try:
             found = _converted(value, self.hint)
+            if choices and found is not None and found not in choices:
+                raise ValueError
         except (ValueError, TypeError):
-            choices = [choice for choice in dict.fromkeys(choices_of(self.hint)) if choice is not None]
-            allowed = of_these(value, choices) if choices else f"It must be of type {self.type_name}."
+            names = [choice for choice in dict.fromkeys(choices) if choice is not None]
+            allowed = did_you_mean(value, names, "Choose ") if names else f"It must be of type {self.type_name}."
             raise UsageError(f"`{self.option}` is {value!r}. {allowed}") from None
-        self._check(found)
-        return found
-
-    def _check(self, value: Any) -> None:
-        enums = (kind for kind in _members(self.hint) if isinstance(kind, type) and issubclass(kind, Enum))
-        choices = [one.value for kind in enums for one in kind]
-        if choices and value is not None and value not in choices:
-            raise UsageError(f"`{self.option}` is {value!r}. {of_these(value, choices)}")
         least, most = LEAST.get(self.name, -math.inf), MOST.get(self.name, math.inf)
-        if isinstance(value, (int, float)) and not least <= value <= most:
-            allowed = f"{least} or more" if value < least else f"{most} or less"
-            raise UsageError(f"`{self.option}` is {value}; it must be {allowed}.")
+        if isinstance(found, (int, float)) and not least <= found <= most:
+            allowed = f"{least} or more" if found < least else f"{most} or less"
+            raise UsageError(f"`{self.option}` is {found}; it must be {allowed}.")
+        return found
 
 
 def option_name(name: str) -> str:

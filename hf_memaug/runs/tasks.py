@@ -15,8 +15,8 @@ from functools import partial
 from typing import Any
 
 from hf_memaug.data import DomainDataset, load_domains, spans
-from hf_memaug.data.messages import did_you_mean, listed, some_rows
 from hf_memaug.iob2 import entities
+from hf_memaug.messages import did_you_mean, listed, some_rows
 from hf_memaug.runs.errors import UsageError
 
 CLASSES, TAGS, QUESTIONS, REPLIES = "classes", "tags", "questions", "replies"

@@ -9,7 +9,7 @@ from typing import Any
 
 from transformers import TrainingArguments
 
-from hf_memaug.suggestions import of_these
+from hf_memaug.messages import did_you_mean
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.algorithms.base import Limits
 from hf_memaug.training.continual import STRATEGIES
@@ -294,4 +294,4 @@ def _refuse(argument: str, reasons: dict[str, Any]) -> None:
 
 def _one_of(what: str, value, allowed) -> None:
     if value not in allowed:
-        raise ValueError(f"{what} is {value!r}. {of_these(value, list(allowed))}")
+        raise ValueError(f"{what} is {value!r}. {did_you_mean(value, allowed, 'Choose ')}")

@@ -13,7 +13,7 @@ from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.general_cache import GeneralStatesCollator, cached_parts
 from hf_memaug.data.graphs import GraphCollator
 from hf_memaug.data.images import ImageCollator, makes_pixel_values
-from hf_memaug.data.messages import listed
+from hf_memaug.messages import listed
 
 # Lengths that CUDA graphs are recorded for: few enough to record, near enough to waste little.
 GRAPH_LENGTHS = 32

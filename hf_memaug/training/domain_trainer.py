@@ -13,12 +13,12 @@ from torch.utils.data import DataLoader
 from transformers import EarlyStoppingCallback, EvalPrediction
 
 from hf_memaug.data.collators import DomainCollator
-from hf_memaug.data.messages import listed
 from hf_memaug.data.sampling import DomainAfterDomainSampler, DomainBalancedSampler, SeededRows, SeededRowsSampler
 from hf_memaug.data.spans import IGNORED
 from hf_memaug.evaluation.checks import score_numbers
 from hf_memaug.evaluation.scores import accuracy, class_scores, macro_f1, micro_f1, pearson, r2
 from hf_memaug.kernels.cuda_graphs import GraphedFunction
+from hf_memaug.messages import listed
 from hf_memaug.registry import row_name
 from hf_memaug.training import checks
 from hf_memaug.training.algorithms import ALGORITHMS

@@ -55,9 +55,7 @@ def test_an_option_of_the_commands_lists_the_choices(setting):
 def test_two_fields_of_one_name_have_the_choices_of_both():
     both = Setting("pooling", Literal["mean", "sum"] | Literal["auto", "mean"], None, "")
     assert [both.convert(word) for word in ("sum", "auto")] == ["sum", "auto"]
-    with pytest.raises(
-        UsageError, match="^`--pooling` is 'atuo'. Did you mean 'auto'. Choose 'mean', 'sum' or 'auto'.$"
-    ):
+    with pytest.raises(UsageError, match="^`--pooling` is 'atuo'. Did you mean 'auto'. Choose 'mean', 'sum', 'auto'.$"):
         both.convert("atuo")
     assert Setting("pooling", Literal["mean"] | None, None, "").convert("none") is None
 

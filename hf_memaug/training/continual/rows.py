@@ -7,7 +7,7 @@ from transformers.trainer_utils import IntervalStrategy
 from transformers.utils import logging
 
 from hf_memaug.data import DomainDataset, load_domains
-from hf_memaug.data.messages import did_you_mean, listed
+from hf_memaug.messages import did_you_mean, listed
 from hf_memaug.training.checks import check_labels
 from hf_memaug.training.collation import domains_of
 

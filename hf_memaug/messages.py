@@ -1,19 +1,27 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Wording shared by the errors of this package."""
 
+import difflib
 from collections.abc import Iterable, Sequence
 
-from hf_memaug.suggestions import nearest
+
+def nearest(name: object, allowed: Iterable[object], cutoff: float = 0.5) -> str | None:
+    """The closest match of `name` in `allowed`, if there is one."""
+    # difflib counts a letter of the wrong case as a miss.
+    by_lower = {str(choice).lower(): str(choice) for choice in reversed(list(allowed))}
+    near = difflib.get_close_matches(str(name).lower(), list(by_lower), n=1, cutoff=cutoff)
+    return by_lower[near[0]] if near else None
 
 
-def did_you_mean(name: object, choices: Iterable[str]) -> str:
-    """Says which names there are, nearest one first; ends an error about an unknown name."""
-    choices = [str(choice) for choice in choices]
+def did_you_mean(name: object, choices: Iterable[object], lead: str = "There are: ") -> str:
+    """Says which choices there are, after the closest match of `name`; ends an error about an unknown name."""
+    choices = list(choices)
     if not choices:
         return "There are none."
-    near = nearest(name, choices)
+    # Numbers are not compared by their digits.
+    near = nearest(name, choices) if isinstance(name, str) else None
     hint = f"Did you mean {near!r}? " if near else ""
-    return f"{hint}There are: {listed(choices)}."
+    return f"{hint}{lead}{listed(choices)}."
 
 
 def listed(names: Iterable[object], limit: int = 20) -> str:
