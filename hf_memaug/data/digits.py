@@ -65,10 +65,7 @@ def _digit_domains(
         raise ValueError(f"`domains` is {domains!r}; it must be 'rotated' or 'coloured'.")
     names = [str(angle) for angle in ANGLES] if domains == "rotated" else list(COLOUR_FLIPS)
     # Equal images would put one digit into two domains.
-    first: dict[bytes, int] = {}
-    for index, image in enumerate(images):
-        first.setdefault(image.tobytes(), index)
-    distinct = np.array(sorted(first.values()))
+    distinct = np.sort(np.unique(images, axis=0, return_index=True)[1])
     most = len(distinct) // len(names)
     count = most if rows_per_domain is None else rows_per_domain
     if not 1 <= count <= most:
