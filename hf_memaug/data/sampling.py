@@ -3,7 +3,7 @@
 
 import random
 from collections.abc import Iterator, Sequence
-from itertools import count, islice
+from itertools import count, cycle, islice
 
 import torch
 from torch.utils.data import Dataset, IterableDataset, Sampler, get_worker_info
@@ -202,7 +202,5 @@ def _endlessly(rows: list[int], generator: random.Random) -> Iterator[int]:
 
 def _in_turn(rows_of: dict[str, Iterator[int]], generator: random.Random) -> Iterator[int]:
     """One row of each domain, then again in the same order: any range of rows has the domains in equal shares."""
-    order = generator.sample(list(rows_of), len(rows_of))
-    while True:
-        for name in order:
-            yield next(rows_of[name])
+    for name in cycle(generator.sample(list(rows_of), len(rows_of))):
+        yield next(rows_of[name])
