@@ -58,9 +58,6 @@ class Record:
     def train_envs(self) -> list[str]:
         return [name for name in self.accuracy if name not in self.test_envs]
 
-    def to_json(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, allow_nan=False)
-
 
 def read_records(*paths: str | os.PathLike) -> list[Record]:
     """The records of files, or of every `records.jsonl` in folders. Fields of older versions are skipped."""
@@ -72,7 +69,8 @@ def read_records(*paths: str | os.PathLike) -> list[Record]:
 
 def write_records(path: str | os.PathLike, records: Iterable[Record]) -> None:
     """Replaces a file by these records, in one step."""
-    write_atomically(path, "".join(record.to_json() + "\n" for record in records))
+    lines = (json.dumps(asdict(record), ensure_ascii=False, allow_nan=False) for record in records)
+    write_atomically(path, "".join(line + "\n" for line in lines))
 
 
 @dataclass(frozen=True)
@@ -92,11 +90,6 @@ class Choice:
     def accuracy(self) -> float:
         """The reported score, from 0 to 1."""
         return self.record.accuracy[self.test_env]["in"]
-
-    @property
-    def row(self) -> tuple[str, str, str]:
-        """The row of a table it belongs to: data set, algorithm and model."""
-        return (self.record.dataset, self.record.algorithm, self.record.model)
 
 
 def choose(records: Iterable[Record], selection: str = "training") -> list[Choice]:
