@@ -2,8 +2,8 @@
 """The table of commands, and the function that runs them."""
 
 import dataclasses
-import importlib
 import inspect
+import pkgutil
 import re
 import shlex
 import sys
@@ -290,8 +290,7 @@ def _run(name: str, command: Command, line: str, given: dict, given_settings: di
 
     try:
         resolved = resolve(name, command.options, given, given_settings, command.settings())
-        module, _, function = command.run.partition(":")
-        run = getattr(importlib.import_module(f"hf_memaug.cli.{module}"), function)
+        run = pkgutil.resolve_name(f"hf_memaug.cli.{command.run}")
         line = without_folders(shlex.join(map(relative_path, shlex.split(line))))
         return run(Call(name, line, resolved, arguments)) or OK
     except CommandError as error:

@@ -14,6 +14,7 @@ import contextlib
 import importlib
 import json
 import os
+import pkgutil
 import sys
 import traceback
 from dataclasses import asdict, dataclass, field, fields
@@ -135,7 +136,6 @@ def run_job(job: Job, run: Path, say: Say, stop: Stop) -> dict[str, Any]:
 
     for module in job.imports:
         importlib.import_module(module)
-    module, _, function = KINDS[job.kind].partition(":")
     folder = job_folder(run, job.name)
     job.write(folder)
     logging.set_verbosity_error()
@@ -144,7 +144,7 @@ def run_job(job: Job, run: Path, say: Say, stop: Stop) -> dict[str, Any]:
         torch.cuda.reset_peak_memory_stats()
     steps = Steps(say, stop, folder / "metrics.jsonl")
     with patch_environment(TENSORBOARD_LOGGING_DIR=folder / "logs"):
-        record = getattr(importlib.import_module(module), function)(job, run, steps)
+        record = pkgutil.resolve_name(KINDS[job.kind])(job, run, steps)
     record |= {"seconds": round(steps.seconds, 2), "peak_memory_bytes": peak_memory()}
     return {"job": job.identity, "name": job.name, **record}
 

@@ -4,9 +4,9 @@
 import contextlib
 import dataclasses
 import functools
-import importlib
 import json
 import math
+import pkgutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
@@ -101,8 +101,7 @@ def in_options(said: str, names: Iterable[str] = (), **others: str) -> str:
 
 def arguments_class(trainer: str) -> type:
     """The class of a trainer's arguments."""
-    module, _, name = TRAINERS[trainer].partition(":")
-    return getattr(importlib.import_module(module), name)
+    return pkgutil.resolve_name(TRAINERS[trainer])
 
 
 @functools.cache
