@@ -9,7 +9,7 @@ from hf_memaug.data.splits import without_overlap
 from hf_memaug.runs.errors import UsageError
 from hf_memaug.runs.job import NONE
 from hf_memaug.runs.rows import kept_for_a_command, load, shuffled, told_as_options
-from hf_memaug.runs.tasks import TAGS, check_types, kind_of, prepare
+from hf_memaug.runs.tasks import TAGS, TASKS, check_types, kind_of
 
 # The options that name the rows to train on and the rows to score.
 OPTIONS = ("--split", "--test-split")
@@ -129,11 +129,17 @@ def halves(parts: Mapping[str, tuple[DomainDataset, DomainDataset]]) -> tuple[Do
 
 
 @told_as_options()
-def prepared(rows: DomainDataset, processor, max_length: int | None, model=None) -> DomainDataset:
-    """The rows as a trainer takes them. Raises an error for texts longer than the model has positions for."""
+def prepared(rows: DomainDataset, processor, max_length: int | None, model) -> DomainDataset:
+    """
+    The rows as a trainer takes them: texts as tokens, with the labels of their task. Raises an error for texts longer
+    than the model has positions for.
+    """
+    from transformers import PreTrainedTokenizerBase
+
     from hf_memaug.training.checks import check_positions, tokens_of
 
-    found = prepare(rows, processor, max_length)
-    if model is not None:
-        check_positions(model, tokens_of(found))
-    return found
+    if isinstance(processor, PreTrainedTokenizerBase):
+        task = TASKS.get(kind_of(rows))
+        rows = (DomainDataset.tokenize if task is None else task.prepare)(rows, processor, max_length)
+    check_positions(model, tokens_of(rows))
+    return rows

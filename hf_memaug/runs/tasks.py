@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from hf_memaug.data import DomainDataset, load_domains, spans
+from hf_memaug.data.readers import columns_of
 from hf_memaug.iob2 import entities
 from hf_memaug.messages import did_you_mean, listed, some_rows
 from hf_memaug.runs.errors import UsageError
@@ -129,7 +130,7 @@ def _prepare_texts(rows: DomainDataset, tokenizer, max_length: int | None, colum
 def _prepare_tags(rows: DomainDataset, tokenizer, max_length: int | None) -> DomainDataset:
     length = limit_of(tokenizer, max_length, spans.LONGEST_TAGGED)
     encoded = spans.tokenize_tags(rows, tokenizer, rows.label_names, length, column="tags")
-    return _dataset(encoded, rows["domain"], rows.label_names)
+    return DomainDataset({**columns_of(encoded), "domain": rows["domain"]}, rows.label_names)
 
 
 def _prepare_questions(rows: DomainDataset, tokenizer, max_length: int | None) -> DomainDataset:
@@ -140,15 +141,11 @@ def _prepare_questions(rows: DomainDataset, tokenizer, max_length: int | None) -
         # What the score needs, and no model takes.
         one |= {"context": asked[one["row"]]["context"], "references": asked[one["row"]]["answers"]["text"]}
     domains = rows["domain"]
-    return _dataset(features, [domains[one["row"]] for one in features], [])
+    return DomainDataset({**columns_of(features), "domain": [domains[one["row"]] for one in features]}, [])
 
 
 def limit_of(tokenizer, max_length: int | None, most: int) -> int:
     return max_length if max_length is not None else min(most, tokenizer.model_max_length)
-
-
-def _dataset(rows: Sequence[Mapping], domains: list[str], labels: Sequence[str]) -> DomainDataset:
-    return DomainDataset({**{name: [row[name] for row in rows] for name in rows[0]}, "domain": domains}, labels)
 
 
 def _entity_counts(rows: DomainDataset) -> dict[str, dict[str, int]]:
@@ -274,16 +271,6 @@ def check_task(options: Any) -> None:
                 f"`--{one.name.replace('_', '-')}` is a column of {' or '.join(readers)}, and the task is "
                 f"{options.task}. Leave it out, or choose another `--task`."
             )
-
-
-def prepare(rows: DomainDataset, processor, max_length: int | None) -> DomainDataset:
-    """The rows as a trainer takes them: texts as tokens, with the labels of their task."""
-    from transformers import PreTrainedTokenizerBase
-
-    if not isinstance(processor, PreTrainedTokenizerBase):
-        return rows
-    kind = kind_of(rows)
-    return TASKS[kind].prepare(rows, processor, max_length) if kind in TASKS else rows.tokenize(processor, max_length)
 
 
 def trainer_of(kind: str, continual: bool = False) -> type:
