@@ -6,7 +6,7 @@ import csv
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,33 +109,27 @@ def predict(call) -> int:
         raise UsageError("Give inputs after the checkpoint, or rows with `--data`: one of the two.")
     predictor = _load(call)
     rows = read_inputs(predictor, options, given)
-    with contextlib.ExitStack() as stack:
-        out: Any = sys.stdout
-        if options.output:
-            out = stack.enter_context(open(options.output, "w", encoding="utf-8", newline=""))
-        is_csv = str(options.output).endswith(".csv")
-        write = _csv_writer(out) if is_csv else lambda _, line: print(json.dumps(line, ensure_ascii=False), file=out)
+    file: Any = contextlib.nullcontext(sys.stdout)
+    if options.output:
+        file = open(options.output, "w", encoding="utf-8", newline="")
+    with file as out:
+        writer = csv.writer(out) if str(options.output).endswith(".csv") else None
         # Lines are written batch by batch: rows may be many.
         for start in range(0, len(rows), options.batch_size):
             several = rows[start : start + options.batch_size]
             predictions = predictor.predict(several, options.batch_size, options.max_new_tokens)
             for number, (row, prediction) in enumerate(zip(several, predictions, strict=True), start):
-                write(number, as_line(row, prediction, options.top_k))
+                line = as_line(row, prediction, options.top_k)
+                if writer is None:
+                    print(json.dumps(line, ensure_ascii=False), file=out)
+                    continue
+                line = {"row": number, **line}
+                if number == 0:
+                    writer.writerow(line)
+                # Lists are JSON.
+                cells = (json.dumps(one, ensure_ascii=False) if isinstance(one, list) else one for one in line.values())
+                writer.writerow(cells)
     return 0
-
-
-def _csv_writer(out) -> Callable[[int, dict], Any]:
-    """A header, and lines that begin with the number of the row. Lists are JSON."""
-    writer = csv.writer(out)
-
-    def write(number: int, line: dict) -> None:
-        line = {"row": number, **line}
-        if number == 0:
-            writer.writerow(line)
-        cells = (json.dumps(cell, ensure_ascii=False) if isinstance(cell, list) else cell for cell in line.values())
-        writer.writerow(cells)
-
-    return write
 
 
 def as_line(row: Mapping[str, Any], prediction: Prediction, top_k: int = 1) -> dict[str, Any]:
