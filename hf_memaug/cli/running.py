@@ -1,7 +1,7 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """What the commands that run jobs share: options, the jobs, the run folder from its first to its last file."""
 
-import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -154,7 +154,7 @@ def _end(
 ) -> int:
     """Writes the report and prints where everything is."""
     for message in folder.warnings:
-        _warn(message)
+        warnings.warn(message, stacklevel=2)
     if not failed:
         folder.finish()
     kept = [folder.job_folder(record["name"]) / "checkpoint" for record in records if record.get("checkpoint")]
@@ -187,12 +187,8 @@ def _write_report(folder: RunFolder) -> str | None:
         return str(write_report(folder.path))
     except Exception as error:  # the results are kept, and the report can be written again
         said = f"report.html was not written ({type(error).__name__}: {error}). Rerun"
-        _warn(f"{said} `hf-memaug report {folder.path}`.")
+        warnings.warn(f"{said} `hf-memaug report {folder.path}`.", stacklevel=2)
         return None
-
-
-def _warn(message: str) -> None:
-    print(f"Warning: {message}", file=sys.stderr, flush=True)
 
 
 def result_rows(records: Sequence[Mapping], name: str, metric: str, task: str) -> list[dict]:
