@@ -5,10 +5,16 @@ first, then those of its bases, from the last to the first.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 # These say where and how a command runs. They do not change its results, so recipe.yaml leaves them out.
 NOT_IN_RECIPE = ("recipe", "output", "jobs", "quiet", "json", "dry_run")
+
+Broken = Literal["refuse", "skip"]
+Inference = Literal["independent", "batch"]
+Keep = Literal["best", "all", "none"]
+OnOverlap = Literal["raise", "drop", "ignore", "drop_dev"]
+Selection = Literal["training", "leave_one_out", "oracle"]
 
 
 def option(default: Any, help: str, metavar: str | None = None, hidden: bool = False) -> Any:
@@ -48,7 +54,7 @@ class RowsOptions:
     domain: str = option("domain", "column with the domain, or none", "COLUMN")
     split: str | None = option(None, "split to read", "NAME")
     max_length: int | None = option(None, "maximum length of a text in tokens", "N")
-    broken: str = option("refuse", "empty or unreadable rows: refuse or skip", "WHAT", hidden=True)
+    broken: Broken = option("refuse", "empty or unreadable rows: refuse or skip", "WHAT", hidden=True)
 
 
 @dataclass(kw_only=True)
@@ -74,7 +80,7 @@ class ColumnOptions(MoleculeOptions):
 class DataOptions(RowsOptions, LabelsOptions, ColumnOptions):
     task: str = option("classes", "classes (default), labels, numbers, tags, questions, replies", "NAME")
     test_split: str | None = option(None, "split to select and test on", "NAME")
-    on_overlap: str = option("raise", "training rows in the test: raise, drop, drop_dev, ignore", "WHAT")
+    on_overlap: OnOverlap = option("raise", "training rows in the test: raise, drop, drop_dev, ignore", "WHAT")
 
 
 @dataclass(kw_only=True)
@@ -89,7 +95,7 @@ class ProtocolOptions(ModelOptions):
     dev_split: str | None = option(None, "split to select on; needs --test-split and --target none", "NAME")
     dev_fraction: float = option(0.2, "fraction of the source rows to select on", "X")
     evaluations: int = option(5, "evaluations in a run; the best one counts", "N")
-    keep: str = option("best", "checkpoints to keep: best of a method and target (default), all, none", "WHAT")
+    keep: Keep = option("best", "checkpoints to keep: best of a method and target (default), all, none", "WHAT")
     processes: int = option(1, "processes of each job, started by torchrun", "N")
     lora: bool = option(False, "train LoRA adapters, merged at the end; --lora-rank: 16")
     lora_rank: int | None = option(None, "--lora with adapters of this rank", "N", hidden=True)
@@ -122,11 +128,11 @@ class SweepOptions(JobsOptions, RowsOptions, LabelsOptions, MoleculeOptions):
     draws: int = option(1, "draws of hyper-parameters; the first one is the defaults", "N")
     steps: int = option(5000, "steps of each run", "N")
     checkpoint_every: int = option(300, "steps between two evaluations", "N")
-    selection: str = option("training", "training, leave_one_out or oracle", "NAME")
+    selection: Selection = option("training", "training, leave_one_out or oracle", "NAME")
     holdout: float = option(0.2, "fraction of each domain to validate on", "X")
     batch_size: int | None = option(None, "rows of each domain in a step (default: 32, or drawn)", "N")
     dropout: float | None = option(None, "dropout of the model (default: 0, or drawn)", "X")
-    on_overlap: str = option("raise", "training rows in the test: raise, drop, ignore", "WHAT")
+    on_overlap: OnOverlap = option("raise", "training rows in the test: raise, drop, ignore", "WHAT")
 
 
 @dataclass(kw_only=True)
@@ -138,9 +144,9 @@ class ContinualOptions(JobsOptions, DataOptions, ModelOptions):
     holdout: float = option(0.2, "fraction of each domain to test on", "X")
     dev_fraction: float = option(0.0, "fraction of these that selects the best epoch", "X")
     vectors: str | None = option(None, "word vectors of memory-rnn, such as GloVe's text files", "FILE")
-    keep: str = option("all", "checkpoints to keep: all or none", "WHAT")
+    keep: Keep = option("all", "checkpoints to keep: all or none", "WHAT")
     processes: int = option(1, "processes of each job, started by torchrun", "N")
-    on_overlap: str = option("raise", "training rows in the test: raise, drop, ignore", "WHAT")
+    on_overlap: OnOverlap = option("raise", "training rows in the test: raise, drop, ignore", "WHAT")
 
 
 @dataclass(kw_only=True)
@@ -161,7 +167,7 @@ class PretrainOptions(OutputOptions):
 
 @dataclass(kw_only=True)
 class ReadingOptions:
-    inference: str | None = option(None, "HMA: independent, or batch (rows read each other)", "HOW")
+    inference: Inference | None = option(None, "HMA: independent, or batch (rows read each other)", "HOW")
 
 
 @dataclass(kw_only=True)

@@ -67,7 +67,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     options = call.options
     check_task(options)
     options.metric = options.metric or running.metrics_of(options.task)[0]
-    running.check_options(options)
+    running.check_metric(options.task, options.metric)
     several = {method: chosen(method) for method in dict.fromkeys(methods)}
     check_splits(options, targets)
     check_variants(several, call.resolved.method_settings)

@@ -38,7 +38,7 @@ def continual(call) -> int:
     if options.task in PLAIN_TASKS:
         raise UsageError(f"`--task` {options.task} is not supported by `continual`. Use `hf-memaug train`.")
     options.metric = options.metric or (running.metrics_of(options.task)[0] if options.task in TASKS else "accuracy")
-    running.check_options(options)
+    running.check_metric(options.task, options.metric)
     if options.vectors is not None and not Path(options.vectors).is_file():
         raise UsageError(f"`--vectors` {options.vectors} is not a file. Use one with a word and its numbers per line.")
     strategies = list(dict.fromkeys(options.strategies))

@@ -19,13 +19,11 @@ from hf_memaug.runs.errors import FAILED, OK, CommandError, DataRefused, UsageEr
 from hf_memaug.runs.folder import DATA_FILE, RESULTS_FILE, RUN_FILE, RunFolder
 from hf_memaug.runs.job import NONE, Job
 from hf_memaug.runs.runner import run_jobs
-from hf_memaug.runs.settings import in_options, option_name
-from hf_memaug.runs.splits import ON_OVERLAP
-from hf_memaug.runs.tasks import CLASSES, TASKS
+from hf_memaug.runs.settings import in_options
+from hf_memaug.runs.tasks import TASKS
 
 # The default first.
 METRICS = ("f1", "accuracy", "mcc", "auroc")
-KEEP = ("best", "all", "none")
 STYLES = ("text", "markdown")
 # Follows the metric of rows with the scores on the domains that were trained on.
 OLD = "on the old domains"
@@ -35,16 +33,12 @@ def metrics_of(task: str) -> tuple[str, ...]:
     return TASKS[task].metrics if task in TASKS else METRICS
 
 
-def check_options(options: Any) -> None:
-    """The choices that commands share."""
-    task, metric = getattr(options, "task", CLASSES), getattr(options, "metric", None)
+def check_metric(task: str, metric: str) -> None:
     metrics = metrics_of(task)
     if metric not in metrics and metric in (*METRICS, "exact_match"):
         raise UsageError(f"`--metric` is {metric!r}, which is not a metric of {task}. Choose {', '.join(metrics)}.")
-    for name, allowed in (("metric", metrics), ("keep", KEEP), ("on_overlap", ON_OVERLAP)):
-        value = getattr(options, name, None)
-        if value is not None and value not in allowed:
-            raise UsageError(f"`{option_name(name)}` is {value!r}. {did_you_mean(value, allowed)}")
+    if metric not in metrics:
+        raise UsageError(f"`--metric` is {metric!r}. {did_you_mean(metric, metrics)}")
 
 
 def check_two_classes(splits: Mapping[str, Mapping[str, Any]]) -> None:

@@ -15,8 +15,6 @@ from hf_memaug.inference import Prediction, Predictor, load_predictor
 from hf_memaug.messages import did_you_mean, table
 from hf_memaug.runs.errors import DataRefused, UsageError
 
-_INFERENCE = ("batch", "independent")
-
 
 def _load(call, **kwargs: Any) -> Predictor:
     from transformers import logging
@@ -27,8 +25,6 @@ def _load(call, **kwargs: Any) -> Predictor:
     if inference is not None:
         if getattr(predictor.config, "inference_mode", None) is None:
             raise UsageError("`--inference` is for models whose rows read each other. `checkpoint` is not one of them.")
-        if inference not in _INFERENCE:
-            raise UsageError(f"`--inference` is {inference!r}. {did_you_mean(inference, _INFERENCE)}")
         predictor.config.inference = inference
     return predictor
 

@@ -6,9 +6,8 @@ from functools import partial
 from pathlib import Path
 
 from hf_memaug.cli.recipes import used_settings
-from hf_memaug.cli.running import check_options, make_job, run, targets_of, write_tables
+from hf_memaug.cli.running import make_job, run, targets_of, write_tables
 from hf_memaug.files import file_name
-from hf_memaug.messages import did_you_mean
 from hf_memaug.runs import rows as data
 from hf_memaug.runs.display import Display
 from hf_memaug.runs.errors import UsageError
@@ -31,9 +30,6 @@ SELECTED_BY = {
 
 def sweep(call) -> int:
     options = call.options
-    check_options(options)
-    if options.selection not in SELECTED_BY:
-        raise UsageError(f"`--selection` is {options.selection!r}. {did_you_mean(options.selection, SELECTED_BY)}")
     if not 0 < options.holdout < 1:
         raise UsageError(f"`--holdout` is {options.holdout}; it must lie between 0 and 1.")
     several = {name: chosen(name) for name in dict.fromkeys(options.methods)}

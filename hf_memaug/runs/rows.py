@@ -20,14 +20,13 @@ from hf_memaug.data import DomainDataset
 from hf_memaug.data.graphs import holds_edges
 from hf_memaug.data.overlap import row_hashes
 from hf_memaug.data.sources import is_hub_name, load_from_hub
-from hf_memaug.messages import did_you_mean, listed
+from hf_memaug.messages import listed
 from hf_memaug.runs.errors import DataRefused, UsageError
 from hf_memaug.runs.job import NONE
 from hf_memaug.runs.settings import in_options
 from hf_memaug.runs.tasks import CLASSES, REPLIES, TAGS, TASKS, kind_of, with_all_tags
 
 COLUMNS = ("text", "text_pair", "label", "domain")
-BROKEN = ("refuse", "skip")
 # What tables call the mean over the domains.
 AVERAGE = "average"
 GENERATED: dict[str, Callable[[], DomainDataset]] = {
@@ -78,8 +77,6 @@ def source_of(options: Any) -> dict[str, Any]:
     if task == REPLIES:
         found["text_pair"] = found["text_pair"] or "text_pair"
     broken = getattr(options, "broken", "refuse")
-    if broken not in BROKEN:
-        raise UsageError(f"`--broken` is {broken!r}. {did_you_mean(broken, BROKEN)}")
     own = {"task": task} if task in TASKS else {}
     labels = getattr(options, "labels", None)
     if labels is not None:

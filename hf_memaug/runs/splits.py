@@ -13,7 +13,6 @@ from hf_memaug.runs.tasks import TAGS, TASKS, check_types, kind_of
 
 # The options that name the rows to train on and the rows to score.
 OPTIONS = ("--split", "--test-split")
-ON_OVERLAP = ("raise", "drop", "ignore", "drop_dev")
 
 
 def check_splits(options: Any, targets: Sequence[str]) -> None:
