@@ -2,7 +2,6 @@
 """The options of a command: defaults, then the recipe, then the command line."""
 
 import dataclasses
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from hf_memaug.messages import nearest
 from hf_memaug.runs.errors import UsageError
-from hf_memaug.runs.folder import PATHS
+from hf_memaug.runs.folder import PATHS, convert_paths
 from hf_memaug.runs.settings import Setting, option_name, settings_of
 from hf_memaug_cli.options import NOT_IN_RECIPE
 
@@ -141,19 +140,11 @@ def read_recipe(path: str | None, command: str) -> dict[str, Any]:
     except (yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"`--recipe` {path} is not valid YAML: {' '.join(str(error).split())}.") from None
     recipe = _options(f"--recipe {path}", recipe)
-    recipe |= {name: _found_from(Path(path).parent, recipe[name]) for name in PATHS if name in recipe}
+    recipe |= {name: convert_paths(recipe[name], relative_path, Path(path).parent) for name in PATHS if name in recipe}
     meant = recipe.pop(COMMAND, command)
     if meant != command:
         raise UsageError(f"`--recipe` {path} is for `hf-memaug {meant}`. Use that command.")
     return recipe
-
-
-def _found_from(folder: Path, value: Any) -> Any:
-    """A path, or several, that a recipe has relative to its own folder. Other values stay as they are."""
-    if isinstance(value, list):
-        return [_found_from(folder, one) for one in value]
-    is_path = isinstance(value, str) and value and (folder / value).exists()
-    return relative_path(os.path.abspath(folder / value)) if is_path else value
 
 
 def _mapping(name: str, value: Any) -> Mapping[Any, Any]:
@@ -203,11 +194,5 @@ def used_settings(
                 "method that takes it."
             )
         del resolved.settings[name]
-    return {
-        method: {
-            name: value
-            for name, value in {**resolved.settings, **resolved.method_settings.get(method, {})}.items()
-            if name in taken[method]
-        }
-        for method in methods
-    }
+    given = {method: {**resolved.settings, **resolved.method_settings.get(method, {})} for method in methods}
+    return {method: {name: of[name] for name in of if name in taken[method]} for method, of in given.items()}

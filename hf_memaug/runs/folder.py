@@ -12,8 +12,9 @@ import contextlib
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,19 +143,20 @@ class RunFolder:
     def write_recipe(self, recipe: Mapping[str, Any]) -> None:
         import yaml
 
-        recipe = {name: _paths_from(self.path, one) if name in PATHS else one for name, one in recipe.items()}
+        from_here = partial(os.path.relpath, start=os.path.realpath(self.path))
+        recipe = {name: convert_paths(one, from_here) if name in PATHS else one for name, one in recipe.items()}
         write_atomically(self.path / RECIPE_FILE, yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True))
 
     def finish(self) -> None:
         self.write(RUN_FILE, {**self.read(RUN_FILE), "finished": now()})
 
 
-def _paths_from(folder: Path, value: Any) -> Any:
-    """A path, or several, as seen from a folder. Other values, such as names on the hub, stay as they are."""
+def convert_paths(value: Any, convert: Callable[[str], str], start: Path = Path()) -> Any:
+    """Converts a path, or several, as seen from `start`. Other values, such as names on the hub, stay as they are."""
     if isinstance(value, (list, tuple)):
-        return [_paths_from(folder, one) for one in value]
-    is_path = isinstance(value, str) and os.path.exists(value)
-    return os.path.relpath(value, os.path.realpath(folder)) if is_path else value
+        return [convert_paths(one, convert, start) for one in value]
+    is_path = isinstance(value, str) and value and os.path.exists(start / value)
+    return convert(os.path.abspath(start / value)) if is_path else value
 
 
 def check_links(path: Path) -> None:
