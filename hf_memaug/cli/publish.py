@@ -42,7 +42,7 @@ def app(call) -> int:
 
 
 def push(call) -> int:
-    from huggingface_hub import HfApi
+    from huggingface_hub import HfApi, ModelCard
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
     from transformers.utils import logging
@@ -82,7 +82,10 @@ def push(call) -> int:
             if options.with_code:
                 source = _with_code(model, processor, source, repository)
         if options.license:
-            _set_license(source / "README.md", options.license)
+            readme = source / "README.md"
+            card = ModelCard.load(readme) if readme.exists() else ModelCard("")
+            card.data.license = options.license
+            card.save(readme)
         for path in sorted(path for path in source.rglob("*") if path.is_file()):
             print(f"{path.stat().st_size:>15,} bytes  {path.relative_to(source)}")
         if left_out:
@@ -131,14 +134,6 @@ def _with_code(model, processor, copy: Path, repository: str) -> Path:
     shutil.copyfile(copy / "README.md", exported / "README.md")
     write_card(model.config, type(model).__name__, exported, repository)
     return exported
-
-
-def _set_license(readme: Path, name: str) -> None:
-    from huggingface_hub import ModelCard
-
-    card = ModelCard.load(readme) if readme.exists() else ModelCard("")
-    card.data.license = name
-    card.save(readme)
 
 
 def pull(call) -> int:
