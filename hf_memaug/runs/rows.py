@@ -95,21 +95,17 @@ def told_as_options(errors: tuple[type[Exception], ...] = (ValueError, OSError))
         raise DataRefused(as_options(error)) from error
 
 
-def kept_for_a_command(most: int):
+def kept_for_a_command(function):
     """
     `functools.lru_cache` for functions of a source, until `source_of` is called again: a file may have changed since an
     earlier command.
     """
-
-    def decorate(function):
-        cached = functools.lru_cache(maxsize=most)(lambda key, *rest: function(json.loads(key), *rest))
-        _CACHED.append(cached)
-        return functools.wraps(function)(lambda source, *rest: cached(json.dumps(dict(source), sort_keys=True), *rest))
-
-    return decorate
+    cached = functools.lru_cache(maxsize=32)(lambda key, *rest: function(json.loads(key), *rest))
+    _CACHED.append(cached)
+    return functools.wraps(function)(lambda source, *rest: cached(json.dumps(dict(source), sort_keys=True), *rest))
 
 
-@kept_for_a_command(4)
+@kept_for_a_command
 @told_as_options(ROW_ERRORS)
 def load(source: Mapping[str, Any]) -> tuple[DomainDataset, DomainDataset | None, DomainDataset | None]:
     """The rows to train on, and those of `test_split` and of `dev_split`, if there are any."""
@@ -236,7 +232,7 @@ def describe(source: Mapping[str, Any], splits: Mapping[str, Mapping[str, Any]])
     }
 
 
-@kept_for_a_command(4)
+@kept_for_a_command
 def fingerprint(source: Mapping[str, Any]) -> str:
     hashes = "".join(part.fingerprint() for part in load(source) if part is not None)
     return hashlib.sha256(hashes.encode()).hexdigest()

@@ -37,7 +37,7 @@ def check_splits(options: Any, targets: Sequence[str]) -> None:
         )
 
 
-@kept_for_a_command(32)
+@kept_for_a_command
 @told_as_options()
 def split_rows(
     source: Mapping[str, Any], target: str, dev_fraction: float, on_overlap: str, shots: bool = False
