@@ -235,9 +235,8 @@ def _write_tables(call, display: Display, folder: RunFolder, records: Sequence[d
                 cells.setdefault(column, []).append(value)
     columns = list(dict.fromkeys(column for cells in summary.values() for column in cells))
     how = {"points": False, "lower_is_better": set(LOWER_IS_BETTER) & set(columns), "header": "strategy"}
-    tables = {style: score_table(summary, style=style, **how) for style in running.STYLES}
     notes = ["; ".join(f"{figure}: {DEFINITIONS[figure]}" for figure in DEFINITIONS if figure in columns) + "."]
     notes += [f"{TASKS[options.task].what}."] if options.task in TASKS else []
-    running.write_card(folder, tables["markdown"], notes)
-    display.text(f"\n{options.metric} at the end, in points\n{tables['text']}")
+    running.write_card(folder, score_table(summary, style="markdown", **how), notes)
+    display.text(f"\n{options.metric} at the end, in points\n{score_table(summary, **how)}")
     return rows

@@ -24,7 +24,6 @@ from hf_memaug.runs.tasks import TASKS
 
 # The default first.
 METRICS = ("f1", "accuracy", "mcc", "auroc")
-STYLES = ("text", "markdown")
 # Follows the metric of rows with the scores on the domains that were trained on.
 OLD = "on the old domains"
 
@@ -217,23 +216,17 @@ def write_tables(call, folder: RunFolder, display: Display, rows: list[dict], ba
     write_results(folder.path / RESULTS_FILE, table=f"{call.command} on {name}", command=call.line, rows=rows)
     methods = {row["method"] for row in rows}
     against = baseline if len(methods) > 1 and baseline in methods else None
-    tables = {
-        metric: {
-            style: results_table(
-                [row for row in rows if row["metric"] == metric], data=name, baseline=against, style=style, cross=()
-            )
-            for style in STYLES
-        }
-        for metric in dict.fromkeys(row["metric"] for row in rows)
-    }
     test = f"− {baseline}: difference of the averages, and p-value of a paired t-test over the seeds."
     notes = [test] * bool(against) + ([f"{TASKS[task].what}."] if task in TASKS else [])
     notes += folder.read(RUN_FILE).get("notes", [])
-    (_, table), *more = ((metric, of["markdown"]) for metric, of in tables.items())
-    titled = [f"{metric}, by the domain left out:\n\n{one}" for metric, one in more]
-    write_card(folder, "\n\n".join([table, *titled]), notes, selection)
-    for metric, of in tables.items():
-        display.text(f"\n{metric} in points, * the highest of a column\n{of['text']}")
+    tables: list[str] = []
+    for metric in dict.fromkeys(row["metric"] for row in rows):
+        found = [row for row in rows if row["metric"] == metric]
+        table = results_table(found, data=name, baseline=against, cross=())
+        tables.append(f"{metric}, by the domain left out:\n\n{table}" if tables else table)
+        table = results_table(found, data=name, baseline=against, cross=(), style="text")
+        display.text(f"\n{metric} in points, * the highest of a column\n{table}")
+    write_card(folder, "\n\n".join(tables), notes, selection)
     if against:
         display.text(test)
 
