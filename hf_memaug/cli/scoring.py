@@ -30,16 +30,15 @@ def _load(call, **kwargs: Any) -> Predictor:
 
 
 def evaluate(call) -> int:
-    import torch
     from transformers import PrinterCallback
 
     from hf_memaug.runs import graphs
     from hf_memaug.runs import rows as data
+    from hf_memaug.runs.arguments import common_arguments, make_arguments
     from hf_memaug.runs.cards import metric_name
     from hf_memaug.runs.splits import prepared as prepared_rows
     from hf_memaug.runs.tasks import CLASSES, TASKS, check_task, in_words, kind_of, task_of, trainer_of
     from hf_memaug.runs.training import scores_of
-    from hf_memaug.training import DomainTrainingArguments
 
     options, predictor = call.options, _load(call, dtype="auto")
     kind, config = task_of(predictor.kind, predictor.config), predictor.config
@@ -58,13 +57,8 @@ def evaluate(call) -> int:
         graphs.check_values(config.backbone_config, [rows], "`checkpoint`")
     prepared = prepared_rows(rows, predictor.processor, options.max_length, predictor.model)
     with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(sys.stderr):
-        arguments = DomainTrainingArguments(
-            folder,
-            per_device_eval_batch_size=options.batch_size,
-            dataloader_pin_memory=torch.cuda.is_available(),
-            report_to=[],
-            disable_tqdm=True,
-        )
+        how = {"per_device_eval_batch_size": options.batch_size, "report_to": []}
+        arguments = make_arguments("domain", {**common_arguments(Path(folder), seed=0), **how})
         trainer = trainer_of(kind)(
             predictor.model, arguments, eval_dataset=prepared, processing_class=predictor.processor
         )
