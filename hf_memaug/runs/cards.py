@@ -69,13 +69,8 @@ def write_checkpoint_card(job: Job, trainer, folder: Path, facts: Mapping[str, A
         facts = {"data": data_name(job.source["data"]), **facts}
         # Progressive networks are columns of another class, and no Auto class loads them.
         column = getattr(model.config, "column_class", None)
-        card = model_card(
-            model.config,
-            column or type(model).__name__,
-            job.name,
-            facts=facts,
-            loaded_by=type(model) if column else None,
-        )
+        loaded_by = type(model) if column else None
+        card = model_card(model.config, column or type(model).__name__, job.name, facts=facts, loaded_by=loaded_by)
         card.save(folder / "README.md")
 
 
