@@ -49,13 +49,12 @@ def score_numbers(scores: Any) -> dict[str, float]:
 
 
 def check_same_length(**arrays: Any) -> None:
-    """Refuse arrays that do not line up; the keywords are the argument names."""
-    (first, reference), *others = arrays.items()
-    for name, array in others:
-        if len(array) != len(reference):
-            raise ValueError(
-                f"`{first}` has {len(reference)} items and `{name}` has {len(array)}: pass one of each per example."
-            )
+    """Refuse two arrays that do not line up; the keywords are the argument names."""
+    (first, one), (second, other) = arrays.items()
+    if len(one) != len(other):
+        raise ValueError(
+            f"`{first}` has {len(one)} items and `{second}` has {len(other)}: pass one of each per example."
+        )
 
 
 def check_name(argument: str, name: Any, known: Collection[str]) -> None:
