@@ -73,25 +73,6 @@ def columns_of(rows: Iterable[Mapping[str, Any]]) -> Columns:
     return {name: [row.get(name) for row in rows] for name in names}
 
 
-def label_file_names(folder: Path) -> list[str] | None:
-    """The names in a folder's `labels.json`, a list."""
-    path = folder / "labels.json"
-    if not path.is_file():
-        return None
-    try:
-        content = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"`source`: {path} is not valid JSON ({error}).") from error
-    if not isinstance(content, list):
-        raise ValueError(f"`source`: {path} must hold a list of label names.")
-    return [str(name) for name in content]
-
-
-def image_files(folder: Path) -> list[Path]:
-    """The image files of a folder, sorted by name because the order of a listing differs between machines."""
-    return sorted(path for path in visible(folder) if path.is_file() and path.suffix.lower() in IMAGE_SUFFIXES)
-
-
 def visible(folder: Path) -> Iterator[Path]:
     return (path for path in sorted(folder.iterdir()) if not path.name.startswith((".", "_")))
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,16 +13,7 @@ from typing import Any
 
 from hf_memaug.data.domains import DomainDataset
 from hf_memaug.data.labels import is_missing
-from hf_memaug.data.readers import (
-    Columns,
-    columns_of,
-    image_files,
-    label_file_names,
-    read_table,
-    table_stem,
-    table_suffix,
-    visible,
-)
+from hf_memaug.data.readers import IMAGE_SUFFIXES, Columns, columns_of, read_table, table_stem, table_suffix, visible
 from hf_memaug.messages import did_you_mean, listed, some_rows
 
 SPLIT_NAMES = ("train", "training", "dev", "val", "valid", "validation", "eval", "test", "testing")
@@ -98,7 +90,7 @@ def _path_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piec
         siblings = [other.name for other in visible(path.parent) if other.exists()] if path.parent.is_dir() else []
         raise FileNotFoundError(f"`source`: there is no {str(path)!r}. {did_you_mean(path.name, siblings)}")
     if not path.is_dir():
-        return [Piece(read_table(path), path.name, label_names=label_file_names(path.parent))]
+        return [Piece(read_table(path), path.name, label_names=_label_file_names(path.parent))]
     # A .json in a data folder is more often a note about the data than data.
     files = [file for file in visible(path) if file.is_file() and table_suffix(file) not in (None, ".json", ".json.gz")]
     if not files:
@@ -121,7 +113,7 @@ def _path_pieces(path: Path, names: ColumnNames, split: str | None) -> list[Piec
         domains = {file: None for file, stem in stems.items() if stem == split}
     else:
         domains = dict(stems)
-    pieces, label_names, by_split = [], label_file_names(path), domains != stems
+    pieces, label_names, by_split = [], _label_file_names(path), domains != stems
     for file, name in domains.items():
         piece = Piece(read_table(file), file.name, label_names, by_split)
         if name is not None and names["domain"] not in piece.columns:
@@ -136,9 +128,9 @@ def _image_piece(path: Path, names: ColumnNames, split: str | None) -> Piece:
         path = path / check_split(split, [folder.name for folder in folders], str(path))
         folders = [folder for folder in visible(path) if folder.is_dir()]
     classes = [(folder, child) for folder in folders for child in visible(folder) if child.is_dir()]
-    rows = [(str(file), folder.name, child.name) for folder, child in classes for file in image_files(child)]
+    rows = [(str(file), folder.name, child.name) for folder, child in classes for file in _image_files(child)]
     if not rows:
-        if any(image_files(folder) for folder in folders):
+        if any(_image_files(folder) for folder in folders):
             raise ValueError(
                 f"`source`: the folder {path} has images in `class/*.jpg`, without their domain. Put each domain's "
                 "classes into a folder of its own: `domain/class/*.jpg`."
@@ -156,7 +148,26 @@ def _image_piece(path: Path, names: ColumnNames, split: str | None) -> Piece:
         )
     columns = {"image": images, names["domain"]: domains, names["label"]: labels}
     columns.pop(None, None)
-    return Piece(columns, str(path), label_names=label_file_names(path), split_done=True, is_image_folder=True)
+    return Piece(columns, str(path), label_names=_label_file_names(path), split_done=True, is_image_folder=True)
+
+
+def _label_file_names(folder: Path) -> list[str] | None:
+    """The names in a folder's `labels.json`, a list."""
+    path = folder / "labels.json"
+    if not path.is_file():
+        return None
+    try:
+        content = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"`source`: {path} is not valid JSON ({error}).") from error
+    if not isinstance(content, list):
+        raise ValueError(f"`source`: {path} must hold a list of label names.")
+    return [str(name) for name in content]
+
+
+def _image_files(folder: Path) -> list[Path]:
+    """The image files of a folder, sorted by name because the order of a listing differs between machines."""
+    return sorted(path for path in visible(folder) if path.is_file() and path.suffix.lower() in IMAGE_SUFFIXES)
 
 
 def check_class_folders(columns: Columns, origin: str) -> None:
