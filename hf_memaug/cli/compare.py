@@ -71,7 +71,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
     several = {method: chosen(method) for method in dict.fromkeys(methods)}
     check_splits(options, targets)
     check_variants(several, call.resolved.method_settings)
-    settings = used_settings(call.resolved, several, {name: one.settings() for name, one in several.items()})
+    settings = used_settings(call.resolved, {name: one.settings() for name, one in several.items()})
     shots, start, notes = getattr(options, "shots", None), None, []
     if shots is not None:
         start = check_shots(shots, several, targets)

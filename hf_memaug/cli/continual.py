@@ -73,7 +73,7 @@ def _settings(call, one: Chosen, strategies: Sequence[str]) -> dict[str, dict[st
         given = any(name in several for several in (resolved.settings, *resolved.method_settings.values()))
         if given and name not in of_model:
             raise UsageError(f"`{option_name(name)}` is set by the command. Use `{option}`.")
-    settings = used_settings(resolved, strategies, dict.fromkeys(strategies, one.settings("continual")))
+    settings = used_settings(resolved, dict.fromkeys(strategies, one.settings("continual")))
     for own in settings.values():
         # Of a name that both have, the model's is meant.
         own |= {name: of_model[name].convert(own[name]) for name in SET_BY_OPTIONS if name in own}

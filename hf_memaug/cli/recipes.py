@@ -166,19 +166,16 @@ def _known(name: str, known: Mapping[str, Setting], own: Mapping[str, Setting]) 
     return known[name]
 
 
-def used_settings(
-    resolved: Resolved, methods: Iterable[str], taken: Mapping[str, Iterable[str]]
-) -> dict[str, dict[str, Any]]:
+def used_settings(resolved: Resolved, taken: Mapping[str, Iterable[str]]) -> dict[str, dict[str, Any]]:
     """
     The settings of each method: those for all methods that are in its `taken`, and its own. A setting that no method
     takes raises an error.
     """
-    methods, unneeded = list(methods), resolved.unneeded
-    names = ", ".join(methods)
+    names, unneeded = ", ".join(taken), resolved.unneeded
     for method, several in list(resolved.method_settings.items()):
-        if method not in methods and method in unneeded:
+        if method not in taken and method in unneeded:
             del resolved.method_settings[method]
-        elif method not in methods:
+        elif method not in taken:
             raise UsageError(f"There are settings for {method!r}, which is not among the methods ({names}).")
         else:
             for name in several:
@@ -186,7 +183,7 @@ def used_settings(
                     option = option_name(name).removeprefix("--")
                     raise UsageError(f"`--{method}.{option}` is not an option of {method!r}. Leave it out.")
     for name in list(resolved.settings):
-        if any(name in taken[method] for method in methods):
+        if any(name in of for of in taken.values()):
             continue
         if name not in unneeded:
             raise UsageError(
@@ -194,5 +191,5 @@ def used_settings(
                 "method that takes it."
             )
         del resolved.settings[name]
-    given = {method: {**resolved.settings, **resolved.method_settings.get(method, {})} for method in methods}
+    given = {method: {**resolved.settings, **resolved.method_settings.get(method, {})} for method in taken}
     return {method: {name: of[name] for name in of if name in taken[method]} for method, of in given.items()}

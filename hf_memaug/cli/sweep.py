@@ -34,7 +34,7 @@ def sweep(call) -> int:
         raise UsageError(f"`--holdout` is {options.holdout}; it must lie between 0 and 1.")
     several = {name: chosen(name) for name in dict.fromkeys(options.methods)}
     check_variants(several, call.resolved.method_settings)
-    settings = used_settings(call.resolved, several, {name: one.settings() for name, one in several.items()})
+    settings = used_settings(call.resolved, {name: one.settings() for name, one in several.items()})
     source = data.source_of(options)
     rows = data.load(source)[0]
     kind = kind_of(rows)
