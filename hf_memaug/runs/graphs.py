@@ -12,7 +12,7 @@ from hf_memaug.inference.checkpoints import read_config
 from hf_memaug.inference.predictions import InferenceError
 from hf_memaug.registry import BACKBONES
 from hf_memaug.runs.errors import DataRefused, UsageError
-from hf_memaug.runs.settings import graph_settings, option_name
+from hf_memaug.runs.settings import GRAPH_SETTINGS, option_name
 from hf_memaug.runs.small_models import SMALL, SMALL_NETWORK
 from hf_memaug.runs.tasks import in_words
 
@@ -21,7 +21,7 @@ def graph_network(
     name: str, several: Sequence[DomainDataset], settings: Mapping[str, Any]
 ) -> tuple[Any, dict[str, Any]]:
     """(the network of a name or a checkpoint, the settings that are not the network's)."""
-    own = {key: value for key, value in settings.items() if key in graph_settings()}
+    own = {key: value for key, value in settings.items() if key in GRAPH_SETTINGS}
     rest = {key: value for key, value in settings.items() if key not in own}
     name = SMALL_NETWORK if name == SMALL else name
     row = BACKBONES[GraphNetworkConfig.model_type]
@@ -39,7 +39,7 @@ def graph_network(
 def check_backbone(name: str, kind: str, several: Sequence[DomainDataset], settings: Mapping[str, Mapping]) -> None:
     """Graphs need a network that can read them, and other rows do not have one."""
     if kind != "graph":
-        given = next((key for own in settings.values() for key in own if key in graph_settings()), None)
+        given = next((key for own in settings.values() for key in own if key in GRAPH_SETTINGS), None)
         what = f"`{option_name(given)}`" if given is not None else ""
         if is_network(name):
             what = f"`--backbone` {name}"

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hf_memaug.messages import nearest
-from hf_memaug.registry import FAMILIES, Family, Method
+from hf_memaug.registry import BACKBONES, FAMILIES, Family, Method
 from hf_memaug.runs.errors import UsageError
-from hf_memaug.runs.settings import Setting, graph_settings, model_settings, trainer_settings
+from hf_memaug.runs.settings import Setting, model_settings, trainer_settings
 from hf_memaug.runs.tasks import NOT_FOR_TASKS, PLAIN_TASKS, QUESTIONS, TAGS, TASKS, in_words
 
 ERM, FINE_TUNING, FINETUNE = "erm", "fine-tuning", "finetune"
@@ -79,10 +79,8 @@ class Chosen:
 
     def model_settings(self) -> dict[str, Setting]:
         """The fields of its models' configuration that may be set."""
-        found = dict(graph_settings()) if "graph" in self.method.reads else {}
-        for name in self.families:
-            found |= model_settings(name)
-        return found
+        names = (*(BACKBONES if "graph" in self.method.reads else ()), *self.families)
+        return {key: one for name in names for key, one in model_settings(name).items()}
 
     def settings(self, trainer: str | None = None) -> dict[str, Setting]:
         """Everything that may be set for it. `trainer` is another one than its own, such as `"continual"`."""

@@ -122,10 +122,6 @@ def model_settings(model_type: str) -> dict[str, Setting]:
     return {name: found[name] for name in GRAPH_SETTINGS} if model_type in BACKBONES else found
 
 
-def graph_settings() -> dict[str, Setting]:
-    return model_settings("graph_network")
-
-
 def settings_of(of: type) -> dict[str, Setting]:
     """The fields of a dataclass. Their help is in their metadata or in the section `Args` of a docstring."""
     documented: dict[str, str] = {}
