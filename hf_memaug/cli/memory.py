@@ -32,7 +32,8 @@ def write(call) -> int:
         )
     except (OSError, ValueError) as error:
         raise DataRefused(in_options(str(error), COLUMNS, rows="--data", source="--data")) from None
-    _save(model, folder, loaded.processor)
+    model.save_pretrained(folder)
+    loaded.processor.save_pretrained(folder)
     print(
         f"{folder}: {entry['rows']} rows of {entry['name']}. Accuracy on them, each left out in turn: "
         f"{entry['before']:.1f} before, {entry['after']:.1f} after."
@@ -47,7 +48,8 @@ def erase(call) -> int:
     except ValueError as error:
         raise UsageError(in_options(str(error), ("domain", "rows"))) from None
     folder = Path(options.output or loaded.name)
-    _save(loaded.model, folder, loaded.processor)
+    loaded.model.save_pretrained(folder)
+    loaded.processor.save_pretrained(folder)
     left = ", ".join(entry["name"] for entry in loaded.model.domains()) or "nothing"
     print(f"{folder}: erased. Left: {left}.")
     return 0
@@ -80,8 +82,3 @@ def _writable(name: str):
     if not hasattr(loaded.model, "erase"):
         raise UsageError(f"`checkpoint` {name} has no writable memory. `hf-memaug write` adds one.")
     return loaded
-
-
-def _save(model, folder: Path, processor) -> None:
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)

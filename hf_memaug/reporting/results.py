@@ -128,9 +128,7 @@ class Comparison(NamedTuple):
     def text(self, interval: bool = False) -> str:
         if self.difference is None:
             return "-"
-        shown = f"n = {self.n}"
-        if self.test is not None:
-            shown = p_text(self.test.p_value)
+        shown = f"n = {self.n}" if self.test is None else p_text(self.test.p_value)
         if interval and self.test is not None:
             shown = f"{self.test.low:+.1f} to {self.test.high:+.1f}, {shown}"
         return f"{self.difference:+.1f} ({shown})".replace("-", "−")

@@ -86,7 +86,6 @@ class Steps(TrainerCallback):
             if args.world_size > 1:
                 raise Interrupted("Interrupted. The last checkpoint is kept.")
             control.should_save = True
-        return control
 
     def on_save(self, args, state, control, **kwargs):
         if self.stop.asked:

@@ -55,8 +55,6 @@ _AS_OPTIONS = {
 _ARGUMENTS = (*COLUMNS[1:], *"split dev_fraction holdout target max_length labels tokens tags answers".split())
 # The errors that mean that the rows are wrong, not the library.
 ROW_ERRORS = (ValueError, OSError, TypeError, KeyError, ImportError)
-
-
 _CACHED: list = []
 
 
