@@ -215,11 +215,10 @@ def _paired_model(options, config, backbone: str, of_model: dict[str, Any]):
     """The masked-LM model of the family that reads a general encoder."""
     from hf_memaug.registry import FAMILIES
 
-    family = next(row for row in FAMILIES.values() if any(method.needs_general for method in row.methods))
+    family, method = next((row, one) for row in FAMILIES.values() for one in row.methods if one.needs_general)
     if type(config) is family.config_class:
         raise UsageError(f"`--backbone` is a `{config.model_type}` already. Leave `--general` out.")
     read_config(options.general, "--general")
-    method = next(method for method in family.methods if method.needs_general)
     build = getattr(family.load(family.models["AutoModelForMaskedLM"][0]), method.born)
     try:
         return build(options.general, backbone, dtype="float32", **of_model)
