@@ -76,6 +76,5 @@ def draw(algorithm: str, hparams_seed: int, trial_seed: int, steps: int = DOMAIN
 
 def known_names(algorithm: str) -> set[str]:
     """What may be set by hand for runs of an algorithm."""
-    return {*COMMON, *OWN.get(algorithm, {}), *ALGORITHMS[algorithm].options} | (
-        {"penalty_weight", "penalty_anneal_steps"} if ALGORITHMS[algorithm].default_penalty_weight else set()
-    )
+    penalty = ("penalty_weight", "penalty_anneal_steps") if ALGORITHMS[algorithm].default_penalty_weight else ()
+    return {*COMMON, *OWN.get(algorithm, {}), *ALGORITHMS[algorithm].options, *penalty}

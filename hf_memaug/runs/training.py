@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from scipy.special import softmax
-from transformers import PrinterCallback, TrainerCallback, set_seed
+from transformers import PrinterCallback, set_seed
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.evaluation.scores import class_scores
@@ -68,14 +68,13 @@ def train_job(job: Job, run: Path, steps: Steps) -> dict[str, Any]:
     if not one.method.trains:
         _write(model.to(arguments.device), job, parts, processor)
     recorder = Recorder(job, one, folder, ready) if is_sweep else None
-    callbacks: list[TrainerCallback] = [steps] if recorder is None else [steps, recorder]
     trainer = (BilevelTrainer if is_bilevel else trainer_of(kind_of(train)))(
         model,
         arguments,
         train_dataset=ready["train"],
         eval_dataset=ready["dev"],
         processing_class=processor,
-        callbacks=callbacks,
+        callbacks=[steps] if recorder is None else [steps, recorder],
     )
     trainer.remove_callback(PrinterCallback)
     if recorder is not None:
