@@ -3,6 +3,7 @@
 
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
@@ -39,13 +40,10 @@ def word_tokenizer(
         pair=f"$A{end} $B:1{end and end + ':1'}",
         special_tokens=[(SPECIAL["eos_token"], vocabulary[SPECIAL["eos_token"]])],
     )
-    limit = {} if max_length is None else {"model_max_length": max_length}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-        **SPECIAL,
-        **limit,
-    )
+    fields: dict[str, Any] = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"], **SPECIAL}
+    if max_length is not None:
+        fields["model_max_length"] = max_length
+    return PreTrainedTokenizerFast(tokenizer_object=backend, **fields)
 
 
 def new_words(tokenizer, texts: Iterable[str], min_count: int = 1) -> list[str]:
