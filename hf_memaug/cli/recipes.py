@@ -98,12 +98,9 @@ def resolve(
     empty = next((name for name, value in options.items() if value == []), None)
     if empty is not None:
         raise UsageError(f"`{option_name(empty)}` is empty. Give one value or more, with commas between.")
-    return Resolved(
-        options_class(**options),
-        converted(settings),
-        {method: converted(several) for method, several in of_methods.items()},
-        unneeded,
-    )
+    settings = converted(settings)
+    of_methods = {method: converted(several) for method, several in of_methods.items()}
+    return Resolved(options_class(**options), settings, of_methods, unneeded)
 
 
 def relative_path(value: Any) -> Any:

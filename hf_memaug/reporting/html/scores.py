@@ -255,8 +255,7 @@ def _source_domains(run: Run, metric: str) -> list[Details]:
             cells = [method, target]
             for domain in domains:
                 values = [job.scores[domain][metric] for job in several if metric in job.scores.get(domain, {})]
-                style = "target" if domain == target else ""
-                cells.append(mean_cell(values, style=style))
+                cells.append(mean_cell(values, style="target" if domain == target else ""))
             rows.append(cells)
     caption = f"{metric_name(metric, first=True)} on the target (marked) and on the domains trained on"
     shown = Table(caption, ["method", "left out", *domains], rows)
