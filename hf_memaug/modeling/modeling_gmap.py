@@ -23,7 +23,7 @@ from hf_memaug.modeling.modeling_gmap_encoders import (
     seen_memory,
     shared_mask,
 )
-from hf_memaug.modeling.modeling_utils import pool_tokens
+from hf_memaug.modeling.modeling_utils import head_output, pool_tokens
 
 MEMORY_ARGS = r"""
 general_hidden_states (`torch.FloatTensor`, *optional*):
@@ -194,13 +194,8 @@ class GMAPHead(GMAPPreTrainedModel):
             # Only to find the last token.
             attention_mask = input_ids.ne(self.config.pad_token_id).long()
         logits = self._logits(outputs.last_hidden_state, attention_mask)
-        return GMAPOutput(
-            loss=None if labels is None else self._loss(logits, labels, num_items_in_batch),
-            logits=logits,
-            memory_weights=outputs.memory_weights,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
+        return head_output(outputs, loss=loss, logits=logits)
 
 
 @auto_docstring
@@ -307,11 +302,4 @@ class GMAPForQuestionAnswering(GMAPPreTrainedModel):
         loss = None
         if start_positions is not None and end_positions is not None:
             loss = self.loss_function(start_logits, end_logits, start_positions, end_positions)
-        return GMAPOutput(
-            loss=loss,
-            start_logits=start_logits,
-            end_logits=end_logits,
-            memory_weights=outputs.memory_weights,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        return head_output(outputs, loss=loss, start_logits=start_logits, end_logits=end_logits)

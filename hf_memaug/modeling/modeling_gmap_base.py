@@ -15,14 +15,15 @@ from hf_memaug.configuration.configuration_gmap import GMAPConfig
 from hf_memaug.layers.general_memory import GeneralMemory
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
-from hf_memaug.modeling.modeling_gmap_encoders import (
-    check_pair,
+from hf_memaug.modeling.modeling_gmap_encoders import check_pair, domain_twin, load_encoder, shared_weights
+from hf_memaug.modeling.modeling_utils import (
+    MemoryModelMixin,
+    config_of_backbone,
     copy_weights,
-    domain_twin,
-    load_encoder,
-    shared_weights,
+    located,
+    replaced,
+    split_arguments,
 )
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin, config_of_backbone, located, replaced, split_arguments
 
 LM_HEADS = {"roberta": RobertaLMHead, "bert": BertLMPredictionHead}
 
@@ -185,11 +186,11 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
         if "attn_implementation" in how:
             model.set_attn_implementation(how["attn_implementation"])
         for name, encoder in encoders.items():
-            copy_weights(encoder, getattr(model.base_model, name), name)
+            copy_weights(encoder, getattr(model.base_model, name), name, fresh=("memory_",))
         if cls.keeps_lm_head:
             theirs = getattr(domain, "lm_head", None) or getattr(getattr(domain, "cls", None), "predictions", None)
             if theirs is not None:
-                copy_weights(theirs, model.lm_head, "lm_head")
+                copy_weights(theirs, model.lm_head, "lm_head", fresh=())
             model.tie_weights()
         return model.eval()
 

@@ -99,16 +99,6 @@ def _tokenizer_of(encoder, where: dict):
     return None if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens) else tokenizer
 
 
-def copy_weights(source: nn.Module, into: nn.Module, name: str) -> None:
-    stored, wanted = source.state_dict(), into.state_dict()
-    missing = [key for key in wanted if key not in stored and "memory_" not in key]
-    if missing:
-        raise ValueError(
-            f"`{name}` has no weights for {missing[:3]}. Pass a plain encoder of transformers, without adapters."
-        )
-    into.load_state_dict({key: value for key, value in stored.items() if key in wanted}, strict=False)
-
-
 def layers_of(encoder) -> nn.ModuleList:
     return encoder.h if encoder.config.model_type in DECODERS else encoder.encoder.layer
 

@@ -28,6 +28,7 @@ from hf_memaug.modeling.modeling_utils import (
     WEIGHTS_ARG,
     TextClassifierMixin,
     config_of_backbone,
+    head_output,
     pool_tokens,
     replaced,
 )
@@ -223,16 +224,7 @@ class KVMemoryClassifierMixin(TextClassifierMixin, KVMemoryMixin):
         loss = None
         if labels is not None:
             loss = self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-        return KVMemoryOutput(
-            loss=loss,
-            logits=logits,
-            augmented_features=outputs.augmented_features,
-            features=outputs.features,
-            memory_features=outputs.memory_features,
-            memory_weights=outputs.memory_weights,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        return head_output(outputs, loss=loss, logits=logits)
 
 
 # RoBERTa

@@ -379,8 +379,23 @@ class MemoryModelMixin(_Base):
         return publishing.push_model(self, repo_id, **kwargs)
 
 
+def head_output(outputs: ModelOutput, **own: Any) -> Any:
+    """What a head returns: its `own` values, and those of its encoder, except for the states of each token."""
+    left_out = {"last_hidden_state", "pooler_output"}
+    return type(outputs)(**own, **{name: value for name, value in outputs.items() if name not in left_out})
+
+
 def config_of_backbone(backbone: str | os.PathLike | PreTrainedConfig) -> PreTrainedConfig:
     return backbone if isinstance(backbone, PreTrainedConfig) else AutoConfig.from_pretrained(backbone)
+
+
+def copy_weights(source: nn.Module, into: nn.Module, name: str, fresh: tuple[str, ...]) -> None:
+    """Copies weights of the same names. Only those with a part of `fresh` in their names may be missing in `source`."""
+    stored, wanted = source.state_dict(), into.state_dict()
+    missing = [key for key in wanted if key not in stored and not any(part in key for part in fresh)]
+    if missing:
+        raise ValueError(f"`{name}` has no weights for {missing[:3]}. Pass a model of transformers, without adapters.")
+    into.load_state_dict({key: value for key, value in stored.items() if key in wanted}, strict=False)
 
 
 def timm_width(model: nn.Module) -> int | None:

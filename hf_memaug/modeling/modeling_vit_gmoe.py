@@ -30,6 +30,8 @@ from hf_memaug.modeling.modeling_utils import (
     ImageClassifierMixin,
     MemoryModelMixin,
     config_of_backbone,
+    copy_weights,
+    head_output,
     located,
     split_arguments,
 )
@@ -124,11 +126,6 @@ class MixtureOfExperts(nn.Module):
         noise = self.config.noise if self.training else 0.0
         routing = route(self.router(tokens), self.config.num_experts_per_tok, noise)
         return self.experts(tokens, routing.experts, routing.weights).view_as(hidden_states), routing
-
-    def auxiliary_loss(self, routing: Routing) -> torch.Tensor:
-        """C.4 for one layer, over the tokens of all processes."""
-        noise = self.config.noise
-        return (importance_loss(routing.logits) + load_loss(routing, noise)) / 2
 
 
 class ViTGMoELayer(ViTLayer):
@@ -287,11 +284,7 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
         self.post_init()
 
     def _upcycle(self, plain: Any) -> None:
-        stored, wanted = plain.state_dict(), self.state_dict()
-        missing = [name for name in wanted if name not in stored and ".moe." not in name and "pooler." not in name]
-        if missing:
-            raise ValueError(f"`vit` has no weights for {missing[:3]}: pass a model of transformers, without adapters.")
-        self.load_state_dict({name: value for name, value in stored.items() if name in wanted}, strict=False)
+        copy_weights(plain, self, "vit", fresh=(".moe.", "pooler."))
         for layer in self.config.expert_layers:
             # C.2: every expert starts as the pre-trained network of its layer.
             network = plain.layers[layer].mlp
@@ -318,11 +311,10 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
         hidden_states = self.embeddings(pixel_values, interpolate_pos_encoding=bool(interpolate_pos_encoding))
         batch_and_tokens = hidden_states.shape[:2]
 
-        mixtures, routings = [], []
+        routings = []
         for layer in self.layers:
             if isinstance(layer, ViTGMoELayer):
                 hidden_states, *routing = layer(hidden_states, None, **kwargs)
-                mixtures.append(layer.moe)
                 routings.append(Routing(*routing))
             else:
                 hidden_states = layer(hidden_states, None, **kwargs)
@@ -330,8 +322,8 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
 
         aux_loss = memory_weights = None
         if self.training:
-            # Not in evaluation, where a process may run alone and would wait for the others.
-            losses = [mixture.auxiliary_loss(routing) for mixture, routing in zip(mixtures, routings, strict=True)]
+            # C.4. Not in evaluation, where a process may run alone and would wait for the others.
+            losses = [(importance_loss(one.logits) + load_loss(one, self.config.noise)) / 2 for one in routings]
             aux_loss = torch.stack(losses).sum()
         if output_memory_weights:
             weights = [torch.zeros_like(one.logits).scatter(1, one.experts, one.weights) for one in routings]
@@ -375,12 +367,4 @@ class ViTGMoEForImageClassification(ImageClassifierMixin, ViTGMoEPreTrainedModel
             if outputs.aux_loss is not None:
                 # C.4: L = L_classification + λ (L_imp + L_load) / 2
                 loss = loss + self.config.aux_loss_weight * outputs.aux_loss
-        return ViTGMoEOutput(
-            loss=loss,
-            logits=logits,
-            aux_loss=outputs.aux_loss,
-            router_logits=outputs.router_logits,
-            memory_weights=outputs.memory_weights,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+        return head_output(outputs, loss=loss, logits=logits)
