@@ -1,11 +1,11 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """The memory-augmented layer of G-MAP (Wan et al., 2022, section 2.2), and the two it is compared with (4.2)."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bert.modeling_bert import BertAttention, BertLayer, BertSelfAttention
 from transformers.models.gpt2.modeling_gpt2 import GPT2Attention, GPT2Block
@@ -18,23 +18,24 @@ from transformers.models.roberta.modeling_roberta import (
 )
 
 
+def _attend(
+    module: Any, query, key, value, mask, dropout: nn.Dropout, eager: Callable = eager_attention_forward, **kwargs
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """The attention of a module of transformers, in the implementation that its configuration names."""
+    attend = ALL_ATTENTION_FUNCTIONS.get_interface(module.config._attn_implementation, eager)
+    rate = dropout.p if module.training else 0.0
+    found, weights = attend(module, query, key, value, mask, dropout=rate, scaling=module.scaling, **kwargs)
+    return found.reshape(*found.shape[:2], -1).contiguous(), weights
+
+
 class MemoryReading:
     """A base before a self-attention of transformers, whose projections it reuses."""
 
-    config: PreTrainedConfig
     dropout: nn.Dropout
     attention_head_size: int
-    scaling: float
-    training: bool
 
     def _heads(self, states: torch.Tensor) -> torch.Tensor:
         return states.view(*states.shape[:-1], -1, self.attention_head_size).transpose(1, 2)
-
-    def _attend(self, query, key, value, mask, **kwargs) -> tuple[torch.Tensor, torch.Tensor | None]:
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention_forward)
-        dropout = self.dropout.p if self.training else 0.0
-        found, weights = attend(self, query, key, value, mask, dropout=dropout, scaling=self.scaling, **kwargs)
-        return found.reshape(*found.shape[:2], -1).contiguous(), weights
 
 
 class MemoryAttention(MemoryReading):
@@ -54,7 +55,7 @@ class MemoryAttention(MemoryReading):
             own_key, own_value = past_key_values.update(own_key, own_value, self.layer_idx)
             key, value = torch.cat([own_key, memory_key], dim=2), torch.cat([own_value, memory_value], dim=2)
         mask = _both_masks(attention_mask, memory_mask, key.shape[2] - memory.shape[1], memory.shape[1])
-        return self._attend(query, key, value, mask, **kwargs)  # Eq. 8
+        return _attend(self, query, key, value, mask, self.dropout, **kwargs)  # Eq. 8
 
 
 class GateAttention(MemoryReading):
@@ -74,7 +75,8 @@ class GateAttention(MemoryReading):
         memory = memory.to(hidden_states.dtype)
         query = self._heads(self.query(hidden_states))
         key, value = self._heads(self.key(memory)), self._heads(self.value(memory))
-        found, _ = self._attend(query, key, value, _memory_mask(attention_mask, memory_mask, memory), **kwargs)
+        mask = _memory_mask(attention_mask, memory_mask, memory)
+        found, _ = _attend(self, query, key, value, mask, self.dropout, **kwargs)
         found = _or_own(found.to(own.dtype), own, memory_mask)
         gate = head_gates[self.layer_idx + 1].sigmoid().to(own.dtype).repeat_interleave(self.attention_head_size)
         return torch.lerp(own, found, gate), weights
@@ -227,19 +229,9 @@ class GPT2MemoryAttention(GPT2Attention):
             # The smaller value in masks that are added to the scores.
             is_added = memory_mask.is_floating_point()
             seen = torch.minimum(attention_mask, memory_mask) if is_added else attention_mask & memory_mask
-        attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, gpt2_eager_attention)
-        found, weights = attend(
-            self,
-            query[:, :, :tokens],
-            key,
-            value,
-            torch.cat([attention_mask, seen], dim=-1),
-            dropout=self.attn_dropout.p if self.training else 0.0,
-            scaling=self.scaling,
-            **kwargs,
-        )
-        found = self.c_proj(found.reshape(*found.shape[:-2], -1).contiguous())
-        return self.resid_dropout(found), weights
+        query, mask = query[:, :, :tokens], torch.cat([attention_mask, seen], dim=-1)
+        found, weights = _attend(self, query, key, value, mask, self.attn_dropout, gpt2_eager_attention, **kwargs)
+        return self.resid_dropout(self.c_proj(found)), weights
 
 
 class GPT2MemoryLayer(GPT2Block):
