@@ -60,15 +60,10 @@ class GeneralMemory(nn.Module):
             one_by_one = in_computed_type(states.unbind(dim=1) if isinstance(states, torch.Tensor) else states)
             return [one_by_one[-1 if self.strategy == "single" else layer - 1] for layer in self.layers], None
         count = states.shape[1] if isinstance(states, torch.Tensor) else len(states)
-        ends = [count] if self.strategy == "gated" else [count // 2, count]
-        memories, weights, start = [], [], 0
-        for gate, end in zip(self.gates, ends, strict=True):
-            if isinstance(states, torch.Tensor):
-                chunk = states[:, start:end]
-            else:
-                chunk = torch.stack(in_computed_type(states[start:end]), dim=1)
-            memory, weight = gate(chunk)
-            memories.append(memory)
-            weights.append(weight)
-            start = end
-        return memories, torch.cat(weights, dim=-1)
+        parts = [slice(count)] if self.strategy == "gated" else [slice(count // 2), slice(count // 2, count)]
+        chunks = (
+            states[:, part] if isinstance(states, torch.Tensor) else torch.stack(in_computed_type(states[part]), dim=1)
+            for part in parts
+        )
+        memories, weights = zip(*(gate(chunk) for gate, chunk in zip(self.gates, chunks, strict=True)), strict=True)
+        return list(memories), torch.cat(weights, dim=-1)
