@@ -13,9 +13,7 @@ from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.layers.prompt_tokens import PromptTokens
 from hf_memaug.modeling.modeling_hma_backbones import (
     check_input,
-    freeze,
     is_sharded,
-    keep_weights,
     make_backbone,
     paired,
     pooled_feature,
@@ -66,7 +64,8 @@ class HMAForClassification(HMAPreTrainedModel):
             backbone = make_backbone(cast(PreTrainedConfig, config.backbone_config))
             check_input(backbone, self.main_input_name)  # the checkpoint may belong to another class
         else:
-            backbone = keep_weights(backbone)
+            for module in backbone.modules():
+                module._is_hf_initialized = True  # type: ignore[assignment]  # `post_init` keeps its weights
         self.backbone = with_prompt_tokens(backbone, config)
         follows = config.has("real") and config.momentum_encoder == "copy"
         self.momentum_backbone: Any = copy.deepcopy(self.backbone) if follows else None
@@ -144,7 +143,15 @@ class HMAForClassification(HMAPreTrainedModel):
             keep (`tuple[str, ...]`, *optional*, defaults to `("cls_token",)`):
                 Names of parameters or modules that keep training.
         """
-        freeze(self.backbone, keep)
+        kept = {keep} if isinstance(keep, str) else set(keep)
+        parameters = {name: set(name.split(".")) for name, _ in self.backbone.named_parameters()}
+        missing = sorted(kept - set().union(*parameters.values()))
+        if missing:
+            raise ValueError(
+                f"`keep` names `{missing[0]}`, which the backbone does not have. `keep=()` freezes the whole backbone."
+            )
+        for name, parameter in self.backbone.named_parameters():
+            parameter.requires_grad_(not parameters[name].isdisjoint({*kept, "prompt_tokens"}))
         return self
 
     @property

@@ -3,7 +3,6 @@
 
 import copy
 import inspect
-from collections.abc import Iterable
 from typing import Any, cast
 
 import torch
@@ -136,13 +135,6 @@ def _without_pooler(config: PreTrainedConfig) -> dict:
     return {"add_pooling_layer": False} if "add_pooling_layer" in takes else {}
 
 
-def keep_weights(module: nn.Module) -> nn.Module:
-    """Marks a module as initialised, so that `post_init` keeps its weights."""
-    for one in module.modules():
-        one._is_hf_initialized = True  # type: ignore[assignment]
-    return module
-
-
 def with_prompt_tokens(backbone: nn.Module, config: HMAConfig) -> nn.Module:
     """PROMPT-P and PROMPT-A (section 5.1): learned tokens at the input, or at every layer."""
     if any(isinstance(module, PromptTokens) for module in backbone.modules()):
@@ -194,19 +186,6 @@ def with_own_cache(inputs: dict) -> dict:
     # Not deeply: learned prefixes need their gradient.
     cache.layers = [copy.copy(layer) for layer in cache.layers]
     return {**inputs, "past_key_values": cache}
-
-
-def freeze(backbone: nn.Module, keep: Iterable[str]) -> None:
-    """Freezes all parameters except prompt tokens and those with one of the names `keep` in theirs."""
-    keep = {keep} if isinstance(keep, str) else set(keep)
-    parameters = {name: set(name.split(".")) for name, _ in backbone.named_parameters()}
-    missing = sorted(keep - set().union(*parameters.values()))
-    if missing:
-        raise ValueError(
-            f"`keep` names `{missing[0]}`, which the backbone does not have. `keep=()` freezes the whole backbone."
-        )
-    for name, parameter in backbone.named_parameters():
-        parameter.requires_grad_(not parameters[name].isdisjoint({*keep, "prompt_tokens"}))
 
 
 def pooling_for(config: HMAConfig) -> str:
