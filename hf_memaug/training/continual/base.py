@@ -17,8 +17,8 @@ class FineTuning:
 
     A strategy that changes the model before a domain has a `grow` or a `begin`; one that trains on other rows has
     `training_rows`; one that minimises something else has a `loss`; one that takes in a domain without training has a
-    `write`; and one that remembers something of a domain has an `end`, a `state` and a `load_state`: the state lies
-    beside the weights of each stage.
+    `write`; and one that remembers something of a domain has an `end`, and names what it remembers in `stored`: this
+    state lies beside the weights of each stage.
     """
 
     # Verbs that the model must have.
@@ -37,6 +37,8 @@ class FineTuning:
     restarts: ClassVar[bool] = False
     # Whether it needs what it stored of earlier domains to train on the next one.
     needs_state: ClassVar[bool] = False
+    # The attributes that are its `state`.
+    stored: ClassVar[tuple[str, ...]] = ()
     # Where that lies; a name that begins with "_" is not pushed to the hub.
     state_file: ClassVar[str] = "strategy.pt"
     # False leaves the order of the rows to `train_sampling_strategy`; None leaves it to `balanced_batches`.
@@ -107,10 +109,11 @@ class FineTuning:
         return None
 
     def state(self) -> dict[str, Any]:
-        return {}
+        return {name: getattr(self, name) for name in self.stored}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        pass
+        for name in self.stored:
+            setattr(self, name, state[name])
 
 
 class InDomain(FineTuning):

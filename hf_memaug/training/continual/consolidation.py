@@ -34,6 +34,7 @@ class ElasticWeightConsolidation(FineTuning):
     options = {"fisher_weight": 1000.0, "fisher_samples": 200, "fisher": "true"}
     limits = {"fisher_samples": Limits(least=1), "fisher": ("true", "empirical")}
     needs_state = True
+    stored = ("anchors", "fishers")
 
     def __init__(self, arguments):
         super().__init__(arguments)
@@ -64,12 +65,6 @@ class ElasticWeightConsolidation(FineTuning):
         inputs = (send_to_device(trainer.data_collator([rows[row]]), trainer.args.device) for row in chosen)
         self.fishers.append(diagonal_fisher(trainer.model, inputs, len(chosen), self.fisher, seed))
         self.anchors.append({name: value.detach().clone() for name, value in learners(trainer.model).items()})
-
-    def state(self) -> dict[str, Any]:
-        return {"anchors": self.anchors, "fishers": self.fishers}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.anchors, self.fishers = state["anchors"], state["fishers"]
 
 
 def diagonal_fisher(model: Any, inputs, count: int, kind: str, seed: int) -> dict[str, torch.Tensor]:
@@ -160,6 +155,7 @@ class ExperienceReplay(FineTuning):
     options = {"rows_per_domain": 100}
     limits = {"rows_per_domain": Limits(least=1)}
     needs_state = True
+    stored = ("kept", "label_names")
     state_file = "_replay.pt"
     balanced_batches = False
 
@@ -188,9 +184,3 @@ class ExperienceReplay(FineTuning):
         new = raw_rows.select(sorted(chosen))
         self.kept = {name: [*self.kept.get(name, ()), *new[name]] for name in new.column_names}
         self.label_names = new.label_names
-
-    def state(self) -> dict[str, Any]:
-        return {"kept": self.kept, "label_names": self.label_names}
-
-    def load_state(self, state: dict[str, Any]) -> None:
-        self.kept, self.label_names = state["kept"], state["label_names"]
