@@ -74,15 +74,12 @@ def read_rows(source: Any, config, domain: str, columns: Mapping[str, Any], new_
     if labels is None:
         raise ValueError("`rows` have no single label each. Name the column with `label=`.")
     inputs = _inputs_of(rows)
-    kept, seen = [], set()
+    places: dict[int, int] = {}
     for place, (one, label) in enumerate(zip(inputs, labels, strict=True)):
         # By its name, because the number of a new class depends on the others.
-        identity = row_id(domain, one, rows.label_names[label], "image" in rows.column_names)
-        if identity not in seen:
-            seen.add(identity)
-            kept.append((place, identity))
-    places = [place for place, _ in kept]
-    return Rows([inputs[one] for one in places], [labels[one] for one in places], [one for _, one in kept], unknown)
+        places.setdefault(row_id(domain, one, rows.label_names[label], "image" in rows.column_names), place)
+    kept = places.values()
+    return Rows([inputs[one] for one in kept], [labels[one] for one in kept], list(places), unknown)
 
 
 def _label_names(source: Any, columns: Mapping[str, Any]) -> list[str]:

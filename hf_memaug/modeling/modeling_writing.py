@@ -148,14 +148,10 @@ class WritingMixin(MemoryModelMixin):
         if not erased.any():
             nothing = "`rows` is empty. Give ids" if domain is None else "`domain` is 'guard'; there are no guard rows"
             raise ValueError(f"{nothing}.")
-        kept = {name: values[~erased] for name, values in memory.rows().items()}
         gone = {name_of(one) for one in memory.row_ids[erased].tolist()}
         texts = {name: text for name, text in (self.config.memory_texts or {}).items() if name not in gone}
-        left = [name for place, name in enumerate(names) if (kept["domains"] == place).any()]
-        table = torch.tensor([left.index(name) if name in left else 0 for name in names], dtype=torch.long)
-        table = table.to(self.device)
-        is_written = kept["domains"] != GUARD
-        kept["domains"][is_written] = table[kept["domains"][is_written]]
+        left = [name for place, name in enumerate(names) if (memory.domains[~erased] == place).any()]
+        kept = {name: values[~erased] for name, values in self._stored_rows(left).items()}
         self._rebuild([kept], left, list(self.config.id2label.values()), texts, {})
 
     def domains(self) -> list[dict[str, Any]]:
@@ -309,9 +305,9 @@ class WritingMixin(MemoryModelMixin):
         return found.logits, self.memory.join(parts)
 
     def _stored_rows(self, names: Sequence[str]) -> dict[str, torch.Tensor]:
-        """The rows of the memory, with their domains as places in `names`."""
-        rows = self.memory.rows()
-        table = torch.tensor([names.index(entry["name"]) for entry in self.config.domains or ()] + [GUARD])
+        """The rows of the memory, with their domains as places in `names`. Those of other domains are guard rows."""
+        rows, places = self.memory.rows(), {name: place for place, name in enumerate(names)}
+        table = torch.tensor([places.get(entry["name"], GUARD) for entry in self.config.domains or ()] + [GUARD])
         return {**rows, "domains": table.to(self.device)[rows["domains"]]}
 
     def _rebuild(
