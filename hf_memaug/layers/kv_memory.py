@@ -52,18 +52,12 @@ class KeyValueMemory(nn.Module):
 
     def forward(self, hidden_state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Takes `(..., hidden_size)`; returns the memory `(..., hidden_size)` and the weights `(..., heads, slots)`."""
-        device_type = hidden_state.device.type
-        if not torch.is_autocast_enabled(device_type):
-            return self._read(hidden_state)
         # One position a row is too little work for low precision to pay: casting the table would take longer than
         # reading it.
-        with torch.autocast(device_type, enabled=False):
-            return self._read(hidden_state.to(self.slot_values.dtype))
-
-    def _read(self, hidden_state: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        query = self.query_network(hidden_state).view(*hidden_state.shape[:-1], self.heads, -1)
-        # Eq. 1. In low precision too, the softmax sums in float32 before it rounds.
-        weights = torch.softmax(nn.functional.linear(query, self.slot_keys), dim=-1)
-        # Eq. 2, summed over the heads: one product with the heads' tables on top of each other.
-        read = weights.flatten(-2) @ self.slot_values.flatten(0, 1)
-        return self.output(read), weights
+        with torch.autocast(hidden_state.device.type, enabled=False):
+            query = self.query_network(hidden_state.to(self.slot_values.dtype)).unflatten(-1, (self.heads, -1))
+            # Eq. 1. In low precision too, the softmax sums in float32 before it rounds.
+            weights = torch.softmax(nn.functional.linear(query, self.slot_keys), dim=-1)
+            # Eq. 2, summed over the heads: one product with the heads' tables on top of each other.
+            read = weights.flatten(-2) @ self.slot_values.flatten(0, 1)
+            return self.output(read), weights

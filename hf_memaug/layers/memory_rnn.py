@@ -93,11 +93,8 @@ class MemoryRNN(nn.Module):
             Eq. 1 as `(rows, directions, steps, slots)`, zero where nothing is read.
         """
         projected = self.input_projection(inputs)
-        device_type = inputs.device.type
-        if not torch.is_autocast_enabled(device_type):
-            return self._run(projected, mask, state, output_weights)
         # In low precision, rounding errors would accumulate from step to step.
-        with torch.autocast(device_type, enabled=False):
+        with torch.autocast(inputs.device.type, enabled=False):
             return self._run(projected.to(self.hidden_weight.dtype), mask, state, output_weights)
 
     def _run(self, projected, mask, state, output_weights):
