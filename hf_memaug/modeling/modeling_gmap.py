@@ -158,10 +158,9 @@ class GMAPModel(GMAPPreTrainedModel):
 
 
 class GMAPHead(GMAPPreTrainedModel):
-    """A head on the domain encoder; subclasses define `_logits` and `_loss`."""
+    """A head on the domain encoder; subclasses define `_logits`."""
 
     _logits: Callable[..., torch.Tensor]
-    _loss: Callable[..., torch.Tensor]
 
     def __init__(self, config):
         super().__init__(config)
@@ -194,7 +193,12 @@ class GMAPHead(GMAPPreTrainedModel):
             # Only to find the last token.
             attention_mask = input_ids.ne(self.config.pad_token_id).long()
         logits = self._logits(outputs.last_hidden_state, attention_mask)
-        loss = None if labels is None else self._loss(logits, labels, num_items_in_batch)
+        loss = None
+        if labels is not None:
+            # The loss of each task takes what it needs of these.
+            given = {"logits": logits, "pooled_logits": logits, "labels": labels, "config": self.config}
+            given |= {"vocab_size": self.config.vocab_size, "num_items_in_batch": num_items_in_batch}
+            loss = self.loss_function(**given)
         return head_output(outputs, loss=loss, logits=logits)
 
 
@@ -221,9 +225,6 @@ class GMAPForSequenceClassification(GMAPHead):
             return self.classifier(features[:, None])
         return self.classifier(self.dropout(features))
 
-    def _loss(self, logits, labels, num_items_in_batch):
-        return self.loss_function(labels=labels, pooled_logits=logits, config=self.config)
-
 
 @auto_docstring
 class GMAPForTokenClassification(GMAPHead):
@@ -236,9 +237,6 @@ class GMAPForTokenClassification(GMAPHead):
 
     def _logits(self, hidden_states, attention_mask):
         return self.classifier(self.dropout(hidden_states))
-
-    def _loss(self, logits, labels, num_items_in_batch):
-        return self.loss_function(logits, labels, config=self.config, num_items_in_batch=num_items_in_batch)
 
 
 @auto_docstring
@@ -265,10 +263,6 @@ class GMAPForMaskedLM(GMAPHead):
 
     def _logits(self, hidden_states, attention_mask):
         return self.lm_head(hidden_states)
-
-    def _loss(self, logits, labels, num_items_in_batch):
-        vocab_size = self.config.vocab_size
-        return self.loss_function(logits, labels, vocab_size=vocab_size, num_items_in_batch=num_items_in_batch)
 
 
 @auto_docstring
