@@ -11,7 +11,7 @@ from markupsafe import Markup
 
 from hf_memaug.files import markdown_text, render
 from hf_memaug.hub.provenance import FRACTIONS
-from hf_memaug.registry import FAMILIES, Paper
+from hf_memaug.registry import FAMILIES
 
 # A card with this line is rewritten at the next push. A card without it was edited by the user.
 MARK = "<!-- Written by hf_memaug from the facts of the run. Delete this line to keep your own words. -->"
@@ -90,9 +90,11 @@ def model_card(
     metrics = list(dict.fromkeys(row["metric"] for row in scores))
     # For models with several inference modes.
     modes = ["inference"] if any(row["inference"] for row in scores) else []
-    what, how = _in_words(config, paper) if paper else ("", "")
-    tags = ["domain-generalization"]
+    what, how, tags = "", "", ["domain-generalization"]
     if paper is not None:
+        plain = "the plain encoder, because its memory has the weight 0"
+        # The method in one clause, and in one or two sentences.
+        what, how = getattr(config, "in_words", None) or (paper.what if _reads_memory(config) else plain, paper.how)
         tags = [config.model_type, *(tag for tag in paper.tags if tag != "memory" or _reads_memory(config))]
     head = ModelCardData(
         model_name=name,
@@ -159,13 +161,6 @@ def _processor(config, architecture: str) -> dict[str, str] | None:
     # Other classes, such as the columns of a progressive network, take texts.
     model_class = family.load(architecture) if family else getattr(transformers, architecture, None)
     return _PROCESSORS.get(getattr(model_class, "main_input_name", "input_ids"))
-
-
-def _in_words(config, paper: Paper) -> tuple[str, str]:
-    """The method in one clause, and in one or two sentences."""
-    plain = "the plain encoder, because its memory has the weight 0"
-    own = getattr(config, "in_words", None)
-    return own or (paper.what if _reads_memory(config) else plain, paper.how)
 
 
 def _backbone(config, architecture: str) -> str:

@@ -246,7 +246,12 @@ class ViTGMoEPreTrainedModel(MemoryModelMixin, ViTPreTrainedModel):
         for name, value in chosen.items():
             getattr(model, f"set_{name}")(value)
         model.config._name_or_path = plain.config._name_or_path
-        model.base_model._upcycle(plain.base_model)
+        encoder, theirs = model.base_model, cast(Any, plain.base_model)
+        copy_weights(theirs, encoder, "vit", fresh=(".moe.", "pooler."))
+        for layer in config.expert_layers:
+            # C.2: every expert starts as the pre-trained network of its layer.
+            network = theirs.layers[layer].mlp
+            encoder.layers[layer].moe.experts.copy_of(network.fc1, network.fc2)
         if not new_labels:
             model._keep_head(plain)
         return model.eval()
@@ -282,14 +287,6 @@ class ViTGMoEModel(ViTGMoEPreTrainedModel):
         self.layernorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.pooler = ViTPooler(config) if add_pooling_layer else None
         self.post_init()
-
-    def _upcycle(self, plain: Any) -> None:
-        copy_weights(plain, self, "vit", fresh=(".moe.", "pooler."))
-        for layer in self.config.expert_layers:
-            # C.2: every expert starts as the pre-trained network of its layer.
-            network = plain.layers[layer].mlp
-            ours: Any = self.layers[layer]
-            ours.moe.experts.copy_of(network.fc1, network.fc2)
 
     @merge_with_config_defaults
     @capture_outputs(tie_last_hidden_states=False)
