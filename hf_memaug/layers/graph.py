@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_memaug authors. SPDX-License-Identifier: Apache-2.0
 """Message passing between the nodes of many graphs at once, in plain torch: GIN, GCN, the virtual node, pooling."""
 
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import torch
@@ -38,19 +39,13 @@ class CategoricalEncoder(nn.Module):
         return sum(table(features[:, channel]) for channel, table in enumerate(self.tables))
 
 
-class GraphMLP(nn.Module):
+def graph_mlp(width: int, closed: bool = False) -> nn.Sequential:
     """Two linear layers with batch norm between, as wide again; with `closed`, batch norm and ReLU follow, too."""
-
-    def __init__(self, width: int, closed: bool = False):
-        super().__init__()
-        self.up_proj = nn.Linear(width, 2 * width)
-        self.norm = nn.BatchNorm1d(2 * width)
-        self.down_proj = nn.Linear(2 * width, width)
-        self.out_norm = nn.BatchNorm1d(width) if closed else None
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        states = self.down_proj(torch.relu(self.norm(self.up_proj(states))))
-        return states if self.out_norm is None else torch.relu(self.out_norm(states))
+    up_proj, down_proj = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
+    layers = OrderedDict(up_proj=up_proj, norm=nn.BatchNorm1d(2 * width), activation=nn.ReLU(), down_proj=down_proj)
+    if closed:
+        layers.update(out_norm=nn.BatchNorm1d(width), out_activation=nn.ReLU())
+    return nn.Sequential(layers)
 
 
 def _messages(states: torch.Tensor, source: torch.Tensor, edges: torch.Tensor | None) -> torch.Tensor:
@@ -64,7 +59,7 @@ class GraphIsomorphismLayer(nn.Module):
 
     def __init__(self, width: int, edge_vocab_sizes: Sequence[int] = ()):
         super().__init__()
-        self.mlp = GraphMLP(width)
+        self.mlp = graph_mlp(width)
         self.eps = nn.Parameter(torch.zeros(1))
         self.edge_encoder = CategoricalEncoder(edge_vocab_sizes, width) if edge_vocab_sizes else None
 
@@ -112,7 +107,7 @@ class VirtualNodeUpdate(nn.Module):
 
     def __init__(self, width: int, dropout: float):
         super().__init__()
-        self.mlp = GraphMLP(width, closed=True)
+        self.mlp = graph_mlp(width, closed=True)
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, virtual: torch.Tensor, states: torch.Tensor, graph_index: torch.Tensor) -> torch.Tensor:

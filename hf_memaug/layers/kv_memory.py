@@ -2,6 +2,7 @@
 """The key-value memory of MIL (Jia and Zhang, 2023, section 3.1)."""
 
 import math
+from collections import OrderedDict
 
 import torch
 from torch import nn
@@ -12,17 +13,10 @@ def slot_entropy(weights: torch.Tensor) -> torch.Tensor:
     return torch.special.entr(weights).sum(dim=-1) / math.log(max(weights.shape[-1], 2))
 
 
-class QueryMLP(nn.Module):
+def query_mlp(hidden_size: int, query_size: int) -> nn.Sequential:
     """The multi-layer perceptron that the paper allows in place of a linear query network."""
-
-    def __init__(self, hidden_size: int, query_size: int):
-        super().__init__()
-        self.up_proj = nn.Linear(hidden_size, hidden_size)
-        self.activation = nn.GELU()
-        self.down_proj = nn.Linear(hidden_size, query_size)
-
-    def forward(self, hidden_state: torch.Tensor) -> torch.Tensor:
-        return self.down_proj(self.activation(self.up_proj(hidden_state)))
+    up_proj, down_proj = nn.Linear(hidden_size, hidden_size), nn.Linear(hidden_size, query_size)
+    return nn.Sequential(OrderedDict(up_proj=up_proj, activation=nn.GELU(), down_proj=down_proj))
 
 
 class KeyValueMemory(nn.Module):
@@ -44,7 +38,7 @@ class KeyValueMemory(nn.Module):
         query_size = heads * key_size
         # Not named `query`: adapters that target the encoder's attention by that name must not catch the memory.
         self.query_network = (
-            nn.Linear(hidden_size, query_size) if query == "linear" else QueryMLP(hidden_size, query_size)
+            nn.Linear(hidden_size, query_size) if query == "linear" else query_mlp(hidden_size, query_size)
         )
         self.slot_keys = nn.Parameter(torch.empty(slots, key_size))
         self.slot_values = nn.Parameter(torch.empty(heads, slots, hidden_size))

@@ -78,7 +78,7 @@ def slow_norm(norm, vector):
 def slow_mlp(mlp, vector):
     vector = mlp.up_proj.weight @ vector + mlp.up_proj.bias
     vector = mlp.down_proj.weight @ slow_norm(mlp.norm, vector).clamp(min=0) + mlp.down_proj.bias
-    return vector if mlp.out_norm is None else slow_norm(mlp.out_norm, vector).clamp(min=0)
+    return slow_norm(mlp.out_norm, vector).clamp(min=0) if hasattr(mlp, "out_norm") else vector
 
 
 def slow_layer(layer, nodes, one):
