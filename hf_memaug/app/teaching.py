@@ -15,6 +15,7 @@ from hf_memaug.data.readers import read_table
 from hf_memaug.inference.explanations import Explanation, Reading, SlotShare
 from hf_memaug.inference.predictions import CheckpointError, InputError
 from hf_memaug.inference.predictor import Predictor
+from hf_memaug.modeling.modeling_utils import replaced
 from hf_memaug.modeling.modeling_writable_rows import name_of, read_rows, row_id
 
 _MOST_ROWS, _LONGEST_NAME, _LONGEST_QUOTE = 5000, 100, 200
@@ -165,13 +166,10 @@ class Teaching:
     def download(self, with_texts: bool = False) -> str:
         """The path of a zip with the checkpoint; the next call replaces it."""
         config, path = self.model.config, Path(self._files.name, f"{self.predictor.title}-taught")
-        texts = config.memory_texts
+        texts = config.memory_texts if with_texts else None
         with self.predictor.lock, tempfile.TemporaryDirectory() as folder:
-            try:
-                config.memory_texts = texts if with_texts else None
+            with replaced(config, "memory_texts", texts):
                 self.model.save_pretrained(folder)
-            finally:
-                config.memory_texts = texts
             self.predictor.processor.save_pretrained(folder)
             return shutil.make_archive(str(path), "zip", folder)
 

@@ -103,14 +103,10 @@ class GMAPPreTrainedModel(MemoryModelMixin, PreTrainedModel):
 
     def save_pretrained(self, save_directory, is_main_process=True, state_dict=None, *args, **kwargs):
         """As in transformers. Weights that are equal in both encoders are stored once."""
-        ignored = self._keys_to_ignore_on_save
         # `Trainer` restores a general encoder that learns without `tie_weights`, so all its weights are stored.
         shared = shared_weights(state_dict or self.state_dict(), self.config.freeze_general)
-        self._keys_to_ignore_on_save = ignored | shared
-        try:
+        with replaced(self, "_keys_to_ignore_on_save", self._keys_to_ignore_on_save | shared):
             super().save_pretrained(save_directory, is_main_process, state_dict, *args, **kwargs)
-        finally:
-            self._keys_to_ignore_on_save = ignored
 
     def tie_weights(self, missing_keys=None, recompute_mapping=True):
         super().tie_weights(missing_keys, recompute_mapping)
