@@ -32,16 +32,13 @@ def parse_template(template: str) -> list[tuple[str, str]]:
     if 0 <= template.find("{text_pair}") < template.find("{text}"):
         raise ValueError(f"`template` must hold {{text}} before {{text_pair}}; got {template!r}.")
 
-    parts, end = [], 0
-    for match in _SLOT.finditer(template):
+    parts = []
+    for place, part in enumerate(_SLOT.split(template)):
+        if place % 2:
+            parts.append((part, ""))
         # The space before a slot belongs to the slot: byte-level tokenizers would make a token of its own of it.
-        words = template[end : match.start()].rstrip()
-        if words:
+        elif words := part.rstrip():
             parts.append(("words", words))
-        parts.append((match.group(1), ""))
-        end = match.end()
-    if template[end:].rstrip():
-        parts.append(("words", template[end:].rstrip()))
     return parts
 
 
