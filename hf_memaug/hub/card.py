@@ -77,7 +77,7 @@ def model_card(
     family = FAMILIES.get(config.model_type)
     paper = family.paper if family else None
     suffix = next((name for name in _TASKS if architecture.endswith(name)), "")
-    processor, auto_class = _processor(config, architecture), f"AutoModel{suffix}"
+    processor, auto_class = processor_of(config, architecture), f"AutoModel{suffix}"
     if family is not None:
         auto_class = next((auto for auto, names in family.models.items() if architecture in names), "AutoModel")
     features = "image-feature-extraction" if processor == _PROCESSORS["pixel_values"] else "feature-extraction"
@@ -92,10 +92,11 @@ def model_card(
     modes = ["inference"] if any(row["inference"] for row in scores) else []
     what, how, tags = "", "", ["domain-generalization"]
     if paper is not None:
+        reads_memory = getattr(config, "has_memory", getattr(config, "reads_memory", True))
         plain = "the plain encoder, because its memory has the weight 0"
         # The method in one clause, and in one or two sentences.
-        what, how = getattr(config, "in_words", None) or (paper.what if _reads_memory(config) else plain, paper.how)
-        tags = [config.model_type, *(tag for tag in paper.tags if tag != "memory" or _reads_memory(config))]
+        what, how = getattr(config, "in_words", None) or (paper.what if reads_memory else plain, paper.how)
+        tags = [config.model_type, *(tag for tag in paper.tags if tag != "memory" or reads_memory)]
     head = ModelCardData(
         model_name=name,
         library_name="peft" if adapter else "transformers",
@@ -148,13 +149,8 @@ def model_card(
     return ModelCard(text)
 
 
-def processor_of(config, architecture: str) -> str | None:
-    """`"tokenizer"`, `"image_processor"`, or None for graphs and features."""
-    processor = _processor(config, architecture)
-    return processor["name"] if processor else None
-
-
-def _processor(config, architecture: str) -> dict[str, str] | None:
+def processor_of(config, architecture: str) -> dict[str, str] | None:
+    """A value of `_PROCESSORS`; None for graphs and features."""
     import transformers
 
     family = FAMILIES.get(config.model_type)
@@ -184,10 +180,6 @@ def _backbone(config, architecture: str) -> str:
     part = getattr(config, "domain", None) or getattr(config, "classifier_config", None)
     kind = getattr(part, "model_type", None) or FAMILIES[config.model_type].backbone
     return f"with a {kind} encoder" if kind else "trained from scratch"
-
-
-def _reads_memory(config) -> bool:
-    return getattr(config, "has_memory", getattr(config, "reads_memory", True))
 
 
 def _about_data(

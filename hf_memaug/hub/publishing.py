@@ -104,7 +104,7 @@ def complete_folder(
     kind = processor_of(model.config, type(model).__name__)
     if kind is None:
         return
-    file = {"image_processor": "preprocessor_config", "tokenizer": "tokenizer"}[kind]
+    file = {"image_processor": "preprocessor_config", "tokenizer": "tokenizer"}[kind["name"]]
     if not list(folder.glob(f"{file}*")) and not _has_file(repo_id, file, token):
         processor = _processor_of(model, kind)
         if processor is not None:
@@ -140,12 +140,11 @@ def _has_file(repo_id: str, start: str, token) -> bool:
         return False
 
 
-def _processor_of(model, kind: str):
+def _processor_of(model, kind: dict[str, str]):
     """The tokenizer or image processor of the checkpoint that the model came from."""
-    from transformers import AutoImageProcessor, AutoTokenizer
+    import transformers
 
-    auto_class: Any = AutoTokenizer if kind == "tokenizer" else AutoImageProcessor
-    words = kind.replace("_", " ")
+    words = kind["name"].replace("_", " ")
     name_or_path = model.config._name_or_path
     if not name_or_path:
         logger.warning(
@@ -153,7 +152,7 @@ def _processor_of(model, kind: str):
         )
         return None
     try:
-        processor = auto_class.from_pretrained(name_or_path)
+        processor = getattr(transformers, kind["auto_class"]).from_pretrained(name_or_path)
     except (OSError, ValueError) as error:
         logger.warning(f"No {words} could be loaded from `{name_or_path}` ({error}). Push it yourself.")
         return None
