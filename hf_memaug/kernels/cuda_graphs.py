@@ -27,12 +27,10 @@ class GraphedFunction:
 
     Args:
         function (`Callable[[dict[str, Tensor]], Any]`): the function to record.
-        warm_up (`int`): calls before the recording, in which libraries select their kernels.
     """
 
-    def __init__(self, function: Callable[[dict], Any], warm_up: int = 3):
+    def __init__(self, function: Callable[[dict], Any]):
         self.function = function
-        self.warm_up = warm_up
         self._recorded: dict[tuple, tuple] = {}
         self._pool: Any = None
 
@@ -57,7 +55,8 @@ class GraphedFunction:
         _recordings += 1
         try:
             with torch.cuda.stream(stream):
-                for _ in range(self.warm_up):
+                # Calls before the recording, in which libraries select their kernels.
+                for _ in range(3):
                     self.function(own)
             torch.cuda.current_stream().wait_stream(stream)
             with torch.cuda.graph(graph, pool=self._pool):
