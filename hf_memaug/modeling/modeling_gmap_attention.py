@@ -28,26 +28,20 @@ def _attend(
     return found.reshape(*found.shape[:2], -1).contiguous(), weights
 
 
-class MemoryReading:
-    """A base before a self-attention of transformers, whose projections it reuses."""
-
-    dropout: nn.Dropout
-    attention_head_size: int
-
-    def _heads(self, states: torch.Tensor) -> torch.Tensor:
-        return states.view(*states.shape[:-1], -1, self.attention_head_size).transpose(1, 2)
+def _heads(states: torch.Tensor, size: int) -> torch.Tensor:
+    return states.unflatten(-1, (-1, size)).transpose(1, 2)
 
 
-class MemoryAttention(MemoryReading):
+class MemoryAttention:
     """Eq. 3 to 8: keys and values of the memory, from the layer's own projections, follow those of the tokens."""
 
     def forward(
         self, hidden_states, attention_mask=None, past_key_values=None, memory=None, memory_mask=None, **kwargs
     ):
-        query = self._heads(self.query(hidden_states))
         # Eq. 4 to 7, in one projection.
         both = torch.cat([hidden_states, memory.to(hidden_states.dtype)], dim=1)
-        key, value = self._heads(self.key(both)), self._heads(self.value(both))
+        parts = (self.query(hidden_states), self.key(both), self.value(both))
+        query, key, value = (_heads(part, self.attention_head_size) for part in parts)
         if past_key_values is not None:
             # A tuned prefix comes before the tokens.
             split = [hidden_states.shape[1], memory.shape[1]]
@@ -58,7 +52,7 @@ class MemoryAttention(MemoryReading):
         return _attend(self, query, key, value, mask, self.dropout, **kwargs)  # Eq. 8
 
 
-class GateAttention(MemoryReading):
+class GateAttention:
     """Reads tokens and memory separately; a gate for each head mixes the two (Wu et al., 2022)."""
 
     def forward(
@@ -73,8 +67,8 @@ class GateAttention(MemoryReading):
     ):
         own, weights = super().forward(hidden_states, attention_mask, past_key_values=past_key_values, **kwargs)
         memory = memory.to(hidden_states.dtype)
-        query = self._heads(self.query(hidden_states))
-        key, value = self._heads(self.key(memory)), self._heads(self.value(memory))
+        parts = (self.query(hidden_states), self.key(memory), self.value(memory))
+        query, key, value = (_heads(part, self.attention_head_size) for part in parts)
         mask = _memory_mask(attention_mask, memory_mask, memory)
         found, _ = _attend(self, query, key, value, mask, self.dropout, **kwargs)
         found = _or_own(found.to(own.dtype), own, memory_mask)
@@ -216,10 +210,7 @@ class GPT2MemoryAttention(GPT2Attention):
             raise ValueError('Flash attention is not supported for a GPT-2 with memory. Use "sdpa" or "eager".')
         tokens = hidden_states.shape[1]
         both = torch.cat([hidden_states, memory.to(hidden_states.dtype)], dim=1)
-        query, key, value = (
-            part.view(*part.shape[:-1], -1, self.head_dim).transpose(1, 2)
-            for part in self.c_attn(both).split(self.split_size, dim=2)
-        )
+        query, key, value = (_heads(part, self.head_dim) for part in self.c_attn(both).split(self.split_size, dim=2))
         if attention_mask is None:
             # No padding: only later tokens are hidden.
             attention_mask = torch.ones(tokens, tokens, dtype=torch.bool, device=query.device).tril()[None, None]
