@@ -123,6 +123,17 @@ def replaced(owner: object, name: str, value: Any) -> Iterator[None]:
         setattr(owner, name, kept)
 
 
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """A context in which a model is in evaluation mode."""
+    was_training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(was_training)
+
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel as _Base
 else:

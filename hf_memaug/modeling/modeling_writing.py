@@ -4,7 +4,6 @@
 import copy
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -12,7 +11,7 @@ from transformers.utils import logging
 
 from hf_memaug.layers.nearest_rows import NearestRows
 from hf_memaug.layers.writable_memory import GUARD, ROWS, WritableMemory
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin, longest_text
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin, evaluating, longest_text
 from hf_memaug.modeling.modeling_writable_rows import (
     GUARD_NAME,
     Rows,
@@ -214,7 +213,7 @@ class WritingMixin(MemoryModelMixin):
                 return []
             check_processor(self, processor)
             batch = next(self._encoded([inputs], processor, max_length))
-        with self._evaluating():
+        with evaluating(self):
             logits, keys = self._read(batch)
         answers = self.memory(logits, keys).float().softmax(dim=-1)
         base = self.memory.padded(logits.float().softmax(dim=-1))
@@ -281,7 +280,7 @@ class WritingMixin(MemoryModelMixin):
     @torch.no_grad()
     def features(self, batches: Iterable[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
         """What the memory stores of inputs: `keys`, and `probabilities` of the classifier."""
-        with self._evaluating():
+        with evaluating(self):
             read = (self._read(batch) for batch in batches)
             # As integers, because autocast changes what it joins.
             found = [(logits.float().softmax(dim=-1), keys.half().view(torch.int16)) for logits, keys in read]
@@ -289,15 +288,6 @@ class WritingMixin(MemoryModelMixin):
         if not (torch.isfinite(probabilities).all() and torch.isfinite(keys.view(torch.float16)).all()):
             raise ValueError("The classifier's features are not finite. Check its weights. Nothing was written.")
         return {"keys": keys, "probabilities": probabilities}
-
-    @contextmanager
-    def _evaluating(self):
-        was_training = self.training
-        self.eval()
-        try:
-            yield
-        finally:
-            self.train(was_training)
 
     def _read(self, batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
         """The classifier's logits and the keys."""

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.data.spans import IGNORED
+from hf_memaug.modeling.modeling_utils import evaluating
 from hf_memaug.training.algorithms.base import Limits
 from hf_memaug.training.continual.base import FineTuning
 from hf_memaug.training.forward_pass import DomainBatch, learners, logits_of
@@ -72,13 +73,11 @@ def diagonal_fisher(model: Any, inputs, count: int, kind: str, seed: int) -> dic
     The diagonal of the Fisher information of each parameter, over `count` batches of one row. Gradients are squared row
     by row: the square of a batch's mean gradient would be another, smaller quantity.
     """
-    was_training = model.training
-    model.eval()
     learned = learners(model)
     fisher = {name: torch.zeros_like(value, requires_grad=False) for name, value in learned.items()}
     generator = torch.Generator().manual_seed(seed)
     # cuDNN has no backward pass of recurrent layers in evaluation mode.
-    with torch.backends.cudnn.flags(enabled=False):
+    with evaluating(model), torch.backends.cudnn.flags(enabled=False):
         for one in inputs:
             logits = answers(model, one)
             likelihoods = F.log_softmax(logits.float(), dim=-1).flatten(0, -2)
@@ -97,7 +96,6 @@ def diagonal_fisher(model: Any, inputs, count: int, kind: str, seed: int) -> dic
             for name, gradient in zip(learned, gradients, strict=True):
                 if gradient is not None:
                     fisher[name] += gradient.detach().square() / count
-    model.train(was_training)
     return fisher
 
 
@@ -118,10 +116,7 @@ class LearningWithoutForgetting(FineTuning):
 
     options = {"distillation_weight": 1.0, "temperature": 2.0}
     limits = {"temperature": Limits(above=0)}
-
-    def __init__(self, arguments):
-        super().__init__(arguments)
-        self.teacher: nn.Module | None = None
+    teacher: nn.Module | None = None
 
     def begin(self, model: Any, number: int) -> Any:
         self.teacher = copy.deepcopy(model).eval().requires_grad_(False) if number else None
