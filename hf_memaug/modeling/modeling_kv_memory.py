@@ -2,7 +2,7 @@
 """RoBERTa and BERT with a key-value memory (MIL: Jia and Zhang, 2023, section 3.1)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from transformers.utils import ModelOutput, auto_docstring, can_return_tuple, lo
 
 from hf_memaug.configuration.configuration_kv_memory import BertWithKVMemoryConfig, RobertaWithKVMemoryConfig
 from hf_memaug.layers.kv_memory import KeyValueMemory
-from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
+from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_growth import GrowingModelMixin
 from hf_memaug.modeling.modeling_prompting import LabelWords, PromptMixin
 from hf_memaug.modeling.modeling_utils import (
@@ -83,15 +83,12 @@ class KVMemoryMixin(GrowingModelMixin):
         return self.config.memory_pooling == "cls" or self.config.backbone_model_type == "bert"
 
     def memory_reads(self, inputs, outputs) -> list[MemoryRead]:
-        if outputs.memory_weights is None or not self.reads_memory:
-            return []
         config = self.config
         about = (
             f"Mean attention of {config.memory_heads} heads over {config.memory_slots} slots. What they read is mixed "
             f"in with λ = {config.memory_weight}."
         )
-        weights = share_by_slot(outputs.memory_weights)
-        return [MemoryRead("Memory slots", about, weights, owners=slot_domains(config))]
+        return [replace(read, title="Memory slots", about=about) for read in super().memory_reads(inputs, outputs)]
 
     def without_memory(self):
         return replaced(self.config, "memory_weight", 0.0)
