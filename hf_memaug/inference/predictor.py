@@ -10,10 +10,8 @@ from typing import Any
 
 import torch
 
-import hf_memaug
 from hf_memaug.inference.predictions import CheckpointError, Prediction
-
-_WRITABLE = {"text": "WritableMemoryForSequenceClassification", "image": "WritableMemoryForImageClassification"}
+from hf_memaug.modeling.modeling_writable_memory import memory_class_of
 
 
 @dataclass
@@ -105,11 +103,11 @@ class Predictor:
         """With a memory that rows can be written to; itself where it has one. `kwargs` go to `from_classifier`."""
         if hasattr(self.model, "write"):
             return self
-        if self.kind not in _WRITABLE:
+        if self.kind not in ("text", "image"):
             raise CheckpointError(
                 f"`checkpoint` {self.name} does not classify texts or images, so no rows can be written to it."
             )
         # By its name, because the checkpoint may carry guard rows. An adapter is merged already.
         source, how = (self.model, {}) if self.adapter_base else (self.name, {"dtype": self.model.dtype})
-        model = getattr(hf_memaug, _WRITABLE[self.kind]).from_classifier(source, **how, **kwargs)
+        model = memory_class_of(self.model, "A writable memory").from_classifier(source, **how, **kwargs)
         return replace(self, model=model.to(self.model.device))
