@@ -11,7 +11,6 @@ from hf_memaug.app.teaching import Teaching, pasted_rows, table_rows, teachable
 from hf_memaug.inference.predictions import InferenceError
 from hf_memaug.inference.predictor import Predictor
 
-_INSTALL = "The app needs Gradio: `pip install hf_memaug[app]`."
 _MOST_EXAMPLES, _LONGEST_EXAMPLE = 4, 300
 
 
@@ -207,5 +206,5 @@ def _gradio():
     try:
         import gradio
     except ImportError as error:
-        raise ImportError(_INSTALL) from error
+        raise ImportError("The app needs Gradio: `pip install hf_memaug[app]`.") from error
     return gradio

@@ -62,9 +62,8 @@ def load_predictor(
     if torch.device(device).type == "cpu" and model.dtype == torch.float16:
         warnings.warn(f"`{argument}` {name!r} is in fp16, which is slow on a CPU. It is used in fp32.", stacklevel=2)
         model = model.float()
-    pairs, max_length = "none", None
-    if kind not in ("image", "graph"):
-        max_length = longest_text(model, processor)
+    max_length = None if kind in ("image", "graph") else longest_text(model, processor)
+    pairs = "none"
     if kind == "text":
         # A recurrent network is built for one text or for two; an encoder takes both.
         pairs = {True: "needed", False: "none", None: "optional"}[getattr(config, "sentence_pairs", None)]

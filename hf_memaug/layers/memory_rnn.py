@@ -14,7 +14,6 @@ class MemoryBank(nn.Module):
 
     def __init__(self, directions: int, slots: int, key_size: int, value_size: int):
         super().__init__()
-        self.slots = slots
         self.slot_keys = nn.Parameter(torch.empty(directions, slots, key_size))
         self.slot_values = nn.Parameter(torch.empty(directions, slots, value_size))
 

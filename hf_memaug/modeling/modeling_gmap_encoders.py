@@ -45,13 +45,12 @@ def check_config(config) -> None:
             raise ValueError(f"`{name}` is a `{found}` encoder. Supported: {known}.")
         if found not in DECODERS and getattr(config, name).is_decoder:
             raise ValueError(f"`{name}` is a `{found}` with `is_decoder=True`. Load it with `is_decoder=False`.")
-    kinds = [getattr(config, name).model_type for name in ("general", "domain")]
-    if kinds[0] != kinds[1]:
-        raise ValueError(f"`general` is a `{kinds[0]}` and `domain` a `{kinds[1]}`. Pair two encoders of one kind.")
+    other, kind = config.general.model_type, config.domain.model_type
+    if other != kind:
+        raise ValueError(f"`general` is a `{other}` and `domain` a `{kind}`. Pair two encoders of one kind.")
     config.check_encoders()
-    known = MEMORY_LAYERS[config.domain.model_type].attentions
+    known = MEMORY_LAYERS[kind].attentions
     if config.fusion not in known:
-        kind = config.domain.model_type
         raise ValueError(f'`fusion="{config.fusion}"` is not supported for `{kind}`. Use {", ".join(known)}.')
 
 

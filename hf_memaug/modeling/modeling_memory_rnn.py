@@ -208,9 +208,6 @@ class MemoryRNNForConditionalGeneration(MemoryRNNPreTrainedModel, GenerationMixi
     def get_encoder(self, *args, **kwargs):
         return self.rnn
 
-    def get_decoder(self):
-        return self.decoder
-
     @can_return_tuple
     @auto_docstring
     def forward(

@@ -6,6 +6,7 @@ import warnings
 import torch
 from torch import nn
 from torch.nn.functional import linear
+from transformers import AutoTokenizer
 
 from hf_memaug.configuration.prompting import in_label_order, normalise_verbalizer, verbalizer_token_ids
 from hf_memaug.modeling.modeling_utils import config_of_backbone, lacking_lm_head, located
@@ -106,8 +107,6 @@ class PromptMixin:
                 '`verbalizer={"negative": "bad", "positive": "good"}`.'
             )
         if tokenizer is None:
-            from transformers import AutoTokenizer
-
             tokenizer = AutoTokenizer.from_pretrained(name_or_path, **located(kwargs))
         if tokenizer.mask_token_id is None:
             raise ValueError("`tokenizer` has no mask token. Use the tokenizer of a masked language model.")

@@ -43,7 +43,7 @@ def by_hand(rnn: MemoryRNN, row: torch.Tensor, direction: int, state=None):
     states, attention = [], []
     for i, place in enumerate(order):
         part = [w_x[g] @ row[place] + b[g] for g in range(gates)]
-        alpha = torch.zeros(0 if rnn.memory is None else rnn.memory.slots, dtype=row.dtype)
+        alpha = torch.zeros(0 if rnn.memory is None else rnn.memory.slot_keys.shape[1], dtype=row.dtype)
         if rnn.memory is not None and (i > 0 or state is not None):
             keys, values = rnn.memory.slot_keys[direction], rnn.memory.slot_values[direction]
             scores = [math.exp(float(h @ key)) for key in keys]

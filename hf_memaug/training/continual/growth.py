@@ -69,11 +69,11 @@ class _Growing(FineTuning):
         if "grow_hidden" in self.needs:
             grown["units"] = model.units_for(self.slots) if self.units is None else self.units
             model.grow_hidden(grown["units"])
-        if words:
-            model.grow_vocabulary(words, vectors, tokenizer=processing_class)
         if "grow_vocabulary" in self.needs:
             grown["words"] = len(words)
-            if not words:
+            if words:
+                model.grow_vocabulary(words, vectors, tokenizer=processing_class)
+            else:
                 logger.warning(f"No word of {', '.join(rows.domains)} is new to the tokenizer: the vocabulary stays.")
         return grown
 
