@@ -21,12 +21,8 @@ class HashingProcessor:
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         pairs = list(zip(old, generators, strict=True))
         if is_text:
-            ids = torch.stack(
-                [
-                    torch.randint(55 if is_old else 11, 99 if is_old else 55, (9,), generator=one)
-                    for is_old, one in pairs
-                ]
-            )
+            bounds = {True: (55, 99), False: (11, 55)}
+            ids = torch.stack([torch.randint(*bounds[is_old], (9,), generator=one) for is_old, one in pairs])
             return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         return {
             "pixel_values": torch.stack([torch.randn(3, 16, 16, generator=one) + 3 * is_old for is_old, one in pairs])

@@ -12,6 +12,25 @@ DOMAINS = ("books", "films", "phones")
 STEPS = {"per_device_train_batch_size": 6, "learning_rate": 1e-2, "logging_steps": 1, "seed": 0}
 
 
+class StopAt(TrainerCallback):
+    def __init__(self, step: int | None):
+        self.step = step
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if state.global_step == self.step:
+            control.should_save = control.should_training_stop = True
+
+
+class States(TrainerCallback):
+    """The model after each step."""
+
+    def __init__(self):
+        self.seen = []
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        self.seen.append({name: value.clone() for name, value in model.state_dict().items()})
+
+
 class Gradients(TrainerCallback):
     """Which parameters have had no gradient at some step, and which began a step with that of the last."""
 

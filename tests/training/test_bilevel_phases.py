@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 from transformers import TrainerCallback, TrainingArguments
 
 from hf_memaug import BilevelTrainer, BilevelTrainingArguments
-from training.domain_runs import rows, tiny_model
+from training.domain_runs import StopAt, rows, tiny_model
 from training.episodes import make_trainer, weights_of
 
 SAVES = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
@@ -49,16 +49,10 @@ class TestCheckpointsOfAnotherMemory:
             trainer.train(resume_from_checkpoint=str(another / "checkpoint-2"))
 
 
-class Stop(TrainerCallback):
-    def on_step_end(self, args, state, control, **kwargs):
-        control.should_training_stop |= state.global_step == 3
-        control.should_save |= state.global_step == 3
-
-
 def test_meta_training_that_was_stopped_leaves_no_memory_and_goes_on(tmp_path):
     whole = make_trainer(tmp_path / "whole")
     whole.train()
-    trainer = make_trainer(tmp_path / "stopped", callbacks=[Stop()])
+    trainer = make_trainer(tmp_path / "stopped", callbacks=[StopAt(3)])
     with pytest.warns(UserWarning, match="stopped after 3 of 6 steps, without a memory. Resume"):
         output = trainer.train()
     assert output.global_step == 3 and not (tmp_path / "stopped" / "meta_train" / "memory.safetensors").is_file()

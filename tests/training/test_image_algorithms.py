@@ -7,11 +7,10 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from transformers import TrainerCallback
 
 from hf_memaug.training.algorithms import ALGORITHMS
 from hf_memaug.training.forward_pass import ForwardPass, feature_size
-from training.domain_runs import Gradients, logged
+from training.domain_runs import Gradients, States, logged
 from training.image_runs import KINDS, digits, image_trainer
 
 pytest.importorskip("sklearn")
@@ -84,16 +83,6 @@ def test_fishr_tells_the_head_from_layers_of_the_same_width(kind, tmp_path):
     head = last_layer(trainer.model)
     assert batch.head_inputs.shape == (6, head.in_features)
     torch.testing.assert_close(F.linear(batch.head_inputs, head.weight, head.bias), batch.logits)
-
-
-class States(TrainerCallback):
-    """The model after each step."""
-
-    def __init__(self):
-        self.seen = []
-
-    def on_step_end(self, args, state, control, model=None, **kwargs):
-        self.seen.append({name: value.clone() for name, value in model.state_dict().items()})
 
 
 def test_swad_averages_what_norms_have_seen_too(tmp_path):

@@ -4,17 +4,12 @@
 import pytest
 import torch
 from tiny_backbones import QUIET, SENTENCES, tiny_tokenizer
-from transformers import (
-    AutoModelForMaskedLM,
-    AutoModelForSequenceClassification,
-    Trainer,
-    TrainerCallback,
-    TrainingArguments,
-)
+from transformers import AutoModelForMaskedLM, AutoModelForSequenceClassification, Trainer, TrainingArguments
 
 from hf_memaug import GMAPForMaskedLM
 from hf_memaug.data.corpus import PackedTexts, WholeWordMasking
 from hf_memaug.training import MaskedLMTrainer
+from training.domain_runs import StopAt
 
 SETTINGS = {**QUIET, "remove_unused_columns": False, "logging_steps": 1}
 
@@ -91,15 +86,6 @@ def test_it_trains_as_trainer_does(kind, accumulation, backbones, tmp_path):
     assert {len(shape) for shape in seen[:half]} == {3}, "Trainer scores all tokens"
     trained = seen[half : half + 3 * accumulation]
     assert {len(shape) for shape in trained} == {2} and all(shape[0] < 4 * 16 / 3 for shape in trained)
-
-
-class StopAt(TrainerCallback):
-    def __init__(self, step: int | None):
-        self.step = step
-
-    def on_step_end(self, args, state, control, **kwargs):
-        if state.global_step == self.step:
-            control.should_save = control.should_training_stop = True
 
 
 @pytest.mark.parametrize("workers", [0, 2])
