@@ -114,7 +114,7 @@ class CompareOptions(JobsOptions, ProtocolOptions, DataOptions):
     target: list[str] = option(("all",), "domains to leave out in turn, all, or none", "A,B")
     seeds: list[str] = option(("3",), "number of seeds, or the seeds: 5 or 0,3,7", "N")
     shots: list[int] | None = option(None, "labelled rows of the target for write and finetune: 32,128", "N")
-    ensemble_seeds: int | None = option(None, "also score the mean answer of so many seeds", "N")
+    ensemble_seeds: int | None = option(None, "also score the mean answer of so many seeds", "N", hidden=True)
     baseline: str | None = option(None, "method to test against (default: the first)", "NAME")
     own_steps: bool = option(False, "do not give other methods the steps of MIL's meta-training", hidden=True)
 

@@ -124,7 +124,7 @@ def _run(call, methods: list[str], targets: list[str], seeds: list[int], baselin
         display.text(f"Prompted: {', '.join(prompted)}. Not prompted, with a new head: {others}.")
 
     def tables(folder, records) -> list[dict]:
-        more = ensembles(folder.path, records, size) if size else []
+        more = ensembles(folder.path, records, seeds, size) if size else []
         found = running.result_rows([*records, *more], data.data_name(source["data"]), options.metric, options.task)
         selection = "Models are selected on dev rows of the domains trained on, never on the target."
         if source.get("dev_split") is not None:

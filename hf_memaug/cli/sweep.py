@@ -35,6 +35,8 @@ def sweep(call) -> int:
     several = {name: chosen(name) for name in dict.fromkeys(options.methods)}
     check_variants(several, call.resolved.method_settings)
     settings = used_settings(call.resolved, {name: one.settings() for name, one in several.items()})
+    if any("weight_averaging" in one for one in settings.values()):
+        raise UsageError("`--weight-averaging` is not supported by `sweep`, which scores single steps. Use `compare`.")
     source = data.source_of(options)
     rows = data.load(source)[0]
     kind = kind_of(rows)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import softmax
 from transformers import PrinterCallback, set_seed
 
 from hf_memaug.data import DomainDataset
@@ -139,7 +138,7 @@ def _write(model, job: Job, parts: Mapping[str, DomainDataset], processor) -> No
 
 def _scored(job: Job, trainer, ready: Mapping[str, Any], keep: Path | None) -> dict[str, Any]:
     """The scores of the selected weights."""
-    scores, metric = scores_of(trainer, ready["dev"]), job.protocol["metric"]
+    scores, metric = scores_of(trainer, ready["dev"], None if "test" in ready else keep), job.protocol["metric"]
     record: dict[str, Any] = {"validation": sum(score[metric] for score in scores.values()) / len(scores)}
     if job.source.get("dev_split") is not None:
         record[DEV_SCORES], scores = scores, scores_of(trainer, ready["test"], keep)
@@ -164,23 +163,33 @@ def scores_of(trainer, rows: DomainDataset, keep: Path | None = None) -> dict[st
     }
 
 
-def ensembles(run: Path, records: Sequence[Mapping[str, Any]], size: int) -> list[dict[str, Any]]:
-    """Records of the mean answers: of a method and target, of the first `size` seeds, of the next, and so on."""
-    groups: dict[tuple, list] = {}
-    for record in sorted(records, key=lambda record: record["job"]["seed"]):
-        groups.setdefault((record["job"]["method"], record["job"]["target"]), []).append(record)
+def ensembles(run: Path, records: Sequence[Mapping[str, Any]], seeds: Sequence[int], size: int) -> list[dict[str, Any]]:
+    """
+    Records of the mean answers: of a method and target, of the first `size` seeds, of the next, and so on. Their seed
+    is that of the first member. Groups that lack a member are left out.
+    """
+    from scipy.special import softmax
+
+    by_job = {(one["job"]["method"], one["job"]["target"], one["job"]["seed"]): one for one in records}
+    groups = [seeds[start : start + size] for start in range(0, len(seeds) - size + 1, size)]
     found = []
-    for (method, target), several in groups.items():
-        for number in range(len(several) // size):
-            members = several[number * size : (number + 1) * size]
-            files = [np.load(job_folder(run, one["name"]) / ANSWERS_FILE) for one in members]
+    for method, target in dict.fromkeys(key[:2] for key in by_job):
+        for group in groups:
+            members = [by_job[key] for seed in group if (key := (method, target, seed)) in by_job]
+            if len(members) < size:
+                continue
+            paths = [job_folder(run, one["name"]) / ANSWERS_FILE for one in members]
+            missing = next((path for path in paths if not path.is_file()), None)
+            if missing is not None:
+                raise CommandError(f"`--ensemble-seeds` needs {missing}, which is missing. Use another `--output`.")
+            files = [np.load(path) for path in paths]
             answers = np.mean([softmax(one["logits"].astype(float), axis=-1) for one in files], axis=0)
             labels, domains = files[0]["labels"], files[0]["domains"]
             scores = {}
             for name in dict.fromkeys(domains.tolist()):
                 of_domain = class_scores(np.log(answers[domains == name]), labels[domains == name])
                 scores[name] = {metric: 100 * value for metric, value in of_domain.items()}
-            job = {**members[0]["job"], "method": f"{method}×{size}", "seed": number, "target": target}
+            job = {**members[0]["job"], "method": f"{method}×{size}"}
             found.append({**members[0], "job": job, "scores": scores})
     return found
 

@@ -125,9 +125,10 @@ class DomainTrainingArguments(TrainingArguments):
             raise ValueError("`fp16=True` needs a GPU, and there is a CPU. Leave it out.")
 
     def _check_averaging(self):
-        for name in ("weight_averaging", "weight_averaging_decay"):
-            if not 0 <= (getattr(self, name) or 0) <= 1:
-                raise ValueError(f"`{name}` is {getattr(self, name)}; it must be between 0 and 1.")
+        if not 0 <= (self.weight_averaging or 0) < 1:
+            raise ValueError(f"`weight_averaging` is {self.weight_averaging}; it must be 0 or more, and below 1.")
+        if not 0 <= self.weight_averaging_decay <= 1:
+            raise ValueError(f"`weight_averaging_decay` is {self.weight_averaging_decay}; it must be between 0 and 1.")
         if self.weight_averaging is not None:
             chooses = ALGORITHMS[self.algorithm].chooses_by_evaluation
             _refuse(
@@ -289,7 +290,7 @@ def _check_number(what: str, value, default, limits: Limits) -> None:
 def _refuse(argument: str, reasons: dict[str, Any]) -> None:
     reason = next((reason for reason, holds in reasons.items() if holds), None)
     if reason:
-        raise ValueError(f"{argument} is not supported: {reason}. Leave one of them out.")
+        raise ValueError(f"{argument} is not supported: {reason}. Leave it out, or change that.")
 
 
 def _one_of(what: str, value, allowed) -> None:

@@ -5,15 +5,18 @@ import copy
 import os
 
 import torch
-from torch.optim.swa_utils import update_bn
 from transformers import EarlyStoppingCallback, PrinterCallback, ProgressCallback, TrainerCallback
 from transformers.trainer import DEFAULT_CALLBACKS
+from transformers.utils import logging
 
 from hf_memaug.data.general_cache import cached_parts
 from hf_memaug.training import checks
 from hf_memaug.training.algorithms import ALGORITHMS
+from hf_memaug.training.algorithms.weights import MeanWeights
 from hf_memaug.training.model_cards import INFERENCE_MODE, ModelCardCallback
 from hf_memaug.training.resuming import last_complete_checkpoint
+
+logger = logging.get_logger(__name__)
 
 # fp16 finds the scale of its loss by overflowing.
 FP16_PATIENCE = 20
@@ -146,8 +149,13 @@ class AlgorithmCallback(TrainerCallback):
         self.trainer.algorithm.zero_grad()
         step = state.global_step + 1
         self.trainer.algorithm.after_step(self.trainer.model, is_last=step >= state.max_steps)
-        if args.weight_averaging is not None and step > args.weight_averaging * state.max_steps:
-            self.trainer.mean_weights.add_model(self.trainer.model, args.weight_averaging_decay)
+        if args.weight_averaging is not None:
+            begin = args.weight_averaging * state.max_steps
+            if step == 1 or step <= begin:
+                # Of an earlier run, or of one with fewer steps.
+                self.trainer.mean_weights = MeanWeights()
+            if step > begin:
+                self.trainer.mean_weights.add_model(self.trainer.model, args.weight_averaging_decay)
 
     def on_evaluate(self, args, state, control, metrics=None, **kwargs):
         trainer, algorithm = self.trainer, self.trainer.algorithm
@@ -163,21 +171,36 @@ class AlgorithmCallback(TrainerCallback):
         trainer.algorithm.after_training(trainer.model)
         if trainer.mean_weights.count:
             trainer.model.load_state_dict(trainer.mean_weights.values)
-            # The statistics of batch norms, for weights that no step has had.
-            update_bn(map(trainer._prepare_inputs, trainer.get_train_dataloader()), _ReadsBatches(trainer.model))
-            for memory in modules_with_pending_rows(trainer.model):
-                memory.set_pending([])
+            recompute_norms(trainer)
+        elif args.weight_averaging is not None:
+            logger.warning(
+                f"The training ended at step {state.global_step}, before `weight_averaging` began. The weights are "
+                "those of the last step."
+            )
 
 
-class _ReadsBatches(torch.nn.Module):
-    """A model whose one argument is a batch."""
-
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, batch: dict):
-        return self.model(**{name: value for name, value in batch.items() if name != "domain_ids"})
+@torch.no_grad()
+def recompute_norms(trainer) -> None:
+    """Statistics of batch norms over the training rows, for weights that no step has had."""
+    trainer.model.train()
+    # Of what a model keeps in evaluation mode, such as a frozen part, they stay.
+    norms = [one for one in trainer.model.modules() if getattr(one, "track_running_stats", False) and one.training]
+    momenta = [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None
+    for batch in trainer.get_train_dataloader() if norms else ():
+        inputs = trainer._prepare_inputs(batch)
+        rows = len(inputs.pop("domain_ids"))
+        # A norm refuses one row, which the last batch may have.
+        if rows > 1:
+            trainer.model(**inputs)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+        for statistics in (norm.running_mean, norm.running_var):
+            statistics.copy_(trainer.accelerator.reduce(statistics, reduction="mean"))
+    for memory in modules_with_pending_rows(trainer.model):
+        memory.set_pending([])
 
 
 def trainer_of_phase(kind: type, whole, args, without: tuple[type, ...] = (), **kwargs):

@@ -107,14 +107,24 @@ def check_other_passes(args, model: Any) -> None:
     reason = None
     if not getattr(args, name):
         return
-    if any(hasattr(type(one), "set_pending") for one in model.modules()):
+    writes = any(hasattr(type(one), "update_memory") for one in model.modules())
+    if writes and getattr(model.config, "writes_memory", True):
         reason = "it would write each row twice to the real memory"
-    elif args.rdrop_weight and not any(isinstance(one, torch.nn.Dropout) and one.p for one in model.modules()):
+    elif args.rdrop_weight and not is_random(model):
         reason = f"it compares two passes with other dropout, and `{type(model).__name__}` has none"
+    elif args.embedding_perturbation and args.algorithm == "mixup":
+        reason = '`algorithm="mixup"` mixes the embeddings'
     elif args.embedding_perturbation and embeddings_of(model) is None:
         reason = f"`{type(model).__name__}` has no `get_input_embeddings`"
     if reason:
         raise ValueError(f"`{name}` is not supported: {reason}. Leave it out.")
+
+
+def is_random(model: Any) -> bool:
+    """Whether a model in training answers otherwise at each pass."""
+    settings = model.config.to_dict() if hasattr(model, "config") else {}
+    given = any("drop" in name and isinstance(value, float) and value > 0 for name, value in settings.items())
+    return given or any(isinstance(one, torch.nn.Dropout) and one.p for one in model.modules())
 
 
 # Labels

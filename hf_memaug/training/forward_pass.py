@@ -163,9 +163,12 @@ def watched_embeddings(model: Any, moves: Sequence[torch.Tensor] = ()):
     found: list[torch.Tensor] = []
 
     def hook(module, inputs, output):
+        # Swin's come with the size of the image.
+        first, *rest = output if isinstance(output, tuple) else (output,)
         # Those of a frozen encoder have no graph of their own.
-        found.append(output if output.requires_grad else output.detach().requires_grad_())
-        return output + moves[len(found) - 1] if moves else found[-1]
+        found.append(first if first.requires_grad else first.detach().requires_grad_())
+        kept = first + moves[len(found) - 1] if moves else found[-1]
+        return (kept, *rest) if isinstance(output, tuple) else kept
 
     handle = embeddings_of(model).register_forward_hook(hook)
     try:

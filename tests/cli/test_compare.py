@@ -86,8 +86,8 @@ def test_several_methods_on_a_csv(command, columns, backbones, quick, memory, no
     first, second = (np.load(folder / f"jobs/mil-films-seed{seed}/answers.npz") for seed in (0, 1))
     shares = [np.exp(one["logits"]) / np.exp(one["logits"]).sum(axis=-1, keepdims=True) for one in (first, second)]
     expected = 100 * macro_f1(sum(shares).argmax(axis=-1), first["labels"], labels=(0, 1))
-    rows = json.loads((folder / "results.json").read_text())["rows"]
-    assert [row["value"] for row in rows if row["method"] == "mil×2"] == [pytest.approx(expected, abs=1e-3)]
+    results = json.loads((folder / "results.json").read_text())
+    assert [row["value"] for row in results["rows"] if row["method"] == "mil×2"] == [pytest.approx(expected, abs=1e-3)]
 
 
 def test_the_recipe_of_a_run_gives_the_same_jobs(command, columns, quick, memory, tmp_path):

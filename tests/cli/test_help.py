@@ -74,7 +74,7 @@ def test_help_lists_the_common_options_of_trainers(command, name):
 def test_options_show_defaults(command):
     code, out, _ = command("options")
     assert code == 0 and "--episodes" in out and "--smiles" in out and "--output-dir" not in out
-    assert len(out.splitlines()) <= 80
+    assert len(out.splitlines()) <= 86
     assert "--episodes int (default: 30)" in command("options", "bilevel")[1]
     code, _, error = command("options", "bilevle")
     assert code == 2 and "Did you mean 'bilevel'?" in error

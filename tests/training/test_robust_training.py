@@ -19,6 +19,8 @@ def test_the_weights_are_the_mean_of_the_last_steps(algorithm, decay, tmp_path):
     averaged = {"weight_averaging": 0.4, "weight_averaging_decay": decay, "lr_scheduler_type": "constant"}
     trainer = domain_trainer("bert", tmp_path, algorithm=algorithm, max_steps=10, callbacks=[states], **averaged)
     trainer.train()
+    states.seen.clear()  # the mean of an earlier run does not count
+    trainer.train()
     for name, value in trainer.model.state_dict().items():
         expected = states.seen[4][name].double()
         for number, step in enumerate(states.seen[5:], start=2):
@@ -30,14 +32,17 @@ def test_the_weights_are_the_mean_of_the_last_steps(algorithm, decay, tmp_path):
 
 def test_batch_norms_are_those_of_the_averaged_weights(tmp_path):
     trainer = image_trainer("resnet", tmp_path, weight_averaging=0.5, max_steps=4)
+    norm, *_, frozen = [module for module in trainer.model.modules() if isinstance(module, torch.nn.BatchNorm2d)]
+    frozen.eval().train = lambda mode=True: frozen
+    frozen.running_mean.fill_(3)
     trainer.train()
-    norm = next(module for module in trainer.model.modules() if isinstance(module, torch.nn.BatchNorm2d))
     mean, found = norm.running_mean.clone(), []
     norm.register_forward_pre_hook(lambda module, given: found.append(given[0].mean(dim=(0, 2, 3))))
     trainer.model.train()
     for batch in trainer.get_train_dataloader():
         trainer.model(pixel_values=batch["pixel_values"])
     torch.testing.assert_close(mean, torch.stack(found).mean(dim=0))
+    assert frozen.running_mean.eq(3).all()
 
 
 def loss_of(trainer) -> torch.Tensor:
@@ -73,7 +78,6 @@ def test_embeddings_are_moved_to_where_the_loss_rises(tmp_path):
     worse = trainer.model(inputs_embeds=moved, **inputs).loss
     torch.testing.assert_close(loss, (clean + worse) / 2)
     assert worse > clean
-    # Those of a frozen encoder too.
     trainer.model.get_input_embeddings().requires_grad_(False)
     torch.testing.assert_close(loss_of(trainer), loss)
 
@@ -90,11 +94,12 @@ def test_both_work_with_other_algorithms(algorithm, tmp_path):
 @pytest.mark.parametrize(
     "given, message",
     [
-        ({"weight_averaging": 1.5}, "`weight_averaging` is 1.5; it must be between 0 and 1"),
+        ({"weight_averaging": 1.5}, "`weight_averaging` is 1.5; it must be 0 or more, and below 1"),
         ({"weight_averaging_decay": 0.9}, "`weight_averaging_decay` needs `weight_averaging`"),
-        ({"weight_averaging": 0.5, "algorithm": "swad"}, "chooses the weights. Leave one of them out"),
+        ({"weight_averaging": 0.5, "algorithm": "swad"}, "chooses the weights. Leave it out"),
         ({"rdrop_weight": -1.0}, "`rdrop_weight` is -1.0; it must be 0 or more"),
         ({"rdrop_weight": 1.0, "config": NONE}, "other dropout, and `BertForSequenceClassification` has none"),
+        ({"embedding_perturbation": 1.0, "algorithm": "mixup"}, "mixes the embeddings"),
         ({"embedding_perturbation": 1.0, "kind": "resnet"}, "`ResNetFor.* has no `get_input_embeddings`"),
     ],
 )
