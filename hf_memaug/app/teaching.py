@@ -15,7 +15,7 @@ from hf_memaug.data.readers import read_table
 from hf_memaug.inference.explanations import Explanation, Reading, SlotShare
 from hf_memaug.inference.predictions import CheckpointError, InputError
 from hf_memaug.inference.predictor import Predictor
-from hf_memaug.modeling.modeling_utils import replaced
+from hf_memaug.modeling.contexts import replaced
 from hf_memaug.modeling.modeling_writable_rows import name_of, read_rows, row_id
 
 _MOST_ROWS, _LONGEST_NAME, _LONGEST_QUOTE = 5000, 100, 200

@@ -13,6 +13,7 @@ from transformers.utils import ModelOutput, auto_docstring
 
 from hf_memaug.configuration.configuration_gmap import GMAPConfig
 from hf_memaug.layers.general_memory import GeneralMemory
+from hf_memaug.modeling.contexts import replaced
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot
 from hf_memaug.modeling.modeling_gmap_attention import MEMORY_LAYERS
 from hf_memaug.modeling.modeling_gmap_encoders import check_pair, domain_twin, load_encoder, shared_weights
@@ -21,7 +22,6 @@ from hf_memaug.modeling.modeling_utils import (
     config_of_backbone,
     copy_weights,
     located,
-    replaced,
     split_arguments,
 )
 

@@ -14,8 +14,9 @@ from transformers.utils import ModelOutput, auto_docstring, can_return_tuple, lo
 from hf_memaug.configuration.configuration_hma import HMAConfig
 from hf_memaug.layers.datapoint_reader import DatapointReader
 from hf_memaug.layers.real_memory import RealMemory, over_processes
+from hf_memaug.modeling.contexts import replaced
 from hf_memaug.modeling.memory_reads import MemoryRead
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin, replaced
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin
 
 logger = logging.get_logger(__name__)
 

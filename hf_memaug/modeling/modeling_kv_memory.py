@@ -21,6 +21,7 @@ from transformers.utils import ModelOutput, auto_docstring, can_return_tuple, lo
 
 from hf_memaug.configuration.configuration_kv_memory import BertWithKVMemoryConfig, RobertaWithKVMemoryConfig
 from hf_memaug.layers.kv_memory import KeyValueMemory
+from hf_memaug.modeling.contexts import replaced
 from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_growth import GrowingModelMixin
 from hf_memaug.modeling.modeling_prompting import LabelWords, PromptMixin
@@ -30,7 +31,6 @@ from hf_memaug.modeling.modeling_utils import (
     config_of_backbone,
     head_output,
     pool_tokens,
-    replaced,
 )
 
 logger = logging.get_logger(__name__)

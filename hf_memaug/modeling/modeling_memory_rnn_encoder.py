@@ -14,9 +14,9 @@ from transformers.utils import ModelOutput, auto_docstring, can_return_tuple
 
 from hf_memaug.configuration.configuration_memory_rnn import MemoryRNNConfig
 from hf_memaug.layers.memory_rnn import MemoryBank, MemoryRNN
+from hf_memaug.modeling.contexts import replaced
 from hf_memaug.modeling.memory_reads import MemoryRead, share_by_slot, slot_domains
 from hf_memaug.modeling.modeling_growth import GrowingNetworkMixin
-from hf_memaug.modeling.modeling_utils import replaced
 
 
 @dataclass

@@ -3,7 +3,7 @@
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -110,28 +110,6 @@ def longest_text(model: torch.nn.Module, tokenizer: Any, max_length: int | None 
     limit = min([max_length or getattr(tokenizer, "model_max_length", 512), *positions_of(model)])
     # Tokenizers without a limit say 10**30.
     return None if limit >= 10**9 else limit
-
-
-@contextmanager
-def replaced(owner: object, name: str, value: Any) -> Iterator[None]:
-    """A context in which an attribute has another value."""
-    kept = getattr(owner, name)
-    try:
-        setattr(owner, name, value)
-        yield
-    finally:
-        setattr(owner, name, kept)
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """A context in which a model is in evaluation mode."""
-    was_training = model.training
-    model.eval()
-    try:
-        yield
-    finally:
-        model.train(was_training)
 
 
 if TYPE_CHECKING:

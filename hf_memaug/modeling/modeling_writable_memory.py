@@ -21,6 +21,7 @@ from transformers.utils import ModelOutput, auto_docstring, logging
 
 from hf_memaug.configuration.configuration_writable_memory import WritableMemoryConfig
 from hf_memaug.layers.writable_memory import WritableMemory
+from hf_memaug.modeling.contexts import replaced
 from hf_memaug.modeling.memory_reads import MemoryRead
 from hf_memaug.modeling.modeling_utils import (
     ImageClassifierMixin,
@@ -28,7 +29,6 @@ from hf_memaug.modeling.modeling_utils import (
     chosen_places,
     pool_tokens,
     reads_last_token,
-    replaced,
 )
 from hf_memaug.modeling.modeling_writable_rows import fingerprint, load_classifier, read_guard
 from hf_memaug.modeling.modeling_writing import WritingMixin

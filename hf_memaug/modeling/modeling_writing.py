@@ -11,7 +11,8 @@ from transformers.utils import logging
 
 from hf_memaug.layers.nearest_rows import NearestRows
 from hf_memaug.layers.writable_memory import GUARD, ROWS, WritableMemory
-from hf_memaug.modeling.modeling_utils import MemoryModelMixin, evaluating, longest_text
+from hf_memaug.modeling.contexts import evaluating
+from hf_memaug.modeling.modeling_utils import MemoryModelMixin, longest_text
 from hf_memaug.modeling.modeling_writable_rows import (
     GUARD_NAME,
     Rows,

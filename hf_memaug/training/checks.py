@@ -103,21 +103,18 @@ def check_padding_side(model: torch.nn.Module, tokenizer) -> None:
 
 def check_other_passes(args, model: Any) -> None:
     """Refuses passes that would do nothing, or that a memory would be written by."""
-    name = "rdrop_weight" if args.rdrop_weight else "embedding_perturbation"
-    reason = None
-    if not getattr(args, name):
-        return
     writes = any(hasattr(type(one), "update_memory") for one in model.modules())
-    if writes and getattr(model.config, "writes_memory", True):
-        reason = "it would write each row twice to the real memory"
-    elif args.rdrop_weight and not is_random(model):
-        reason = f"it compares two passes with other dropout, and `{type(model).__name__}` has none"
-    elif args.embedding_perturbation and args.algorithm == "mixup":
-        reason = '`algorithm="mixup"` mixes the embeddings'
-    elif args.embedding_perturbation and embeddings_of(model) is None:
-        reason = f"`{type(model).__name__}` has no `get_input_embeddings`"
-    if reason:
-        raise ValueError(f"`{name}` is not supported: {reason}. Leave it out.")
+    writes = writes and getattr(model.config, "writes_memory", True)
+    for name in ("rdrop_weight", "embedding_perturbation"):
+        reason = "it would write each row twice to the real memory" if writes else None
+        if name == "rdrop_weight" and not is_random(model):
+            reason = f"it compares two passes with other dropout, and `{type(model).__name__}` has none"
+        elif name == "embedding_perturbation" and args.algorithm == "mixup":
+            reason = '`algorithm="mixup"` mixes the embeddings'
+        elif name == "embedding_perturbation" and embeddings_of(model) is None:
+            reason = f"`{type(model).__name__}` has no `get_input_embeddings`"
+        if reason and getattr(args, name):
+            raise ValueError(f"`{name}` is not supported: {reason}. Leave it out.")
 
 
 def is_random(model: Any) -> bool:

@@ -95,6 +95,7 @@ class ForwardPass:
                 batch.task_loss = (batch.task_loss + self.once(inputs, domain_ids, weights).task_loss) / 2
         if args.rdrop_weight:
             again = self.once(inputs, domain_ids, weights)
+            # Half of R-Drop's Eq. 4, so that the task loss keeps its size.
             batch.task_loss = (batch.task_loss + again.task_loss + args.rdrop_weight * disagreement(batch, again)) / 2
         return batch
 

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from hf_memaug.data import DomainDataset
 from hf_memaug.data.spans import IGNORED
-from hf_memaug.modeling.modeling_utils import evaluating
+from hf_memaug.modeling.contexts import evaluating
 from hf_memaug.training.algorithms.base import Limits
 from hf_memaug.training.continual.base import FineTuning
 from hf_memaug.training.forward_pass import DomainBatch, learners, logits_of
